@@ -1,8 +1,9 @@
-"""close() in every state a consumer can be in, with every engine: in time, out of the group, nothing left behind.
+"""close() in every state a consumer can be in, with every engine: it ends in time, leaves the group, and leaves no
+threads or descriptors behind.
 
-A row of the table brings a consumer into a state and says what closing it must do: which callbacks it runs, what is
-committed afterwards, whether the group still has the member. The columns are the engines. The group is looked at from
-outside, by a `GroupClient`; threads and descriptors in this process.
+A row of the table brings a consumer into a state and returns what closing must do: which callbacks run, what is
+committed afterwards, and whether the group still has the member. The columns are the engines. A `GroupClient` inspects
+the group from outside; threads and descriptors are counted in this process.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ ALL_READ = {0: RECORDS, 1: RECORDS}
 
 @dataclass
 class Outcome:
-    """What closing must have done."""
+    """The expected effects of close()."""
 
-    kinds: list[str] = field(default_factory=list)  # the callbacks, from the consumer's beginning
+    kinds: list[str] = field(default_factory=list)  # the callbacks that were called since the consumer was made
     committed: dict[int, int] = field(default_factory=dict)
-    members: int = 0  # of the group, once it is closed
+    members: int = 0  # of the group, after close()
     within_s: float = IN_TIME_S
 
 
@@ -56,7 +57,7 @@ LOST = ["assigned", "lost"]
 
 
 class Scene:
-    """A consumer in the making, its listener, and whoever else is in its group."""
+    """A consumer in one state, its listener, and the other members of its group."""
 
     def __init__(self, kafka: Kafka, topic: str, engine: str, groups: GroupClient, stack: ExitStack) -> None:
         self.kafka, self.topic, self.engine, self.groups = kafka, topic, engine, groups
@@ -69,16 +70,16 @@ class Scene:
 
     @property
     def epochs(self) -> bool:
-        """Whether the members speak the consumer protocol."""
+        """Returns whether the members use the consumer protocol."""
         return self.engine == "consumer"
 
     def make(self, **options: Any) -> Consumer:
-        """The consumer that will be closed."""
+        """Make the consumer that the test will close."""
         self.consumer = self.other(**options)
         return self.consumer
 
     def other(self, **options: Any) -> Consumer:
-        """One more consumer of the group."""
+        """Make another consumer of the group."""
         chosen = {
             "bootstrap_servers": self.kafka.bootstrap_servers,
             "group_id": self.group,
@@ -89,32 +90,34 @@ class Scene:
         return self._stack.enter_context(Consumer(**chosen))
 
     def subscribed(self, **options: Any) -> Consumer:
-        """The consumer, subscribed with the listener."""
+        """Make the consumer and subscribe it with the listener."""
         consumer = self.make(**options)
         consumer.subscribe([self.topic], listener=self.listener)
         return consumer
 
     def stable(self, **options: Any) -> Consumer:
-        """The consumer as the only member, all records read, a fetch in flight, nothing committed."""
+        """Bring the consumer to where it is the only member, has read all records and committed none, and has a fetch
+        in flight.
+        """
         consumer = self.subscribed(**options)
         read(consumer, 2 * RECORDS)
         consumer.poll(0)
         return consumer
 
     def state(self, consumer: Consumer) -> Any:
-        """The member's state inside the client: some of them last too short to be met from outside."""
+        """Returns the member's state from the client's internals: some states are too short to observe from outside."""
         group = consumer._engine.components.group
         assert group is not None
         return group.member.state
 
     def members(self) -> int:
-        """How many members the coordinator counts."""
-        with suppress(BrokerError):  # the group never was, or is gone
+        """Returns the number of members, according to the coordinator."""
+        with suppress(BrokerError):  # the group never existed, or has been removed
             return len(self.groups.describe(self.group).members)
         return 0
 
     def committed(self) -> dict[int, int]:
-        """What the group committed."""
+        """Returns the committed offsets of the group."""
         try:
             found = self.groups.offsets(self.groups.describe(self.group))
         except BrokerError:
@@ -127,7 +130,7 @@ ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {}
 
 
 def row(*engines: str) -> Callable[[Row], Row]:
-    """A row of the table, for these engines or for all."""
+    """Decorator that adds a row to the table, for the given engines or for all."""
 
     def keep(bring: Row) -> Row:
         ROWS[bring.__name__] = bring, engines or tuple(ENGINES)
@@ -141,28 +144,28 @@ def row(*engines: str) -> Callable[[Row], Row]:
 
 @row()
 def never_used(scene: Scene) -> Outcome:
-    """Made, and nothing else."""
+    """The consumer was made and not used."""
     scene.make()
     return Outcome(within_s=0.5)
 
 
 @row()
 def never_polled(scene: Scene) -> Outcome:
-    """Subscribed, but never polled: it has not connected."""
+    """The consumer subscribed but never polled, so it has no connection."""
     scene.subscribed()
     return Outcome(within_s=0.5)
 
 
 @row()
 def no_broker(scene: Scene) -> Outcome:
-    """Nobody listens at the address: metadata is unknown."""
+    """No process listens at the address, so the consumer has no metadata."""
     scene.subscribed(bootstrap_servers="127.0.0.1:1").poll(0.2)
     return Outcome()
 
 
 @row()
 def silent_broker(scene: Scene) -> Outcome:
-    """Somebody listens, and never answers."""
+    """A listener accepts connections and never sends a response."""
     server = scene._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     scene.subscribed(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}").poll(0.2)
     return Outcome()
@@ -170,7 +173,7 @@ def silent_broker(scene: Scene) -> Outcome:
 
 @row()
 def unknown_topic(scene: Scene) -> Outcome:
-    """A member of the group, but of a topic that does not exist."""
+    """The consumer is a member of the group, but its topic does not exist."""
     consumer = scene.make(allow_auto_create_topics=False)
     consumer.subscribe([f"{scene.group}-none"], listener=scene.listener)
     poll_until(consumer, lambda: scene.members() == 1)
@@ -182,27 +185,29 @@ def unknown_topic(scene: Scene) -> Outcome:
 
 @row()
 def first_request_under_way(scene: Scene) -> Outcome:
-    """One poll(0): something was asked of a broker, and nothing is known yet."""
+    """After one poll(0), the first request is in flight and the consumer has no metadata."""
     scene.subscribed().poll(0)
     return Outcome()
 
 
 @row()
 def joining_while_another_holds_it_up(scene: Scene) -> Outcome:
-    """The other member does not poll, so the join cannot end (classic), or has not given up what is due (consumer)."""
+    """The other member does not poll. In the classic protocol the join cannot complete; in the consumer protocol that
+    member has not revoked its partitions.
+    """
     held_up(scene)
     return Outcome(members=1)
 
 
 @row()
 def static_member_joining_while_another_holds_it_up(scene: Scene) -> Outcome:
-    """The same for a static member, which stays."""
+    """A static member waits to join, as in the row above; close() does not remove it from the group."""
     held_up(scene, group_instance_id="i")
     return Outcome(members=2)
 
 
 def held_up(scene: Scene, **options: Any) -> None:
-    """Two members, of which the first one has everything and does not poll."""
+    """Make a second member while the first one owns all partitions and does not poll."""
     busy = scene.other(enable_auto_commit=False)
     busy.subscribe([scene.topic])
     await_assignment(busy, *scene.both)
@@ -214,7 +219,7 @@ def held_up(scene: Scene, **options: Any) -> None:
 
 @row("classic", "threaded")
 def syncing_while_the_leader_is_away(scene: Scene) -> Outcome:
-    """JoinGroup is answered; the leader has not said yet who gets what."""
+    """JoinGroup got its response, but the leader has not sent the assignment yet."""
     leader = scene.other(engine="classic", assignors=["range"], enable_auto_commit=False)
     leader.subscribe([scene.topic])
     await_assignment(leader, *scene.both)
@@ -230,7 +235,9 @@ def syncing_while_the_leader_is_away(scene: Scene) -> Outcome:
 
 @row("consumer")
 def assignment_that_the_caller_has_not_heard_of(scene: Scene) -> Outcome:
-    """The coordinator has given partitions; nobody polled since, so on_assign has not run and on_revoke must not."""
+    """The coordinator has assigned partitions, but the caller has not polled since. on_assign has not run, so on_revoke
+    must not run.
+    """
     consumer = scene.subscribed()
     while scene.state(consumer) is ConsumerMemberState.UNSUBSCRIBED:
         consumer.poll(0)
@@ -243,21 +250,21 @@ def assignment_that_the_caller_has_not_heard_of(scene: Scene) -> Outcome:
 
 @row()
 def fetch_in_flight(scene: Scene) -> Outcome:
-    """All is read and not committed; the brokers hold a fetch. Positions are committed."""
+    """The member has read all records and committed none, and a fetch is in flight. close() commits the positions."""
     scene.stable()
     return Outcome(JOINED, ALL_READ)
 
 
 @row()
 def without_auto_commit(scene: Scene) -> Outcome:
-    """The same, and the caller wants to commit by himself: nothing is."""
+    """As above, but with enable_auto_commit=False: close() commits nothing."""
     scene.stable(enable_auto_commit=False)
     return Outcome(JOINED)
 
 
 @row()
 def records_not_returned_yet(scene: Scene) -> Outcome:
-    """Some records were returned and the others are buffered: only the former are committed."""
+    """Some records were returned and others are buffered. close() commits only the offsets of the returned ones."""
     consumer = scene.subscribed(max_poll_records=3)
     poll_until(consumer, lambda: consumer.assignment())
     records = poll_until(consumer, lambda: all(map(consumer.current_lag, scene.both)))  # both ends are known
@@ -271,7 +278,7 @@ def records_not_returned_yet(scene: Scene) -> Outcome:
 
 @row()
 def paused(scene: Scene) -> Outcome:
-    """Paused partitions are committed and given up as the others."""
+    """Paused partitions are committed and revoked as others are."""
     consumer = scene.stable()
     consumer.pause(*scene.both)
     consumer.poll(0)
@@ -280,7 +287,7 @@ def paused(scene: Scene) -> Outcome:
 
 @row()
 def commits_in_flight(scene: Scene) -> Outcome:
-    """Asynchronous commits in flight end, in order, and their callbacks run before close() returns."""
+    """Asynchronous commits in flight complete in order, and their callbacks run before close() returns."""
     consumer = scene.stable(enable_auto_commit=False)
     told: list[object] = []
     for offset in (1, 2, 3):
@@ -296,7 +303,7 @@ def commits_in_flight(scene: Scene) -> Outcome:
 
 @row()
 def wakeup_pending(scene: Scene) -> Outcome:
-    """A wakeup() that no call has heard does not disturb close()."""
+    """A wakeup() that no call has raised yet does not interrupt close()."""
     scene.stable().wakeup()
     return Outcome(JOINED, ALL_READ)
 
@@ -313,7 +320,9 @@ def after_a_wakeup(scene: Scene) -> Outcome:
 
 @row()
 def exception_in_a_with_block(scene: Scene) -> Outcome:
-    """What was being processed is not committed; the group is left all the same, and the error comes through."""
+    """The body of a `with` block raises. Its records are not committed, the member leaves the group, and the error is
+    propagated.
+    """
     consumer = scene.stable()
 
     def close() -> None:
@@ -326,7 +335,7 @@ def exception_in_a_with_block(scene: Scene) -> Outcome:
 
 @row()
 def coordinator_lost_just_now(scene: Scene) -> Outcome:
-    """It is looked for again, so that the group can be left, although there is nothing to commit."""
+    """The coordinator was lost. close() looks it up again to leave the group, although there is nothing to commit."""
     consumer = scene.stable(enable_auto_commit=False)
     group = consumer._engine.components.group
     assert group is not None
@@ -342,7 +351,7 @@ def coordinator_lost_just_now(scene: Scene) -> Outcome:
 
 @row()
 def forked(scene: Scene) -> Outcome:
-    """close() in a forked child refuses at once; the parent, whose connections it had in its hands, continues."""
+    """close() in a forked child raises at once. The parent, with which the child shares connections, continues."""
     consumer = scene.stable()
 
     def close() -> None:
@@ -356,10 +365,10 @@ def forked(scene: Scene) -> Outcome:
 
 
 def trouble_in_child(call: Callable[[], object]) -> str:
-    """The name of the error that a call raises in a forked child."""
+    """Returns the name of the error that a call raises in a forked child."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # this row forks a process with threads on purpose
         child = os.fork()
     if child == 0:
         try:
@@ -377,7 +386,7 @@ def trouble_in_child(call: Callable[[], object]) -> str:
 
 @row()
 def listener_that_raises(scene: Scene) -> Outcome:
-    """What on_revoke raises comes out of close(), after everything else was done."""
+    """close() raises the error of on_revoke after it has done everything else."""
     scene.listener.during["revoked"] = _fail
     consumer = scene.stable()
 
@@ -395,7 +404,7 @@ def _fail(*_: object) -> None:
 
 @row()
 def second_close(scene: Scene) -> Outcome:
-    """Closing again does nothing, at once; any other call says that the consumer is closed."""
+    """A second close() returns at once. Any other call raises an error that says the consumer is closed."""
     consumer = scene.stable()
 
     def close() -> None:
@@ -410,7 +419,7 @@ def second_close(scene: Scene) -> Outcome:
 
 @row()
 def no_time_at_all(scene: Scene) -> Outcome:
-    """close(timeout=0) waits for nobody, but says goodbye: callbacks run, and the commit and the leave are sent."""
+    """close(timeout=0) waits for no response, but runs the callbacks and sends the commit and LeaveGroup."""
     consumer = scene.stable()
     scene.close = lambda: consumer.close(timeout=0)
     return Outcome(JOINED, ALL_READ, within_s=0.5)
@@ -421,14 +430,14 @@ def no_time_at_all(scene: Scene) -> Outcome:
 
 @row()
 def static_member(scene: Scene) -> Outcome:
-    """A static member keeps its place."""
+    """close() keeps a static member in the group."""
     scene.stable(group_instance_id="i")
     return Outcome(JOINED, ALL_READ, members=1)
 
 
 @row()
 def static_member_told_to_leave(scene: Scene) -> Outcome:
-    """close(leave_group=True) gives it up."""
+    """close(leave_group=True) removes a static member from the group."""
     consumer = scene.stable(group_instance_id="i")
     scene.close = lambda: consumer.close(5, leave_group=True)
     return Outcome(JOINED, ALL_READ)
@@ -436,7 +445,7 @@ def static_member_told_to_leave(scene: Scene) -> Outcome:
 
 @row()
 def dynamic_member_told_to_stay(scene: Scene) -> Outcome:
-    """close(leave_group=False) keeps a dynamic member's place until its session ends."""
+    """close(leave_group=False) keeps a dynamic member in the group until its session times out."""
     consumer = scene.stable()
     scene.close = lambda: consumer.close(5, leave_group=False)
     return Outcome(JOINED, ALL_READ, members=1)
@@ -452,7 +461,7 @@ def close_it(consumer: Consumer, _partitions: object) -> None:
 
 @row()
 def inside_on_assign(scene: Scene) -> Outcome:
-    """on_assign closes: on_revoke takes back what was just given, and poll returns."""
+    """on_assign closes the consumer: on_revoke gets the partitions that were just assigned, and poll returns."""
     scene.listener.during["assigned"] = close_it
     consumer = scene.subscribed()
     scene.close = lambda: consumer.poll(10)
@@ -461,7 +470,7 @@ def inside_on_assign(scene: Scene) -> Outcome:
 
 @row()
 def inside_on_revoke(scene: Scene) -> Outcome:
-    """on_revoke of unsubscribe() closes: nobody is told a second time."""
+    """unsubscribe() calls on_revoke, which closes the consumer. No callback is called again."""
     scene.listener.during["revoked"] = close_it
     consumer = scene.stable(enable_auto_commit=False)
     scene.close = consumer.unsubscribe
@@ -470,7 +479,7 @@ def inside_on_revoke(scene: Scene) -> Outcome:
 
 @row()
 def inside_on_lost(scene: Scene) -> Outcome:
-    """on_lost after max_poll_interval_ms closes: nobody is told a second time."""
+    """on_lost after max_poll_interval_ms closes the consumer. No callback is called again."""
     scene.listener.during["lost"] = close_it
     consumer = scene.stable(max_poll_interval_ms=400)
     wait_until(lambda: scene.members() == 0, 10, "the idle member to leave")
@@ -483,7 +492,9 @@ def inside_on_lost(scene: Scene) -> Outcome:
 
 @row()
 def poll_interval_exceeded(scene: Scene) -> Outcome:
-    """The member has left by itself: on_lost, and no commit, which could undo another member's."""
+    """The member has left the group by itself. on_lost is called, and no commit is sent, because it could override
+    another member's.
+    """
     scene.stable(max_poll_interval_ms=400)
     wait_until(lambda: scene.members() == 0, 10, "the idle member to leave")
     return Outcome(LOST)
@@ -491,7 +502,7 @@ def poll_interval_exceeded(scene: Scene) -> Outcome:
 
 @row()
 def fenced(scene: Scene) -> Outcome:
-    """An administrator has removed the member, and it has heard of it."""
+    """An administrator has removed the member, and the member has received the error."""
     consumer = scene.stable(group_instance_id="i")
     before = scene.state(consumer)
     remove_static_member(scene.kafka, scene.group, "i")
@@ -501,8 +512,10 @@ def fenced(scene: Scene) -> Outcome:
 
 @row()
 def fenced_and_not_aware_of_it(scene: Scene) -> Outcome:
-    """An administrator has just removed the member. The commit of close() is refused, which tells a classic member that
-    it is none; in the consumer protocol only heartbeats do, as in Java."""
+    """An administrator has removed the member, and the member has not received the error yet. The coordinator rejects
+    the commit of close(). A classic member then knows that it was removed; in the consumer protocol only a heartbeat
+    reports that, as in Java.
+    """
     scene.stable(group_instance_id="i")
     remove_static_member(scene.kafka, scene.group, "i")
     return Outcome(JOINED if scene.epochs else LOST)
@@ -510,7 +523,7 @@ def fenced_and_not_aware_of_it(scene: Scene) -> Outcome:
 
 @row()
 def unsubscribed(scene: Scene) -> Outcome:
-    """unsubscribe() has left the group; it does not commit, and close() has nothing more to say."""
+    """unsubscribe() has left the group without a commit, and close() sends nothing more."""
     scene.stable().unsubscribe()
     return Outcome(JOINED)
 
@@ -520,7 +533,7 @@ def unsubscribed(scene: Scene) -> Outcome:
 
 @row()
 def assigned_by_hand(scene: Scene) -> Outcome:
-    """No membership and no callbacks, but positions are committed for the group."""
+    """A consumer with assign() and a group_id has no membership and no callbacks, but its positions are committed."""
     consumer = scene.make()
     consumer.assign(scene.both)
     read(consumer, 2 * RECORDS)
@@ -529,7 +542,7 @@ def assigned_by_hand(scene: Scene) -> Outcome:
 
 @row()
 def assigned_by_hand_without_a_group(scene: Scene) -> Outcome:
-    """There is nothing to tell anybody."""
+    """A consumer with assign() and no group_id sends nothing to a coordinator."""
     options = {"group_id": None, "group_protocol": "classic"}
     consumer = scene.make(**{**options, **({"engine": "threaded"} if scene.epochs else {})})
     consumer.assign(scene.both)
@@ -548,19 +561,19 @@ def topic(kafka: Kafka) -> str:
 
 @pytest.fixture(scope="module")
 def groups(kafka: Kafka) -> Iterator[GroupClient]:
-    """Looks at groups from outside."""
+    """A GroupClient that inspects groups from outside."""
     with GroupClient(kafka.bootstrap_servers) as client:
         client.list()
         yield client
 
 
 def our_threads() -> set[str]:
-    """The names of kconsumer's threads in this process."""
+    """Returns the names of kconsumer's threads in this process."""
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("kconsumer-")}
 
 
 def descriptors() -> set[str]:
-    """Open sockets, selectors and event descriptors of this process."""
+    """Returns the open sockets, selectors and event descriptors of this process."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -580,8 +593,8 @@ CELLS = [
 
 @pytest.mark.parametrize(("state", "column"), CELLS)
 def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column: str) -> None:
-    """Closing in this state does what the row says, in time, and leaves nothing behind."""
-    kafka.group_state(topic)  # the admin client has its connections
+    """close() in this state has the row's effects in time and leaves no threads or descriptors behind."""
+    kafka.group_state(topic)  # so that the admin client already has its connections
     groups.list()
     before = descriptors()
     with ExitStack() as others:
@@ -593,7 +606,7 @@ def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column
         took = time.monotonic() - began
         threads = {name for name in our_threads() if name.endswith(scene.group)}
         assert expected.kinds == [kind for kind, partitions in scene.listener.calls if partitions]
-        if not expected.members:  # the other consumer's threads are still at work
+        if not expected.members:  # the other consumer's threads still run
             assert set() == threads
         assert took < expected.within_s
         wait_until(lambda: scene.members() == expected.members, 3, f"{expected.members} members; {scene.members()}")
@@ -618,14 +631,16 @@ def filled(kafka: Kafka, brokers: list[int] | None = None) -> str:
 
 
 def closed_in(scene: Scene, timeout_s: float) -> float:
-    """How long close(timeout) took, in seconds."""
+    """Returns how long close(timeout) took (s)."""
     began = time.monotonic()
     scene.consumer.close(timeout_s)
     return time.monotonic() - began
 
 
 def test_the_only_broker_is_gone() -> None:
-    """A broker suspended, then killed: close() ends in its time, on_revoke runs, nothing is left."""
+    """When the only broker is suspended or killed, close() ends in time, on_revoke runs, and no threads or descriptors
+    are left.
+    """
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster())
         topic = filled(cluster)
@@ -642,13 +657,14 @@ def test_the_only_broker_is_gone() -> None:
 
 
 def test_the_coordinator_goes() -> None:
-    """The coordinator hands its groups over, or is killed, just before close(): the positions are committed and the
-    group is left at the broker that takes its place."""
+    """The coordinator shuts down or is killed just before close(). The positions are committed and the member leaves
+    the group at the new coordinator.
+    """
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster(nodes=3))
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
         for end in (KafkaNode.stop, KafkaNode.kill):
-            coordinator = cluster.node(cluster.coordinator_of("any"))  # one that was started again leads nothing yet
+            coordinator = cluster.node(cluster.coordinator_of("any"))  # a restarted node coordinates no group yet
             # The partitions stay where they are: what is being validated against a new leader is not committed.
             topic = filled(cluster, [node.node_id for node in cluster.nodes if node is not coordinator])
             scenes = [Scene(cluster, topic, engine, groups, stack) for engine in ENGINES]

@@ -1,4 +1,4 @@
-"""`kconsumer consume -o FILE`: what is in the file, when it appears, and what a group commits."""
+"""`kconsumer consume -o FILE`: the file's contents, when the file appears, and what a group commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.harnesses.polling import numbered
 
 
 def rows(path: Path) -> pa.Table:
-    """The file, as a table in order of offsets."""
+    """Returns the file as a table in order of offsets."""
     table = parquet.read_table(path) if path.suffix == ".parquet" else pa.ipc.open_file(path).read_all()
     assert list(COLUMNS) == table.column_names
     return table.sort_by([("partition", "ascending"), ("offset", "ascending")])
@@ -24,7 +24,7 @@ def rows(path: Path) -> pa.Table:
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_file_of_a_topic(kafka: Kafka, topic_name: str, tmp_path: Path, suffix: str) -> None:
-    """The whole topic, up to its end; then a number of records; then none at all."""
+    """The command writes the whole topic up to its end, or a number of records, or none."""
     kafka.create_topic(topic_name, 2)
     for partition in range(2):
         kafka.produce(topic_name, numbered(3000), headers=[("h", b"x")], partition=partition)
@@ -42,7 +42,7 @@ def test_file_of_a_topic(kafka: Kafka, topic_name: str, tmp_path: Path, suffix: 
 
 
 def test_group_commits_what_the_file_holds(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Two files of one group have different records; nothing is committed for a file that failed."""
+    """Two files of one group have different records; the offsets of a file that failed are not committed."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(50))
     command = ["consume", topic_name, "-b", kafka.bootstrap_servers, "-g", topic_name, "--from", "earliest", "-n", "20"]

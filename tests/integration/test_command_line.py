@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 
 
 def kconsumer(*arguments: str) -> tuple[int, str, str]:
-    """Run the command: exit code, stdout, stderr."""
+    """Run the command. Returns its exit code, stdout and stderr."""
     command = [sys.executable, "-m", "kconsumer", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT)
     return done.returncode, done.stdout, done.stderr
@@ -34,7 +34,7 @@ def kconsumer(*arguments: str) -> tuple[int, str, str]:
 
 @contextmanager
 def running(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that is ended whatever happens."""
+    """Start a process, and end it when the block ends."""
     process = subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
@@ -47,7 +47,7 @@ def running(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def topic(kafka: Kafka, topic_name: str) -> str:
-    """Two partitions with three records each, keyed and dated."""
+    """A topic of two partitions with three records each, with keys and timestamps."""
     kafka.create_topic(topic_name, partitions=2)
     for partition in range(2):
         values = [f"{partition}-{number}".encode() for number in range(3)]
@@ -57,7 +57,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 
 def test_reads_a_topic(kafka: Kafka, topic: str) -> None:
-    """Every record is printed in each format, from the start, an offset or a time."""
+    """The command prints every record in each format, from the start, an offset or a time."""
     base = ["consume", topic, "-b", kafka.bootstrap_servers, "--exit-at-end"]
     assert (0, "0-0\n0-1\n0-2\n1-0\n1-1\n1-2\n", "") == _sorted(kconsumer(*base))
     assert (0, "0/2\n1/2\n", "") == _sorted(kconsumer(*base, "--from", "2", "-f", r"%p/%o\n"))
@@ -72,7 +72,9 @@ def _sorted(result: tuple[int, str, str]) -> tuple[int, str, str]:
 
 
 def test_a_group_goes_on_where_it_stopped(kafka: Kafka, topic: str) -> None:
-    """What -n printed is committed, no more; the next run prints the rest, and the one after it nothing."""
+    """A run with -n commits only the records that it printed. The next run prints the remaining ones, and the one after
+    it none.
+    """
     base = ["consume", topic, "-b", kafka.bootstrap_servers, "-g", topic, "--from", "earliest"]
     first = kconsumer(*base, "-n", "4")[1].split()
     rest = kconsumer(*base, "--exit-at-end")[1].split()
@@ -82,7 +84,7 @@ def test_a_group_goes_on_where_it_stopped(kafka: Kafka, topic: str) -> None:
 
 
 def test_errors(kafka: Kafka, topic: str) -> None:
-    """A topic that is not there, and a broker that is not there, are one line and exit code 1."""
+    """A missing topic or broker gives one line on stderr and exit code 1."""
     absent = f"{topic}-absent"
     code, out, err = kconsumer("consume", absent, "-b", kafka.bootstrap_servers)
     assert (1, "", f"kconsumer: topic {absent!r} does not exist on {kafka.bootstrap_servers}\n") == (code, out, err)
@@ -92,7 +94,7 @@ def test_errors(kafka: Kafka, topic: str) -> None:
 
 
 def test_ctrl_c(kafka: Kafka, topic: str) -> None:
-    """SIGINT ends a command that waits for records, with exit code 130 and nothing on stderr."""
+    """SIGINT ends a command that waits for records with exit code 130 and nothing on stderr."""
     command = ["-m", "kconsumer", "consume", topic, "-b", kafka.bootstrap_servers, "--from", "earliest"]
     with running(*command) as process:
         assert process.stdout is not None
@@ -104,7 +106,9 @@ def test_ctrl_c(kafka: Kafka, topic: str) -> None:
 
 
 def test_what_a_closed_pipe_did_not_take_is_not_committed(kafka: Kafka, topic_name: str) -> None:
-    """The reader of the output goes away in the middle of a batch: the group gets the whole batch again."""
+    """When the reader of the output closes the pipe in the middle of a batch, the whole batch is not committed, and the
+    group gets it again.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"x" * 1000] * 2000)
     command = ["-m", "kconsumer", "consume", topic_name, "-b", kafka.bootstrap_servers, "-g", topic_name]
@@ -118,7 +122,7 @@ def test_what_a_closed_pipe_did_not_take_is_not_committed(kafka: Kafka, topic_na
 
 @pytest.mark.parametrize("example", ["quickstart.py", "manual_commit.py", "rebalance_listener.py"])
 def test_examples(kafka: Kafka, topic_name: str, example: str) -> None:
-    """Each example reads and commits what is there, and ends quietly on Ctrl-C."""
+    """Each example reads and commits the existing records, and ends on Ctrl-C without output."""
     kafka.create_topic(topic_name, partitions=2)
     for partition in range(2):
         kafka.produce(topic_name, [b'{"n": 1}', b"no json"], partition=partition)
@@ -133,7 +137,7 @@ def test_examples(kafka: Kafka, topic_name: str, example: str) -> None:
 
 
 def test_the_first_block_of_the_readme(kafka: Kafka, topic_name: str) -> None:
-    """README's first program, as it stands but for names, prints a record that was there before it started."""
+    """The first program of README prints an existing record; only names are replaced."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"hello"])
     block = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
@@ -147,14 +151,14 @@ def test_the_first_block_of_the_readme(kafka: Kafka, topic_name: str) -> None:
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_without_arguments(example: Path) -> None:
-    """An example that is started without arguments says which it takes."""
+    """An example that is started without arguments prints which arguments it takes."""
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert (1, "") == (done.returncode, done.stdout)
     assert re.fullmatch(rf"usage: {re.escape(example.name)} HOST:PORT GROUP [^\n]+\n", done.stderr)
 
 
 def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
-    """The demo reads a given topic to its end with members that come and go, and writes nothing."""
+    """The demo reads a given topic to its end with members that join and leave, and writes no records."""
     before = kafka.end_offsets(topic)
     command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--timeout", "60"]
     command += ["--bootstrap", kafka.bootstrap_servers, "--topic", topic]
@@ -166,7 +170,7 @@ def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
 
 
 def test_demo() -> None:
-    """The demo with a broker of its own sees every record and says so."""
+    """The demo with its own broker reads every record and reports that."""
     command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--records", "50000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=ENVIRONMENT)
     assert (0, "") == (done.returncode, done.stderr)

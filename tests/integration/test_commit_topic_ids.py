@@ -1,4 +1,6 @@
-"""Commits of KIP-848 members name topics by their ids (OffsetCommit 10), so that offsets stay with what was read."""
+"""Commits of KIP-848 members identify topics by id (OffsetCommit 10), so that offsets are not applied to a re-created
+topic.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def member(kafka: Kafka, name: str) -> Consumer:
 
 
 def test_commits_and_look_ups_go_by_id(kafka: Kafka, topic_name: str) -> None:
-    """The broker offers the versions with ids, and what was committed by id is found by id and by name."""
+    """The broker supports the versions with ids, and offsets committed by id are found by id and by name."""
     kafka.create_topic(topic_name, 1)
     kafka.produce(topic_name, [b"x"] * BEFORE)
     tp = TopicPartition(topic_name, 0)
@@ -50,8 +52,9 @@ def test_commits_and_look_ups_go_by_id(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_offsets_of_a_deleted_topic_stay_out_of_its_successor(kafka: Kafka, topic_name: str) -> None:
-    """A topic is deleted and made again between reading and committing: the commit fails, and the new topic is read
-    from its beginning by the next member."""
+    """A topic is deleted and created again between reading and committing. The commit fails, and the next member reads
+    the new topic from its beginning.
+    """
     kafka.create_topic(topic_name, 1)
     kafka.produce(topic_name, [b"old"] * BEFORE)
     with member(kafka, topic_name) as consumer:
@@ -61,7 +64,7 @@ def test_offsets_of_a_deleted_topic_stay_out_of_its_successor(kafka: Kafka, topi
         kafka.delete_topic(topic_name)
         kafka.create_topic(topic_name, 1)
         kafka.produce(topic_name, [b"new"] * AFTER)
-        # The network thread asks for metadata by itself, and no poll reads on.
+        # The network thread refreshes metadata by itself, and no poll reads more records.
         wait_until(lambda: cluster.topic_id(topic_name) not in (None, old), 30, "the consumer to know the new topic")
         with pytest.raises(KafkaError) as failure:
             consumer.commit(timeout=20)

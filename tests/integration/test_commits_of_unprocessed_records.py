@@ -1,4 +1,6 @@
-"""No automatic commit is ahead of what the caller has processed, whatever a rebalance does in the middle of a batch."""
+"""No automatic commit is ahead of the records that the caller has processed, whatever a rebalance does in the middle of
+a batch.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,18 @@ from support.harnesses.polling import numbered, polled, tps
 
 New = Callable[..., Consumer]
 COUNT = 2000
-# The response that assigns was received, and the caller has not polled since.
+# Set when the response with the new assignment was received and the caller has not polled since.
 ASSIGNED = ("COMPLETING", "RECONCILING")
 
 
 class ProcessingError(Exception):
-    """A record cannot be processed."""
+    """Processing a record failed."""
 
 
 def process(consumer: Consumer, records: ConsumerRecords, partitions: tuple[TopicPartition, ...]) -> None:
-    """Work on a batch, with calls that use the network; fails when a new assignment arrives in the middle of it."""
+    """Process a batch with calls that use the network. Raises when a new assignment arrives in the middle of
+    the batch.
+    """
     group = consumer._engine.components.group
     assert group is not None
     until = time.monotonic() + 0.3
@@ -41,7 +45,7 @@ def process(consumer: Consumer, records: ConsumerRecords, partitions: tuple[Topi
 def read_until_it_fails(
     consumer: Consumer, other: Consumer, partitions: tuple[TopicPartition, ...], batches: list[ConsumerRecords]
 ) -> None:
-    """Process batches in a `with` block; from the first one on the other member joins."""
+    """Process batches in a `with` block; the other member joins during the first one."""
     with consumer:
         while not batches[-1]:
             batches.append(consumer.poll(1.0))
@@ -53,7 +57,7 @@ def read_until_it_fails(
 
 
 def fail_while_a_partition_moves_away(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
-    """A member fails in the batch in which another one's join takes a partition away; check what is committed."""
+    """A member fails in the batch during which another member's join moves a partition. Check the committed offsets."""
     kafka.create_topic(topic_name, partitions=2)
     both = tps(topic_name, 0, 1)
     for tp in both:
@@ -71,8 +75,9 @@ def fail_while_a_partition_moves_away(kafka: Kafka, topic_name: str, new_consume
 
 
 def test_body_that_raises(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
-    """A member with auto-commit fails in the batch in which another member's join takes a partition away: nothing of
-    that batch is committed, so the next owner reads it."""
+    """A member with auto-commit fails in the batch during which another member's join moves a partition. No offset of
+    that batch is committed, so the next owner reads it again.
+    """
     fail_while_a_partition_moves_away(kafka, topic_name, new_consumer, engine)
 
 
@@ -80,5 +85,7 @@ def test_body_that_raises(kafka: Kafka, topic_name: str, new_consumer: New, engi
 def test_body_that_raises_with_a_network_thread(
     kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]
 ) -> None:
-    """The same of a classic member, whichever thread receives the response that assigns."""
+    """The same holds for a classic member with a network thread, whichever thread receives the response with the
+    assignment.
+    """
     fail_while_a_partition_moves_away(kafka, topic_name, new_consumer, engine)

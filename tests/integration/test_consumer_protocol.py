@@ -1,4 +1,6 @@
-"""Groups of KIP-848 on a real broker: members come, leave, are fenced and die, alone and beside other clients."""
+"""Groups of KIP-848 on a real broker: members join, leave, are fenced and die, with and without members of other
+clients.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ New = Callable[..., Consumer]
 
 @pytest.fixture
 def member(kafka: Kafka, topic_name: str) -> Any:
-    """Makes members of the test's group in this process."""
+    """Returns a function that makes members of the test's group in this process."""
     with ExitStack() as stack:
 
         def make(*topics: str, **options: Any) -> Consumer:
@@ -49,7 +51,9 @@ def member(kafka: Kafka, topic_name: str) -> Any:
 def poll_until(
     consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20, told: object = None
 ) -> list[bytes]:
-    """Poll these until something is true; the values returned meanwhile. `told` is shown if it does not come true."""
+    """Poll these consumers until a condition is true. Returns the values of the records; `told` is part of the
+    failure's message.
+    """
     values: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -60,7 +64,7 @@ def poll_until(
 
 
 def tps(topic: str, *partitions: int) -> set[TopicPartition]:
-    """Partitions of one topic."""
+    """Returns partitions of one topic."""
     return {TopicPartition(topic, partition) for partition in partitions}
 
 
@@ -69,15 +73,16 @@ def tps(topic: str, *partitions: int) -> set[TopicPartition]:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
-    """1 → 3 → 2 members while records flow: each record once, in order, one owner at a time; what stays with a member
-    is not interrupted."""
+    """While the group grows from one to three members and shrinks to two, each record is read once and in order, and
+    each partition has one owner at a time. Retained partitions are not interrupted.
+    """
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, None, group_remote_assignor=assignor)
     one_three_two(kafka, topic, chosen, keeps=True)
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
-    """SIGKILL: after the session timeout the other member reads on from the committed offsets."""
+    """After SIGKILL and the session timeout, the other member continues from the committed offsets."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
     with ExitStack() as stack:
@@ -96,7 +101,9 @@ def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: st
 
 
 def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str) -> None:
-    """SIGSTOP beyond the session timeout: when it wakes it hears on_lost, joins again and reads on; nothing is lost."""
+    """A member suspended by SIGSTOP beyond the session timeout calls on_lost when it resumes, joins again and
+    continues; no record is lost.
+    """
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, None, auto_commit_interval_ms=200)
     with ExitStack() as stack:
@@ -123,7 +130,7 @@ def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str
 
 
 def test_unaffected_partitions_keep_flowing(kafka: Kafka, topic_name: str, member: New) -> None:
-    """While one partition goes to another member, the partition that stays is read without a gap of a rebalance."""
+    """While one partition moves to another member, reading of the other partition is not interrupted."""
     topic = kafka.create_topic(topic_name, 2)
     done = threading.Event()
 
@@ -155,13 +162,13 @@ def test_unaffected_partitions_keep_flowing(kafka: Kafka, topic_name: str, membe
 
 
 def note(records: ConsumerRecords, seen: dict[TopicPartition, list[float]]) -> None:
-    """Remember when each partition was read."""
+    """Record when each partition was read."""
     for tp in records.by_partition():
         seen.setdefault(tp, []).append(time.monotonic())
 
 
 def test_subscription_changes(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Another topic is added, then the first taken away: callbacks tell only the difference."""
+    """When a topic is added and another one removed, callbacks get only the changed partitions."""
     one, two = kafka.create_topic(f"{topic_name}-1"), kafka.create_topic(f"{topic_name}-2")
     calls: list[tuple[str, set[TopicPartition]]] = []
     consumer = member()
@@ -187,7 +194,7 @@ def test_subscription_changes(kafka: Kafka, topic_name: str, member: New) -> Non
 
 
 def test_topic_created_enlarged_and_deleted(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A subscribed topic that appears, grows and goes is followed without a rejoin."""
+    """A subscribed topic is assigned when it is created, enlarged or deleted, without a rejoin."""
     consumer = member(topic_name, metadata_max_age_ms=300)
     consumer.poll(0.5)
     assert frozenset() == consumer.assignment()
@@ -201,12 +208,14 @@ def test_topic_created_enlarged_and_deleted(kafka: Kafka, topic_name: str, membe
 
 
 def at_end(consumer: Consumer) -> bool:
-    """Whether all that was written is consumed."""
+    """Returns whether all written records were consumed."""
     return all(status.lag == 0 and status.position for status in consumer.partition_states().values())
 
 
 def test_pattern_of_the_broker(kafka: Kafka, topic_name: str, member: New) -> None:
-    """The coordinator evaluates the pattern; a topic that appears later is assigned, too, and its records come."""
+    """The coordinator evaluates the pattern. A topic that is created later is assigned, and its records are
+    returned.
+    """
     one = kafka.create_topic(f"{topic_name}.one")
     kafka.produce(one, [b"1"])
     consumer = member()
@@ -219,7 +228,7 @@ def test_pattern_of_the_broker(kafka: Kafka, topic_name: str, member: New) -> No
 
 
 def test_pattern_that_is_none(member: New) -> None:
-    """A pattern RE2 cannot read ends the membership with the broker's words."""
+    """A pattern that is not valid RE2 ends the membership with the broker's error message."""
     consumer = member()
     consumer.subscribe(SubscriptionPattern("(["))
     with pytest.raises(Exception, match="regular expression"):
@@ -227,13 +236,15 @@ def test_pattern_that_is_none(member: New) -> None:
 
 
 def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, topic_name: str, member: New) -> None:
-    """The coordinator keeps the pattern of a member id that joins again without the field, so the member clears it."""
+    """The coordinator keeps the pattern of a member id that joins again without the pattern field, so the member sends
+    an empty pattern.
+    """
     matched, named = (kafka.create_topic(f"{topic_name}-{suffix}") for suffix in ("matched", "named"))
     consumer = member()
     consumer.subscribe(SubscriptionPattern(re.escape(matched)))
     poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(matched, 0)})
     parts = consumer._engine.components
-    with parts.lock:  # so that the network thread does not find it again before the member has left
+    with parts.lock:  # so that the network thread does not look it up again before the member has left
         parts.group.coordinator.mark_unknown("lost in this test", parts.clock.now())
         consumer.unsubscribe()
     consumer.subscribe([named])
@@ -248,7 +259,9 @@ def test_no_topics_of_a_pattern_after_a_leave_that_was_not_sent(kafka: Kafka, to
 
 
 def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> None:
-    """close() of a static member keeps its place; it returns to the same partitions and nobody else is disturbed."""
+    """close() keeps a static member in the group. After its restart it owns the same partitions, and no other member is
+    affected.
+    """
     topic = kafka.create_topic(topic_name, 4)
     calls: list[object] = []
     first = member(group_instance_id="one")
@@ -264,7 +277,7 @@ def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> No
 
 
 def test_static_member_leaves_for_good_when_told(kafka: Kafka, topic_name: str, member: New) -> None:
-    """close(leave_group=True) gives the place up: the other member owns all at once."""
+    """close(leave_group=True) removes a static member: the other member owns all partitions at once."""
     topic = kafka.create_topic(topic_name, 4)
     first, second = member(topic, group_instance_id="one"), member(topic, group_instance_id="two")
     poll_until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 2)
@@ -273,7 +286,9 @@ def test_static_member_leaves_for_good_when_told(kafka: Kafka, topic_name: str, 
 
 
 def test_second_consumer_with_the_same_instance_id(kafka: Kafka, topic_name: str, member: New) -> None:
-    """While the first one lives, the second is refused, for good; the first goes on (classic members: the opposite)."""
+    """While the first consumer is alive, the coordinator rejects the second one permanently and the first one
+    continues. In the classic protocol it is the opposite.
+    """
     topic = kafka.create_topic(topic_name, 1)
     first, second = member(topic, group_instance_id="same"), member(topic, group_instance_id="same")
     poll_until([first], lambda: len(first.assignment()) == 1)
@@ -285,7 +300,7 @@ def test_second_consumer_with_the_same_instance_id(kafka: Kafka, topic_name: str
 
 
 def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Whoever is removed hears on_lost and joins again under the same member id."""
+    """A member that an administrator removed calls on_lost and joins again with the same member id."""
     topic = kafka.create_topic(topic_name, 1)
     calls: list[str] = []
     consumer = member(group_instance_id="static")
@@ -293,7 +308,7 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
         [topic], on_assign=lambda _c, ps: ps and calls.append("assigned"), on_lost=lambda *_: calls.append("lost")
     )
     poll_until([consumer], lambda: calls == ["assigned"])
-    consumer.position(TopicPartition(topic, 0))  # a look-up in flight would fail: nobody knows this member any more
+    consumer.position(TopicPartition(topic, 0))  # a look-up in flight would fail after the removal
     before = consumer.group_metadata()
     remove_static_member(kafka, topic_name, "static")
     poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
@@ -301,7 +316,9 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
 
 
 def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -> None:
-    """After max_poll_interval_ms the member leaves by itself; the next poll runs on_lost and joins again."""
+    """After max_poll_interval_ms without a poll the member leaves by itself; the next poll calls on_lost and joins
+    again.
+    """
     topic = kafka.create_topic(topic_name, 1)
     calls: list[str] = []
     consumer = member(max_poll_interval_ms=1500)
@@ -316,8 +333,9 @@ def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
 def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New, kind: str) -> None:
-    """What a callback raises comes out of poll, and it is called again: until it has returned once, nothing is read of
-    what on_assign was told, and nobody else gets what on_revoke was told."""
+    """poll() raises the error of a callback and calls the callback again later. Until it returns without an error,
+    partitions passed to on_assign are not read and partitions passed to on_revoke are not assigned to another member.
+    """
     topic = kafka.create_topic(topic_name, 2)
     for partition in (0, 1):
         kafka.produce(topic, [b"x"], partition=partition)
@@ -344,8 +362,9 @@ def test_callback_that_raises(kafka: Kafka, topic_name: str, member: New, kind: 
 
 
 def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: str, member: New) -> None:
-    """on_revoke takes longer than max_poll_interval_ms: the member is out of the group, hears on_lost for what it still
-    had, joins again and owns what is its own."""
+    """on_revoke takes longer than max_poll_interval_ms. The member is removed from the group, calls on_lost for its
+    remaining partitions, joins again and owns its share.
+    """
     topic = kafka.create_topic(topic_name, 2)
     calls: list[str] = []
 
@@ -367,7 +386,7 @@ def test_callback_longer_than_the_rebalance_timeout(kafka: Kafka, topic_name: st
 
 
 def test_commits_inside_callbacks(kafka: Kafka, topic_name: str, member: New) -> None:
-    """commit() in on_assign and on_revoke is accepted: reading, and the next owner, start where they say."""
+    """commit() in on_assign and on_revoke succeeds; reading, and the next owner, start at the committed offsets."""
     topic = kafka.create_topic(topic_name, 2)
     for partition in range(2):
         kafka.produce(topic, [b"%d" % n for n in range(10)], partition=partition)
@@ -389,8 +408,9 @@ def test_commits_inside_callbacks(kafka: Kafka, topic_name: str, member: New) ->
 
 
 def test_positions_are_committed_before_on_revoke(kafka: Kafka, topic_name: str, member: New) -> None:
-    """With auto-commit: when on_revoke runs, what was returned is committed and the partition still owned; on_assign
-    follows with nothing new, in the same epoch or a later one."""
+    """With auto-commit, the offsets of returned records are committed when on_revoke runs and the partition is still
+    owned. on_assign follows without new partitions, in the same epoch or a later one.
+    """
     topic = kafka.create_topic(topic_name, 2)
     for partition in (0, 1):
         kafka.produce(topic, [b"x"] * 10, partition=partition)
@@ -432,11 +452,13 @@ def test_unsubscribing_inside_a_callback(kafka: Kafka, topic_name: str, member: 
 
 
 def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, member: New) -> None:
-    """A member that owns partitions the coordinator wants back closes at once, and the other gets all."""
+    """A member closes while the coordinator waits for it to revoke partitions. It closes at once, and the other member
+    gets all partitions.
+    """
     topic = kafka.create_topic(topic_name, 4)
     first, second = member(topic), member(topic)
     poll_until([first], lambda: len(first.assignment()) == 4)
-    second.poll(1.0)  # joined; the first one has not heard of it
+    second.poll(1.0)  # joined; the first member has not received the change yet
     watch = Stopwatch()
     first.close(5)
     assert watch.seconds() < 5
@@ -444,7 +466,7 @@ def test_close_in_the_middle_of_a_reconciliation(kafka: Kafka, topic_name: str, 
 
 
 def test_old_broker(kafka39: Kafka, topic_name: str) -> None:
-    """A broker without the protocol: the error says which option to change, and close() is quick."""
+    """With a broker that lacks the protocol, the error names the option to change, and close() returns soon."""
     with Consumer(
         topic_name,
         bootstrap_servers=kafka39.bootstrap_servers,

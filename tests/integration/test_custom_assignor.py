@@ -1,4 +1,6 @@
-"""The assignor of examples/custom_assignor as a stranger ships it: built, installed, listed, checked, in a group."""
+"""The assignor of examples/custom_assignor as a third party ships it: built, installed, listed, checked and used in a
+group.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ New = Callable[..., Consumer]
 
 
 def run(*command: str, folders: list[Path], cwd: Path) -> str:
-    """The output of a Python command that must succeed, with these folders first on its path."""
+    """Run a Python command, which must succeed, with these folders first on its path. Returns its output."""
     path = [*map(str, folders), str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, *command],
@@ -43,7 +45,7 @@ def run(*command: str, folders: list[Path], cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip installed the example, from a copy that may be built in."""
+    """A folder into which pip installed the example, from a copy of its source."""
     source, target = tmp_path_factory.mktemp("source") / "tree", tmp_path_factory.mktemp("installed")
     shutil.copytree(EXAMPLE, source)
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
@@ -53,14 +55,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def plugged_in(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same on this process's path, for the length of a test."""
+    """Put the installed example on this process's path for one test."""
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.delenv("KCONSUMER_DISABLE_PLUGINS", raising=False)
     return installed
 
 
 def test_the_command_knows_it(installed: Path, tmp_path: Path) -> None:
-    """`assignors list` shows where it comes from, `assignors check` loads it."""
+    """`assignors list` shows the assignor's distribution, and `assignors check` loads the assignor."""
     listed = run("-m", "kconsumer", "assignors", "list", folders=[installed], cwd=tmp_path)
     assert ["weighted", "acme-weighted", "1.0", "acme_weighted:WeightedAssignor"] in [
         line.split() for line in listed.splitlines()
@@ -70,7 +72,7 @@ def test_the_command_knows_it(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_passes_its_own_tests(installed: Path, tmp_path: Path) -> None:
-    """The compliance suite, run as its author would."""
+    """The compliance suite passes when it is run as the assignor's author runs it."""
     shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folders=[installed], cwd=tmp_path)
     assert " passed" in done
@@ -79,7 +81,7 @@ def test_it_passes_its_own_tests(installed: Path, tmp_path: Path) -> None:
 def test_a_group_uses_it(
     kafka: Kafka, topic_name: str, new_consumer: New, plugged_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two members divide eight partitions by weight, read all of them, and share again when one leaves."""
+    """Two members divide eight partitions by weight and read all of them; when one leaves, the other gets all."""
     kafka.create_topic(topic_name, 8)
     for partition in range(8):
         kafka.produce(topic_name, numbered(5), partition=partition)
@@ -98,7 +100,9 @@ def test_a_group_uses_it(
 def test_a_broken_answer_reaches_the_caller(
     kafka: Kafka, topic_name: str, new_consumer: New, plugged_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A response that breaks a rule is raised by poll with plugin, distribution and partition; mended, it continues."""
+    """poll() raises an error for an assignment that breaks a rule; the error names plugin, distribution and partition.
+    When the plugin is repaired, the member continues.
+    """
     kafka.create_topic(topic_name, 1)
     weighted = assignors.load("weighted")
     right = type(weighted).assign

@@ -63,7 +63,7 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workplace(
     kafka: Kafka, topics: dict[str, int], distribution: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """An empty folder to run in, with the files that pages name; groups as they are before their first member."""
+    """An empty folder to run in, with the files that the pages name. The groups of the pages are deleted first."""
     authority = Authority()
     certificate = authority.issue("client")
     authority.write(tmp_path / "ca.pem")
@@ -74,14 +74,14 @@ def workplace(
     monkeypatch.syspath_prepend(str(distribution))
     monkeypatch.delenv("KCONSUMER_DISABLE_PLUGINS", raising=False)
     for deleted in kafka.admin.delete_consumer_groups(GROUPS).values():
-        with suppress(KafkaException):  # most of them do not exist
+        with suppress(KafkaException):  # most of the groups do not exist
             deleted.result()
     return tmp_path
 
 
 @pytest.fixture
 def replaced(kafka: Kafka, topics: dict[str, int], run_folder: Path) -> dict[str, str]:
-    """What blocks say, and what it is here: the broker's address and the folder of its log."""
+    """Returns the texts of blocks to replace: the broker's address and the folder of its log."""
     log = next(run_folder.rglob("orders-3"), None)
     return {"localhost:9092": kafka.bootstrap_servers, "/var/lib/kafka": str(log.parent if log else run_folder)}
 
@@ -113,7 +113,7 @@ def test_python(
 
 
 def commit_for_billing(kafka: Kafka) -> None:
-    """Let the group exist whose health the page shows."""
+    """Create the group whose health the page shows."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         client.commit("billing", {("orders", partition): 1 for partition in range(PARTITIONS)})
 

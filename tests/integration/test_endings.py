@@ -1,5 +1,6 @@
-"""How a consumer stops: wakeup, Ctrl-C, fork, and being forgotten. What close() does in which state is the table of
-test_close_states.py."""
+"""How a consumer stops: wakeup, Ctrl-C, fork and garbage collection. The effects of close() in each state are in
+test_close_states.py.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +27,19 @@ Options = dict[str, Any]
 
 
 def member(kafka: Kafka, topic: str, engine: Options) -> Consumer:
-    """A member of the group that has the name of its topic."""
+    """Make a member of the group that has the name of its topic."""
     return Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=topic, **engine)
 
 
 def after(delay_s: float, action: object) -> threading.Timer:
-    """Do something from another thread a little later."""
+    """Call a function from another thread after a short delay."""
     timer = threading.Timer(delay_s, action)  # type: ignore[arg-type]
     timer.start()
     return timer
 
 
 def test_constructor_connects_nothing_and_starts_nothing() -> None:
-    """Making a consumer opens no descriptor and starts no thread, even for an address where nobody listens."""
+    """The constructor opens no descriptor and starts no thread, even if no process listens at the address."""
     descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     assert (descriptors, threads) == (len(os.listdir("/proc/self/fd")), threading.active_count())
@@ -46,7 +47,7 @@ def test_constructor_connects_nothing_and_starts_nothing() -> None:
 
 
 def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """wakeup() from another thread ends a blocked poll within a second, once; the next poll works."""
+    """wakeup() from another thread ends one blocked poll within a second; the next poll works."""
     kafka.create_topic(topic_name)
     with member(kafka, topic_name, engine) as consumer:
         after(0.5, consumer.wakeup)
@@ -58,11 +59,11 @@ def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str, engine: Optio
 
 
 def test_wakeup_without_a_running_call_ends_the_next_one(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """A wakeup between calls is not forgotten, and is spent by one call."""
+    """A wakeup between calls ends the next blocking call, and only that one."""
     kafka.create_topic(topic_name)
     with member(kafka, topic_name, engine) as consumer:
         consumer.wakeup()
-        consumer.pause()  # not a blocking call: does not use it up
+        consumer.pause()  # pause() does not block, so it does not consume the wakeup
         with pytest.raises(WakeupError):
             consumer.poll(60)
         assert not consumer.poll(0.1)
@@ -84,7 +85,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """SIGINT during a long poll: KeyboardInterrupt within a second, and `with` still leaves the group."""
+    """SIGINT during a long poll raises KeyboardInterrupt within a second, and `with` still leaves the group."""
     kafka.create_topic(topic_name)
     command = [sys.executable, "-c", CTRL_C, kafka.bootstrap_servers, topic_name, json.dumps(engine)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -104,7 +105,7 @@ def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_nam
 
 
 def test_nothing_answers_at_the_address(engine: Options) -> None:
-    """A listener that never answers: poll returns in time, close too."""
+    """If a listener never sends a response, poll() and close() return in time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", group_id="g", **engine)
@@ -116,7 +117,7 @@ def test_nothing_answers_at_the_address(engine: Options) -> None:
 
 @pytest.mark.classic_protocol
 def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """In a forked child every call raises ForkedConsumerError; the parent's connections are untouched."""
+    """In a forked child every call raises ForkedConsumerError; the parent's connections are not affected."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", **engine) as consumer:
@@ -124,7 +125,7 @@ def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_n
         while not consumer.poll(5):
             pass
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this test is about
+            warnings.simplefilter("ignore", DeprecationWarning)  # this test forks a process with threads on purpose
             child = os.fork()
         if child == 0:
             code = 1
@@ -147,7 +148,7 @@ def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_n
 
 
 def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """While one thread polls, another one's call raises ConcurrentAccessError without waiting."""
+    """While one thread polls, another thread's call raises ConcurrentAccessError without waiting."""
     kafka.create_topic(topic_name)
     with member(kafka, topic_name, engine) as consumer:
         thread = threading.Thread(target=consumer.poll, args=(1.5,))
@@ -161,15 +162,16 @@ def test_second_thread_is_refused_at_once(kafka: Kafka, topic_name: str, engine:
 
 
 def test_unclosed_consumer_warns() -> None:
-    """A consumer that is garbage-collected without close() leaves a ResourceWarning naming it."""
+    """A consumer that is garbage-collected without close() causes a ResourceWarning that contains its name."""
     consumer = Consumer(bootstrap_servers="127.0.0.1:1", client_id="forgotten", group_id="g")
     with pytest.warns(ResourceWarning, match=r"^unclosed <Consumer 'forgotten' group='g'>; use "):
         del consumer  # the last reference: CPython collects it here
 
 
 def test_the_thread_ends_with_the_consumer(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """The one thread there is, of heartbeats or of the network, is a daemon named for its group and gone after
-    close()."""
+    """The consumer's only thread, for heartbeats or the network, is a daemon whose name contains the group, and has
+    ended after close().
+    """
     kafka.create_topic(topic_name)
     classic = "heartbeat_interval_ms" in engine and "engine" not in engine
     name = f"kconsumer-{'heartbeat' if classic else 'network'}-{topic_name}"

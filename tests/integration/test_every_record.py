@@ -22,7 +22,9 @@ Digest = Any
 
 
 def load(kafka: Kafka, topic: str) -> None:
-    """Keys, null keys, null values, headers with and without value; codecs mixed within each partition."""
+    """Write records with keys, null keys, null values, and headers with and without value; codecs alternate within each
+    partition.
+    """
     shapes = list(record_shapes())
     producers = {
         codec: kafka.producer({"compression.type": codec, "queue.buffering.max.messages": 200_000, "linger.ms": 20})
@@ -45,7 +47,7 @@ def load(kafka: Kafka, topic: str) -> None:
 
 
 def record_shapes() -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]]:
-    """A prime number of different records of about 100 bytes."""
+    """Returns different records of about 100 bytes; their number is prime."""
     rng = random.Random(7)
     for number in range(997):
         key = None if number % 7 == 0 else b"key-%06d" % number
@@ -57,7 +59,7 @@ def record_shapes() -> Iterator[tuple[bytes | None, bytes | None, list[tuple[str
 
 
 class PartitionDigest:
-    """What was read of one partition, in order."""
+    """A digest of the records read from one partition, in order."""
 
     def __init__(self) -> None:
         self.hash = hashlib.blake2b()
@@ -65,19 +67,19 @@ class PartitionDigest:
         self.last = -1
 
     def add(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: object) -> None:
-        """Take the next record; its offset must be greater than the last one's."""
+        """Add the next record, whose offset must be greater than the last one's."""
         assert offset > self.last, f"offset {offset} after {self.last}"
         self.last = offset
         self.count += 1
         self.hash.update(repr((offset, timestamp, key, value, headers)).encode())
 
     def result(self) -> tuple[int, int, str]:
-        """Count, last offset and digest."""
+        """Returns the number of records, the last offset and the digest."""
         return self.count, self.last, self.hash.hexdigest()
 
 
 def read_with_confluent(kafka: Kafka, topic: str) -> list[tuple[int, int, str]]:
-    """What an independent client reads."""
+    """Read the topic with confluent-kafka. Returns the digests of its partitions."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -103,7 +105,7 @@ def read_with_confluent(kafka: Kafka, topic: str) -> list[tuple[int, int, str]]:
 
 
 def read_with_kconsumer(kafka: Kafka, topic: str, **engine: str) -> list[tuple[int, int, str]]:
-    """What we read, through a group."""
+    """Read the topic with a kconsumer group. Returns the digests of its partitions."""
     digests = [PartitionDigest() for _ in range(PARTITIONS)]
     count = 0
     group = "-".join([topic, "ours", *engine.values()])
@@ -121,7 +123,7 @@ def read_with_kconsumer(kafka: Kafka, topic: str, **engine: str) -> list[tuple[i
     return [digest.result() for digest in digests]
 
 
-@pytest.mark.timeout(900)  # two minutes' work for a whole processor
+@pytest.mark.timeout(900)  # the test uses one processor for two minutes
 def test_three_million_records_of_every_shape_and_codec(kafka: Kafka, topic_name: str) -> None:
     """Every record is read once, in order, equal in key, value, headers and timestamp to what confluent-kafka reads."""
     topic = kafka.create_topic(topic_name, PARTITIONS)

@@ -1,4 +1,6 @@
-"""Offsets in the transactions of other clients' producers: each record once, and none for a member that is gone."""
+"""Offsets in the transactions of other clients' producers: each record is processed once, and a former member cannot
+commit.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "oracles" / "exactly_once.py"
 RECORDS = 2_000
 DEADLINE_S = 90
-# In the middle of the second transaction; with its offsets sent; after its commit, before the call returns.
+# The process is killed in the middle of the second transaction, after sending its offsets, and after its commit.
 KILLS = {
     "confluent": ("produce:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),
     "kafka_python": ("send:700:after", "send_offsets_to_transaction:2:after", "commit_transaction:2:after"),
@@ -29,9 +31,9 @@ KILLS = {
 
 
 def start(client: str, kill: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start the example of this client."""
+    """Start the example for this client."""
     example = ROOT / "examples" / f"exactly_once_{client}.py"
-    # -P: the folder of WORKER has a module kafka, too.
+    # -P: the folder of WORKER contains a module `kafka`, too.
     command = [sys.executable, "-P", str(WORKER), str(example), kill, *arguments]
     folders = [str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
@@ -54,7 +56,7 @@ def read_values(kafka: Kafka, topic: str, isolation_level: str, count: int = 0) 
 
 @pytest.mark.parametrize("client", KILLS)
 def test_each_record_once_across_kills(kafka: Kafka, topic_name: str, client: str) -> None:
-    """The examples, killed at three points and started again: a reader of committed records sees each result once."""
+    """The examples are killed at three points and started again; a read_committed reader sees each result once."""
     source, target = f"{topic_name}-in", f"{topic_name}-out"
     kafka.create_topic(source, partitions=2)
     kafka.create_topic(target, partitions=1)
@@ -71,7 +73,7 @@ def test_each_record_once_across_kills(kafka: Kafka, topic_name: str, client: st
     assert (0, "leaving the group\n") == (process.returncode, output)
     expected = sorted(b"R%d" % number for number in range(RECORDS))
     assert expected == sorted(read_values(kafka, target, "read_committed"))
-    assert len(expected) < len(read_values(kafka, target, "read_uncommitted"))  # some transactions were cut off
+    assert len(expected) < len(read_values(kafka, target, "read_uncommitted"))  # some transactions were aborted
 
 
 Send = Callable[[int, GroupMetadata], None]
@@ -79,7 +81,7 @@ Send = Callable[[int, GroupMetadata], None]
 
 @contextlib.contextmanager
 def confluent_producer(kafka: Kafka, partition: TopicPartition) -> Iterator[Send]:
-    """Commits an offset of the partition in a transaction, or raises what the producer raises and aborts."""
+    """Commit an offset in a transaction by confluent-kafka. On an error, abort and raise the producer's error."""
     producer = kafka.producer({"transactional.id": partition.topic})
     producer.init_transactions()
 
@@ -98,7 +100,7 @@ def confluent_producer(kafka: Kafka, partition: TopicPartition) -> Iterator[Send
 
 @contextlib.contextmanager
 def kafka_python_producer(kafka: Kafka, partition: TopicPartition) -> Iterator[Send]:
-    """The same."""
+    """Commit an offset in a transaction by kafka-python. On an error, abort and raise the producer's error."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata
@@ -129,7 +131,9 @@ def test_only_the_present_member_commits(
     new_consumer: Callable[..., Consumer],
     producer: Callable[[Kafka, TopicPartition], contextlib.AbstractContextManager[Send]],
 ) -> None:
-    """`group_metadata()` goes to either producer as it is; of another generation or member, the broker refuses it."""
+    """Both producers accept the result of `group_metadata()`. The broker rejects the metadata of another generation or
+    member.
+    """
     partition = TopicPartition(kafka.create_topic(topic_name), 0)
     kafka.produce(topic_name, [b"a"])
     consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)

@@ -1,4 +1,6 @@
-"""Three nodes: the leader of a partition and the group's coordinator die under load, and nothing is lost."""
+"""In a cluster of three nodes, a partition leader and the group's coordinator are killed under load, and no record is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ DURABLE = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "message.t
 
 
 class Load:
-    """Records acknowledged by all in-sync replicas, flowing until told to stop; survives a dead broker."""
+    """Produces records that all in-sync replicas acknowledge, until it is stopped; continues when a broker dies."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.acknowledged: set[tuple[int, int]] = set()
@@ -51,20 +53,20 @@ class Load:
         self._producer.flush(60)
 
     def running(self) -> AbstractContextManager[None]:
-        """Produce while the block runs, then wait for every acknowledgement."""
+        """Produce records while the block runs, then wait for every acknowledgement."""
         return meanwhile(self._run)
 
 
 def member_settings(cluster: KafkaCluster, topic: str, assignors: clients.Assignors) -> dict[str, Any]:
-    """A member that notices dead brokers soon."""
+    """Returns the settings of a member that detects dead brokers quickly."""
     classic = {} if assignors is None else {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
     options = {"auto_commit_interval_ms": 500, "request_timeout_ms": 5_000, "retry_backoff_ms": 50, **classic}
     return clients.settings(cluster, topic, assignors, **options)
 
 
 def consumption_goes_on(members: list[MemberProcess], load: Load, what: str) -> None:
-    """Records produced from now on are read from every partition."""
-    target = max(offset for _, offset in load.acknowledged.copy()) + 200  # it grows meanwhile
+    """Check that records produced from now on are read from every partition."""
+    target = max(offset for _, offset in load.acknowledged.copy()) + 200  # the offsets grow meanwhile
 
     def caught_up() -> bool:
         last: dict[Partition, int] = {}
@@ -93,8 +95,9 @@ NEW = pytest.mark.consumer_protocol
 def test_leader_and_coordinator_die_under_load(
     kafka_cluster3: KafkaCluster, topic_name: str, assignors: clients.Assignors, others: tuple[str, ...]
 ) -> None:
-    """Kill a leader, bring it back, kill the coordinator: consumption goes on each time, every record is read; also by
-    a group shared with other clients."""
+    """A leader is killed and restarted, then the coordinator is killed. Consumption continues each time and every
+    record is read, also by a group that is shared with other clients.
+    """
     cluster = kafka_cluster3
     topic = cluster.create_topic(topic_name, PARTITIONS, replication=3, config={"min.insync.replicas": "2"})
     chosen = member_settings(cluster, topic, assignors)
@@ -132,13 +135,13 @@ def test_leader_and_coordinator_die_under_load(
 
 
 def in_sync(cluster: KafkaCluster, topic: str) -> bool:
-    """Whether every replica of the topic follows its leader."""
+    """Returns whether every replica of the topic is in sync."""
     partitions = cluster.metadata(topic).topics[topic].partitions.values()
     return all(len(partition.isrs) == 3 for partition in partitions)
 
 
 def all_seen(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
-    """Whether every record below the ends was read."""
+    """Returns whether every record below the end offsets was read."""
     try:
         assert_all_seen(members, ends, once=False)
     except AssertionError:

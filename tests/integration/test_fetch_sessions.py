@@ -1,4 +1,4 @@
-"""Fetch sessions on real brokers: thousands of partitions, more consumers than sessions, sessions that go away."""
+"""Fetch sessions on real brokers: thousands of partitions, more consumers than session slots, and lost sessions."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ Seen = Counter[tuple[int, bytes | None]]
 
 @pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
 def small_cache(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """A broker that keeps few sessions, of either line."""
+    """A broker, of either line, with few slots for fetch sessions."""
     properties = {"max.incremental.fetch.session.cache.slots": str(SLOTS), "num.partitions": "1"}
     with KafkaCluster(request.param, properties=properties) as cluster:
         yield cluster
 
 
 def produce(cluster: KafkaCluster, topic: str, partitions: Iterable[int], name: str) -> Seen:
-    """One record for each mention of a partition; what was written, once each."""
+    """Write one record for each mention of a partition. Returns the written values."""
     producer = cluster.producer({"linger.ms": 50})
     written: Seen = Counter()
     for number, partition in enumerate(partitions):
         value = f"{name}-{number}".encode()
         producer.produce(topic, value, partition=partition)
         written[partition, value] += 1
-    assert 0 == producer.flush(200)  # a slow disk takes its time to make thousands of logs, after they have leaders
+    assert 0 == producer.flush(200)  # brokers with a slow disk need time to create thousands of logs
     return written
 
 
 def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) -> None:
-    """Poll until as many records were seen as there should be."""
+    """Poll until the expected number of records was returned."""
     deadline = time.monotonic() + timeout_s
     while seen.total() < wanted.total():
         seen.update((record.partition, record.value) for record in consumer.poll(1.0))
@@ -54,13 +54,13 @@ def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) ->
 
 
 def session(consumer: Consumer) -> FetchSession:
-    """The consumer's session with the one broker."""
+    """Returns the consumer's fetch session with the only broker."""
     (target,) = [target for target in consumer._engine.components.fetch.planner if target.chains]
     return target.session
 
 
 def make_consumer(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> Consumer:
-    """One that reads these partitions from the start."""
+    """Make a consumer that reads these partitions from the start."""
     consumer = Consumer(
         bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100
     )
@@ -69,7 +69,7 @@ def make_consumer(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -
 
 
 def end_session(other: Consumer, wanted: FetchSession) -> None:
-    """Have the broker forget a session, as when it needs the slot: anybody who knows the id may end it."""
+    """Make the broker remove a session, as when it needs the slot. Any client that has the id may end the session."""
     answers: list[Reply] = []
     message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
     engine = other._engine
@@ -86,8 +86,9 @@ def end_session(other: Consumer, wanted: FetchSession) -> None:
 
 @pytest.mark.timeout(400)
 def test_two_thousand_partitions(small_cache: KafkaCluster, topic_name: str) -> None:
-    """Each record of 2,000 partitions comes once: of all at the start, of few later, over pauses and a lost session.
-    (On the line that was not asked for, of 200.)"""
+    """Each record of 2,000 partitions is returned once: all at the start, a few later, with pauses and a lost session
+    between. On the broker line that was not chosen, the test has 200 partitions.
+    """
     many = 2000 if small_cache.version == CHOSEN_VERSION else 200
     small_cache.create_topic(topic_name, many)
     partitions = tps(topic_name, *range(many))
@@ -121,7 +122,7 @@ def test_two_thousand_partitions(small_cache: KafkaCluster, topic_name: str) -> 
 
 
 def test_more_consumers_than_sessions(small_cache: KafkaCluster, topic_name: str) -> None:
-    """Consumers with and without a session, and those whose session ends again and again, see each record once."""
+    """Consumers with and without a session, and consumers whose sessions end repeatedly, return each record once."""
     small_cache.create_topic(topic_name, 4)
     partitions = tps(topic_name, *range(4))
     wanted: Seen = Counter()

@@ -1,4 +1,4 @@
-"""Groups of real processes on a real broker: members come, leave and die while records flow."""
+"""Groups of processes on a real broker: members join, leave and die while records are produced."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ EAGER = ("range", "roundrobin", "sticky")
 
 @pytest.mark.parametrize("assignor", [*EAGER, "cooperative-sticky"])
 def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assignor: str) -> None:
-    """1 → 3 → 2 members while records flow: each record once, in order, one owner at a time; under the cooperative
-    protocol what stays is not interrupted."""
+    """While the group grows from one to three members and shrinks to two, each record is read once and in order, and
+    each partition has one owner at a time. Under the cooperative protocol retained partitions are not interrupted.
+    """
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, [assignor])
     one_three_two(kafka, topic, chosen, keeps=assignor not in EAGER)
@@ -34,7 +35,7 @@ def test_one_three_two_members_under_load(kafka: Kafka, topic_name: str, assigno
 
 @pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
 def test_members_that_leave_in_the_middle_of_joins(kafka: Kafka, topic_name: str, assignor: str) -> None:
-    """Members come and leave at random moments, many during a rebalance: each record is read, and read once."""
+    """Members join and leave at random moments, often during a rebalance. Each record is read exactly once."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, [assignor], heartbeat_interval_ms=1000)
     rng = random.Random(5)
@@ -56,7 +57,7 @@ def test_members_that_leave_in_the_middle_of_joins(kafka: Kafka, topic_name: str
 
 
 def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: str) -> None:
-    """SIGKILL: after the session timeout the other member takes the partitions over from the committed offsets."""
+    """After SIGKILL and the session timeout, the other member takes over the partitions from the committed offsets."""
     topic = kafka.create_topic(topic_name, PARTITIONS)
     chosen = settings(kafka, topic, ["range"], auto_commit_interval_ms=200, session_timeout_ms=2000)
     with ExitStack() as stack:
@@ -82,7 +83,7 @@ def test_killed_member_is_replaced_from_its_commits(kafka: Kafka, topic_name: st
 
 
 def first_offsets(member: MemberProcess, since: float) -> dict[Partition, int]:
-    """The first offset of each partition that a member read after a moment."""
+    """Returns the first offset that a member read of each partition after a point in time."""
     first: dict[Partition, int] = {}
     for event in member.seen("records"):
         if event["at"] > since:

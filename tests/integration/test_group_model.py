@@ -21,8 +21,9 @@ SEED = int(os.environ.get("KCONSUMER_MODEL_SEED", "2026"))
     ["range", "cooperative-sticky", pytest.param("consumer", marks=pytest.mark.consumer_protocol)],
 )
 def test_random_calls(kafka: Kafka, topic_name: str, protocol: str) -> None:
-    """Whatever members call: commits cover nothing but what was processed, records come in order and without a gap,
-    calls raise what is documented and end in time, and in the end everything is read."""
+    """For random calls of members, commits cover only processed records, records are returned in order and without
+    gaps, calls raise only documented errors and end in time, and all records are read in the end.
+    """
     numbers = GroupModel(kafka, protocol, topic_name, SEED).run(SECONDS)
     print(json.dumps(numbers), file=sys.stderr, flush=True)
     assert numbers["rebalances"]

@@ -1,4 +1,4 @@
-"""Group health from outside: every number is the one that Kafka's own tools give for the same group."""
+"""Group health from outside: every number equals that of Kafka's own tools for the same group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ New = Callable[..., Consumer]
 
 @pytest.fixture
 def topic(kafka: Kafka, topic_name: str) -> str:
-    """Three partitions with 10, 20 and 30 records; the first 4 of the last one deleted."""
+    """A topic of three partitions with 10, 20 and 30 records; the first 4 records of the last one were deleted."""
     kafka.create_topic(topic_name, 3)
     for partition in range(3):
         kafka.produce(topic_name, numbered(10 * (partition + 1)), partition=partition)
@@ -43,7 +43,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.fixture
 def group(kafka: Kafka, topic: str, new_consumer: New) -> str:
-    """A stable classic group of two members, one of them static, with commits on both sides of its subscription."""
+    """A stable classic group of two members, one of them static. It has commits for subscribed and for other topics."""
     other = kafka.create_topic(f"{topic}-other", 1)
     kafka.produce(other, numbered(7), partition=0)
     options = {"group_id": topic, "assignors": ["range"], "enable_auto_commit": False}
@@ -57,7 +57,7 @@ def group(kafka: Kafka, topic: str, new_consumer: New) -> str:
 
 
 def as_java(group: GroupDescription, offsets: dict[TopicPartition, GroupOffset]) -> list[Row]:
-    """Our answer in the words of `kafka-consumer-groups --describe --offsets`."""
+    """Returns our results in the form of `kafka-consumer-groups --describe --offsets`."""
     members = {member.member_id: member for member in group.members}
     rows = []
     for tp, offset in offsets.items():
@@ -78,18 +78,20 @@ def as_java(group: GroupDescription, offsets: dict[TopicPartition, GroupOffset])
 
 
 def by_partition(rows: list[Row]) -> list[Row]:
-    """The rows in order."""
+    """Returns the rows in order."""
     return sorted(rows, key=lambda row: (row["TOPIC"], int(row["PARTITION"])))
 
 
 def java_offsets(kafka: Kafka, group: str) -> list[Row]:
-    """What Java says of the group's offsets, without a column that its newer versions add."""
+    """Returns the group's offsets from Java's tool, without a column that newer versions add."""
     rows = ask(GROUPS, kafka.bootstrap_servers, "--describe", "--offsets", "--group", group)
     return by_partition([{key: cell for key, cell in row.items() if key != "LEADER-EPOCH"} for row in rows])
 
 
 def test_a_classic_group_is_as_java_says(kafka: Kafka, group: str) -> None:
-    """Offsets, ends, lag and owners; members and what they read; state, assignor and coordinator."""
+    """Offsets, ends, lag, owners, members, subscriptions, state, assignor and coordinator equal those of Java's
+    tool.
+    """
     servers = kafka.bootstrap_servers
     with GroupClient(servers) as client:
         found = client.describe(group)
@@ -114,7 +116,7 @@ def test_a_classic_group_is_as_java_says(kafka: Kafka, group: str) -> None:
 
 
 def test_an_empty_group_and_a_deleted_topic(kafka: Kafka, topic: str, new_consumer: New) -> None:
-    """A group without members keeps its offsets; a partition that is gone has no end and no lag."""
+    """A group without members keeps its offsets; a deleted partition has no end offset and no lag."""
     gone = kafka.create_topic(f"{topic}-gone", 1)
     with new_consumer(group_id=topic, enable_auto_commit=False) as consumer:
         consumer.assign([*tps(topic, 0), *tps(gone, 0)])
@@ -134,7 +136,7 @@ def test_an_empty_group_and_a_deleted_topic(kafka: Kafka, topic: str, new_consum
 
 @contextmanager
 def new_protocol_member(kafka: Kafka, topic: str) -> Iterator[None]:
-    """A member of a group of the consumer protocol, by librdkafka, that owns the topic while the block runs."""
+    """While the block runs, a librdkafka member of a group of the consumer protocol owns the topic."""
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "group.protocol": "consumer"}
     settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "client.id": "rd", "log_level": "0"}
     consumer = ConfluentConsumer(settings)
@@ -149,7 +151,7 @@ def new_protocol_member(kafka: Kafka, topic: str) -> Iterator[None]:
 
 @pytest.mark.consumer_protocol
 def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
-    """A group of KIP-848: the same numbers, and epochs."""
+    """The description of a KIP-848 group, with its epochs, equals that of Java's tool."""
     with new_protocol_member(kafka, topic), GroupClient(kafka.bootstrap_servers) as client:
         found = client.describe(topic)
         offsets = client.offsets(found)
@@ -170,7 +172,7 @@ def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
 
 @pytest.mark.consumer_protocol
 def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
-    """Queues (KIP-932) are listed and described, with where they begin and how many records are left."""
+    """Share groups (KIP-932) are listed and described with their start offsets and the number of remaining records."""
     servers = kafka.bootstrap_servers
     with GroupClient(servers) as client, share_consumer(servers, topic, topic):
         wait_until(
@@ -179,7 +181,11 @@ def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
         wait_until(lambda: client.describe(topic).members[0].assignment, 90, "an assignment")
 
         def caught_up() -> bool:
-            """A share group begins at the end of the log, and says where only when it was given something."""
+            """Returns whether the share group has consumed all records.
+
+            It begins at the end of the log, and has start offsets only after it got records: write some where they
+            are missing.
+            """
             offsets = client.offsets(client.describe(topic))
             for tp in [tp for tp, at in offsets.items() if at.committed is None]:
                 kafka.produce(topic, numbered(1), partition=tp.partition)
@@ -197,7 +203,7 @@ def test_a_share_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
 
 
 def test_listing_is_as_java_says(kafka: Kafka, group: str) -> None:
-    """Every group of consumers that Java lists, with its state; filters leave out the others."""
+    """The list has every consumer group of Java's list with its state; filters exclude the other groups."""
     theirs = {row["GROUP"]: row["STATE"] for row in ask(GROUPS, kafka.bootstrap_servers, "--list", "--state")}
     ours = {found.group_id: found for found in kconsumer.groups.list(kafka.bootstrap_servers)}
     assert theirs[group] == ours[group].state == "Stable"
@@ -207,7 +213,9 @@ def test_listing_is_as_java_says(kafka: Kafka, group: str) -> None:
 
 
 def test_what_cannot_be_answered(kafka: Kafka, topic_name: str) -> None:
-    """A group that does not exist, words that mean nothing, a client that is closed or given a group of its own."""
+    """Errors are raised for a group that does not exist, invalid words, a closed client, and a client with a
+    group_id.
+    """
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
         kconsumer.groups.describe(topic_name, kafka.bootstrap_servers)
     with pytest.raises(ConfigError, match="group_id is not an option of GroupClient"):
@@ -225,14 +233,14 @@ def test_what_cannot_be_answered(kafka: Kafka, topic_name: str) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Run the command here: exit code, stdout, stderr."""
+    """Run the command in this process. Returns exit code, stdout and stderr."""
     code = cli.main(arguments)
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_the_command(kafka: Kafka, group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables and JSON say the same; --max-lag decides the exit code; a group that is not there is an error."""
+    """Tables and JSON have the same contents, --max-lag determines the exit code, and a missing group is an error."""
     servers = ["-b", kafka.bootstrap_servers]
     code, out, _ = run(capsys, "groups", "list", *servers, "--type", "classic", "--json")
     assert (0, True) == (code, group in {json.loads(line)["group"] for line in out.splitlines()})
@@ -251,7 +259,7 @@ def test_the_command(kafka: Kafka, group: str, capsys: pytest.CaptureFixture[str
 
 
 def test_watching_ends_with_ctrl_c(kafka: Kafka, group: str) -> None:
-    """On a terminal the view is painted over itself; Ctrl-C ends it with 130 and nothing on stderr."""
+    """On a terminal the view is redrawn in place; Ctrl-C ends it with exit code 130 and nothing on stderr."""
     command = [sys.executable, "-m", "kconsumer", "groups", "lag", group, "-b", kafka.bootstrap_servers]
     ours, theirs = pty.openpty()
     command += ["--watch", "0.2"]
@@ -270,7 +278,7 @@ def test_watching_ends_with_ctrl_c(kafka: Kafka, group: str) -> None:
 
 
 def test_topics(kafka: Kafka, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`topics list` and `topics describe` tell partitions, leaders and ends."""
+    """`topics list` and `topics describe` show partitions, leaders and end offsets."""
     servers = ["-b", kafka.bootstrap_servers]
     code, out, _ = run(capsys, "topics", "list", *servers, "--json")
     assert {"topic": topic, "partitions": 3, "replicas": 1} in [json.loads(line) for line in out.splitlines()]

@@ -1,4 +1,4 @@
-"""Group health of a cluster of three: every broker is asked, and a coordinator that dies is replaced by the next."""
+"""Group health of a cluster of three: all brokers are queried, and when a coordinator dies, the new one is found."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ GROUPS = 8
 
 
 def commit(cluster: KafkaCluster, group: str, partition: TopicPartition, offset: int) -> None:
-    """Of a consumer that is no member of the group."""
+    """Commit as a consumer that is not a member of the group."""
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
         consumer.assign([partition])
         consumer.commit({partition: offset})
 
 
 def test_groups_of_three_brokers(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """All groups are listed wherever their coordinators are; with one broker dead the same connections tell the same
-    of the groups that it coordinated, and partitions without a leader are told apart from those with one."""
+    """All groups are listed, whatever their coordinators are. When a broker has died, the same client returns the same
+    data of the groups that it coordinated, and shows which partitions have no leader.
+    """
     cluster = kafka_cluster3
     topic = cluster.create_topic(topic_name, 1, replication=3)
     cluster.produce(topic, [b"one", b"two"], partition=0)
@@ -53,8 +54,8 @@ def test_groups_of_three_brokers(kafka_cluster3: KafkaCluster, topic_name: str) 
             assert described.coordinator.id != victim
 
             def told() -> bool:
-                # A new coordinator tells what it knows to be replicated, which for a moment leaves the last commit out.
-                # It listens for that when it has loaded: what came about before comes to light with the next commit.
+                # For a moment, a new coordinator returns only offsets that it knows to be replicated, without the last
+                # commit. The next commit makes it return the earlier ones.
                 commit(cluster, names[0], partition, 1)
                 return alone in client.offsets(described)
 

@@ -1,7 +1,7 @@
-"""A consumer with nothing to read waits; it does not spin, and a look costs little.
+"""A consumer without records to read waits and does not spin, and a poll that finds nothing is cheap.
 
-Steps are counted and not the time they take, so that a loaded machine changes nothing. What they cost is measured by
-benchmarks/idle.py.
+The tests count steps instead of measuring time, so that a loaded machine changes nothing. benchmarks/idle.py measures
+the time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def idle(request: pytest.FixtureRequest, kafka: Kafka, topic_name: str) -> Any:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Counts calls of methods: one name for each call, in the list that it gives."""
+    """Returns a function that counts calls of a method: each call appends the name to the returned list."""
     calls: list[str] = []
 
     def count(owner: type, name: str) -> list[str]:
@@ -63,7 +63,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 
 def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list[str]]) -> None:
-    """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take some dozen steps."""
+    """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take a few dozen steps."""
     counted(ClassicDriver, "_step")
     calls = counted(ThreadedDriver, "_poll_managers")
     idle.poll(3)
@@ -72,8 +72,9 @@ def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list
 
 
 def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[..., list[str]]) -> None:
-    """Of thousands of poll(0) in a row only those ask managers, or wake the network thread, that come when something
-    has arrived or nobody has looked for a while."""
+    """Of thousands of consecutive poll(0) calls, only those call managers or wake the network thread that follow an
+    arrival, or a while without such a call.
+    """
     idle.poll(0)
     counted(Engine, "_poll_full")
     calls = counted(Waker, "wake")
@@ -88,7 +89,7 @@ def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[.
 def test_waiting_polls_leave_managers_alone(
     kafka: Kafka, topic_name: str, idle: Consumer, counted: Callable[..., list[str]]
 ) -> None:
-    """Of polls that wait for single records, one after the other, most check nothing but the fetch in flight."""
+    """Most polls that wait for a single record check only the fetch in flight."""
     idle.poll(0.1)
     slow = counted(Engine, "_poll_full")
     producer = kafka.producer({"linger.ms": 0})
@@ -102,8 +103,9 @@ def test_waiting_polls_leave_managers_alone(
 
 
 def test_record_is_found_by_polls_that_do_not_wait(kafka: Kafka, topic_name: str, idle: Consumer) -> None:
-    """A record that arrives between polls without a timeout is returned by one of them, a commit's outcome is told by
-    one, and both after many that found nothing."""
+    """A record that arrives between polls without a timeout is returned by one of them. The result of a commit is
+    reported by one of them. Many polls before them return nothing.
+    """
     for _ in range(100):
         assert not idle.poll(0)
     kafka.produce(topic_name, [b"x"])

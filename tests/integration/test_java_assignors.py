@@ -1,8 +1,8 @@
-"""Our assignors beside Kafka's own, run on the same random groups.
+"""Our assignors compared with Kafka's own on the same random groups.
 
-range and roundrobin must give the same. The sticky ones must be valid and no less even than Java's; where as even,
-no fewer partitions may be read locally; and where that is equal too, no more may move. Java's own faults (partitions
-outside the subscription, exceptions) are counted and passed over.
+range and roundrobin must give the same result. The sticky assignors must be valid and at least as balanced as Java's.
+With equal balance, at least as many partitions must be read locally; with equal locality, at most as many may move.
+Faults of Java (partitions outside the subscription, exceptions) are counted and skipped.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Lists = dict[str, list[TopicPartition]]
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[AssignorOracle]:
-    """One JVM for all cases."""
+    """A JVM for all cases."""
     with AssignorOracle() as oracle:
         yield oracle
 
 
 def as_sets(given: Given) -> dict[str, set[TopicPartition]]:
-    """Without the order, which in Java may be that of a hash map."""
+    """Returns the assignment without the order of partitions, which in Java may be that of a hash map."""
     return {member: set(mine) for member, mine in given.items()}
 
 
 @pytest.mark.parametrize("racks", [0, 1, 3])
 @pytest.mark.parametrize("equal", [True, False])
 def test_range_and_roundrobin_equal_java(java: AssignorOracle, racks: int, equal: bool) -> None:
-    """The same partitions for every member; for round robin in the same order."""
+    """range gives every member the same partitions as Java; roundrobin gives them in the same order, too."""
     for seed in range(150):
         view, group = random_group(random.Random(seed), racks=racks, equal=equal, static=True)
         expected = java.assign("range", view, group)
@@ -47,7 +47,7 @@ def test_range_and_roundrobin_equal_java(java: AssignorOracle, racks: int, equal
 
 
 def test_range_and_roundrobin_equal_java_in_large_groups(java: AssignorOracle) -> None:
-    """Up to 60 members and 60 topics."""
+    """range and roundrobin equal Java for up to 60 members and 60 topics."""
     for seed in range(20):
         rng = random.Random(seed)
         view, group = random_group(rng, racks=seed % 4, equal=seed % 3 == 0, static=True, members=60, topics=60)
@@ -57,7 +57,7 @@ def test_range_and_roundrobin_equal_java_in_large_groups(java: AssignorOracle) -
 
 
 def test_the_golden_file_is_what_java_says(java: AssignorOracle) -> None:
-    """tests/assignors/golden.json, which stands in for Java elsewhere, was made from this Java."""
+    """The results in tests/assignors/golden.json, which other tests use in place of Java, are those of this Java."""
     fresh = [
         entry(view, group, {name: java.assign(name, view, group).given for name in ("range", "roundrobin")})
         for view, group in questions()
@@ -66,13 +66,15 @@ def test_the_golden_file_is_what_java_says(java: AssignorOracle) -> None:
 
 
 def sound(given: Given, group: Mapping[str, Subscription], members: Members) -> bool:
-    """Whether a response keeps to subscriptions and to partitions that exist."""
+    """Returns whether an assignment has only subscribed and existing partitions."""
     real = members.wanted()
     return all(p in real and p.topic in group[member].topics for member, mine in given.items() for p in mine)
 
 
 def rank(members: Members, given: Given) -> tuple[int, int, int]:
-    """What an assignment is judged by; lower is better. Locality counts only where racks make a difference."""
+    """Returns the numbers by which assignments are compared; lower is better. Locality counts only where racks make a
+    difference.
+    """
     return imbalance(given), -members.local(given) if members.racks_matter() else 0, members.moved(given)
 
 
@@ -80,9 +82,10 @@ def rank(members: Members, given: Given) -> tuple[int, int, int]:
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_sticky_is_no_worse_than_java(java: AssignorOracle, size: str, equal: bool, racks: int) -> None:
-    """Through five generations with joins, leaves, new subscriptions and members that miss a generation.
+    """The sticky assignor is at least as good as Java's through five generations with joins, leaves, new subscriptions
+    and members that miss a generation.
 
-    The next generation starts from Java's answer in every other group, from ours in the rest.
+    Every other group starts the next generation from Java's result, the rest from ours.
     """
     faults = compared = 0
     limits = {"members": 40, "topics": 25} if size == "large" else {}
@@ -106,7 +109,7 @@ def test_sticky_is_no_worse_than_java(java: AssignorOracle, size: str, equal: bo
 
 
 class Cooperation:
-    """A group that rebalances until nothing changes: in how many generations, and how much was revoked."""
+    """A group that rebalances until nothing changes. Counts the generations and the revoked partitions."""
 
     def __init__(self, members: Members, answer: Callable[[Members], Lists | None]) -> None:
         self.members = members
@@ -115,7 +118,9 @@ class Cooperation:
         self.settled = self._settle(answer)
 
     def _settle(self, answer: Callable[[Members], Lists | None]) -> bool:
-        """Whether it came to rest within eight generations; False too if a partition had two owners on the way."""
+        """Returns whether the group settles within eight generations. Returns False, too, if a partition ever had two
+        owners.
+        """
         while self.rounds < 8:
             before = {member: set(self.members.owned.get(member, (0, []))[1]) for member in self.members.group}
             given = answer(self.members)
@@ -134,7 +139,7 @@ class Cooperation:
         return all(had.get(p, member) == member for member, mine in given.items() for p in mine)
 
     def rank(self) -> tuple[int, int, int]:
-        """Balance, locality, and what was revoked on the way; lower is better."""
+        """Returns balance, locality and the number of revoked partitions; lower is better."""
         balance, far, _ = rank(self.members, {m: self.members.owned[m][1] for m in self.members.group})
         return balance, far, self.revoked
 
@@ -142,9 +147,10 @@ class Cooperation:
 @pytest.mark.parametrize("racks", [0, 3])
 @pytest.mark.parametrize("equal", [True, False])
 def test_cooperative_sticky_is_no_worse_than_java(java: AssignorOracle, equal: bool, racks: int) -> None:
-    """It settles in two generations, never with two owners; no less even, and as even, with no more revoked.
+    """The cooperative-sticky assignor settles in two generations and never gives a partition two owners. It is at least
+    as balanced as Java's and, with equal balance, revokes no more partitions.
 
-    Java takes up to nine generations with racks, or does not settle; those are not compared.
+    Java takes up to nine generations with racks, or does not settle; those cases are not compared.
     """
     name = "cooperative-sticky"
 
@@ -179,7 +185,7 @@ def test_cooperative_sticky_is_no_worse_than_java(java: AssignorOracle, equal: b
 
 @pytest.mark.parametrize("mine", ["", "t0", "t5 t1 t3", "t0 u2 t1 u7"])
 def test_sticky_user_data_has_javas_bytes(java: AssignorOracle, mine: str) -> None:
-    """Byte for byte; with topics in the order of one-letter names, which Java's hash map keeps too."""
+    """The user data equals Java's byte for byte. Topics have one-letter names, whose order Java's hash map keeps."""
     owned = tuple(sorted(partitions(mine), key=lambda partition: partition.topic))
     assignor = kind("sticky")()
     assignor.on_assignment(Assignment(owned), GroupMetadata("g", 7, "m"))
@@ -188,14 +194,14 @@ def test_sticky_user_data_has_javas_bytes(java: AssignorOracle, mine: str) -> No
 
 @pytest.mark.parametrize("generation", [0, 1, 258, 2**31 - 1])
 def test_cooperative_user_data_has_javas_bytes(java: AssignorOracle, generation: int) -> None:
-    """The generation, as four bytes."""
+    """The user data is the generation in four bytes."""
     assignor = kind("cooperative-sticky")()
     assignor.on_assignment(Assignment(()), GroupMetadata("g", generation, "m"))
     assert java.user_data("cooperative-sticky", generation, ()) == assignor.subscription_user_data(frozenset())
 
 
 def test_each_reads_the_others_user_data(java: AssignorOracle) -> None:
-    """A Java leader honours what a Python member says it owned, and the other way round."""
+    """A Java leader uses the claims of a Python member, and a Python leader those of a Java member."""
     view = plain_view(t=4)
     for owned in ("t3 t1", "t2"):
         claim = partitions(owned)
@@ -211,7 +217,9 @@ def test_each_reads_the_others_user_data(java: AssignorOracle) -> None:
 
 
 def test_java_still_gives_partitions_to_members_without_a_subscription(java: AssignorOracle) -> None:
-    """If this is mended, the reference notes and the comparisons that pass over it can follow."""
+    """Java assigns partitions to members without a subscription. If Java fixes this, the comparisons need not skip it
+    any more.
+    """
     outside = []
     for prefix in "abcdefgh":  # whether it happens depends on the hash of the member's name
         group = {f"{prefix}-none": Subscription(()), f"{prefix}-some": Subscription(("t",))}
@@ -221,7 +229,9 @@ def test_java_still_gives_partitions_to_members_without_a_subscription(java: Ass
 
 
 def test_java_still_gives_out_partitions_that_are_gone(java: AssignorOracle) -> None:
-    """A topic made again with two partitions, of which a member says it has the third and fourth."""
+    """Java assigns partitions that do not exist: a topic was re-created with two partitions, and a member claims the
+    third and fourth.
+    """
     gone = partitions("t2 t3")
     owner = Subscription(("t",), owned_partitions=gone, generation_id=1)
     group = {"a": owner, "b": Subscription(("t",))}

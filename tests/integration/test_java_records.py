@@ -1,7 +1,7 @@
-"""Our record batches are Kafka's: written by either side, read by both, with the same outcome.
+"""Our record batches compared with Kafka's: written by either side and read by both, with equal results.
 
-Java's outcome is that of the class in which its consumer keeps one partition's part of a fetch, not of the decoder
-alone. Seeds are fixed; `KCONSUMER_FUZZ_SECONDS` makes the comparison of damaged bytes continue for longer.
+Java's result is that of the class in which its consumer keeps one partition's part of a fetch, not of the decoder
+alone. Seeds are fixed; `KCONSUMER_FUZZ_SECONDS` extends the comparison of damaged bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FORMATS = [(magic, codec) for magic, codecs in CODECS.items() for codec in codec
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[JavaRecords]:
-    """Kafka's records."""
+    """A Java process with Kafka's record classes."""
     with JavaRecords() as process:
         yield process
 
 
 def random_records(rng: random.Random, magic: int, base: int) -> list[Rec]:
-    """Records with rising offsets from `base` on, and anything in them that the format has."""
+    """Returns records with ascending offsets from `base` on and random values in all fields of the format."""
     records, offset = [], base
     for _ in range(rng.randint(1, 6)):
         headers = [(rng.choice(("h", "", "käse")), rng.choice((None, b"", b"x" * 70))) for _ in range(rng.randrange(3))]
@@ -54,7 +54,7 @@ def random_records(rng: random.Random, magic: int, base: int) -> list[Rec]:
 
 
 def random_fields(rng: random.Random, magic: int) -> dict[str, Any]:
-    """What a batch has besides records."""
+    """Returns random values for the fields of a batch other than its records."""
     time_ms = rng.choice((None, None, rng.randrange(1 << 41)))
     fields: dict[str, Any] = {"magic": magic, "log_append_time": None if magic == 0 else time_ms}
     if magic == 2:
@@ -63,7 +63,9 @@ def random_fields(rng: random.Random, magic: int) -> dict[str, Any]:
 
 
 def assert_same(theirs: reference.Decoded, ours: reference.Decoded, start: int = 0) -> None:
-    """Everything equal, and neither found anything wrong. We never go back; Java's position may, below `start`."""
+    """Check that all results are equal and neither side found an error. Our position never decreases; Java's may, below
+    `start`.
+    """
     assert (None, None) == (theirs.malformed, ours.malformed)
     assert theirs.records == ours.records
     position = max(start, theirs.next_offset or 0)
@@ -72,7 +74,7 @@ def assert_same(theirs: reference.Decoded, ours: reference.Decoded, start: int =
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_what_java_writes(java: JavaRecords, magic: int, codec: str) -> None:
-    """From any offset on we read what Java reads of its own batches, and that is what was written."""
+    """From any offset on, we read the same records of Java's batches as Java, and these are the written ones."""
     rng = random.Random(f"{magic} {codec}")
     for _ in range(40):
         base = rng.choice((0, 7, 1 << 40))
@@ -89,7 +91,7 @@ def test_what_java_writes(java: JavaRecords, magic: int, codec: str) -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_what_we_write(java: JavaRecords, magic: int, codec: str) -> None:
-    """Java reads what our builders write, as we do."""
+    """Java reads the same records as we do from batches of our builders."""
     rng = random.Random(f"{magic} {codec}")
     for _ in range(40):
         base = rng.choice((0, 7, 1 << 40))
@@ -104,7 +106,9 @@ def test_what_we_write(java: JavaRecords, magic: int, codec: str) -> None:
 
 
 def random_log(java: JavaRecords, rng: random.Random, *, old: bool) -> tuple[bytes, list[tuple[int, int]]]:
-    """A log of several producers' transactions, of all formats, and what a broker says of the aborted ones."""
+    """Returns a log of several producers' transactions in all formats, with the aborted transactions that a broker
+    would list.
+    """
     log, end = b"", 0
     first: dict[int, int] = {}
     aborted: list[tuple[int, int]] = []
@@ -134,13 +138,15 @@ def random_log(java: JavaRecords, rng: random.Random, *, old: bool) -> tuple[byt
 
 @pytest.mark.parametrize("part", range(4))
 def test_transactions(java: JavaRecords, part: int) -> None:
-    """Both leave out the same records of a log with transactions, whatever the list says and wherever they begin."""
+    """From any offset on, both skip the same records of a log with transactions, whatever the list of aborted
+    transactions contains.
+    """
     for seed in range(100 * part, 100 * part + 100):
         rng = random.Random(seed)
         log, aborted = random_log(java, rng, old=seed % 2 == 0)
         if rng.random() < 0.3:
             aborted = [(rng.randrange(4), rng.randrange(50)) for _ in range(rng.randrange(5))]
-        # Brokers send no more than one batch from before the position.
+        # Brokers send at most one batch from before the position.
         start = rng.choice((0, rng.randint(0, struct.unpack_from(">i", log, 23)[0] if log[16] == 2 else 0)))
         step = rng.choice((1, 5, 1000))
         assert_same(java.read(log, start, aborted=aborted), compiled(log, start, step, aborted=aborted), start)
@@ -148,7 +154,7 @@ def test_transactions(java: JavaRecords, part: int) -> None:
 
 
 def damaged(java: JavaRecords, rng: random.Random) -> bytes:
-    """Something Java wrote with a byte or two changed, dropped, or cut off."""
+    """Returns bytes that Java wrote, with a byte or two changed, removed, or cut off."""
     data = bytearray()
     for _ in range(rng.choice((1, 1, 2))):
         magic = rng.choice((0, 1, 2))
@@ -170,9 +176,9 @@ def damaged(java: JavaRecords, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-# Where we refuse what Java lets pass, since no broker wrote it: offsets that cannot be (Java passes over such records,
-# and may set a negative position), a message inside a wrapper of another format (brokers refuse it, Java's consumer
-# does not look), flags of compressed streams that announce what is not there.
+# Where we reject what Java accepts, because no broker writes it: impossible offsets (Java skips such records and may
+# set a negative position), a message inside a wrapper of another format (brokers reject it; Java's consumer does not
+# check), and flags of compressed streams for parts that are missing.
 STRICTER = re.compile(
     r"an offset that cannot be|a batch of base offset|malformed record|bytes where they belong|beyond 63 bits"
     r"|impossible size or format|another format|malformed message|unknown header flags|Frame incomplete"
@@ -180,7 +186,7 @@ STRICTER = re.compile(
 
 
 def outcome(theirs: reference.Decoded, ours: reference.Decoded) -> str:
-    """How two decoders compare on damaged bytes; the empty text if they should not differ so."""
+    """Returns how two decoders differ on damaged bytes, or an empty string if the difference is allowed."""
     if theirs.malformed is None and ours.malformed is None:
         if theirs.records == ours.records:
             return "both read it"
@@ -193,13 +199,15 @@ def outcome(theirs: reference.Decoded, ours: reference.Decoded) -> str:
 
 
 def rises(found: reference.Decoded) -> bool:
-    """Whether offsets rise. Where they do not Java drops records inside a batch, too, and its position may go back."""
+    """Returns whether offsets ascend. Where they do not, Java also drops records inside a batch, and its position may
+    decrease.
+    """
     offsets = [int(str(row[0])) for row in found.records]
     return offsets == sorted(set(offsets))
 
 
 def compare_damaged(java: JavaRecords, seed: int) -> str:
-    """Read some damaged bytes with both decoders."""
+    """Read damaged bytes with both decoders and compare the results."""
     rng = random.Random(seed)
     data, check_crcs = damaged(java, rng), rng.random() < 0.2
     theirs = java.read(data, check_crcs=check_crcs)
@@ -207,14 +215,14 @@ def compare_damaged(java: JavaRecords, seed: int) -> str:
     theirs.records = [(*row[:6], row[6] if int(str(row[6] or 0)) >= 0 else None) for row in theirs.records]
     found = outcome(theirs, ours)
     if not found and set(theirs.records) <= set(compiled(data, 0, 3, check_crcs=check_crcs).records):
-        found = "batches overlap"  # and we pass over what is below the end of one that was read
+        found = "batches overlap"  # and we skip the offsets below the end of a batch that was read
     assert found, f"seed {seed}: {data.hex()}\n{theirs}\n{ours}"
     return found
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_damaged_bytes(java: JavaRecords, part: int) -> None:
-    """What Java reads of damaged batches we read, too; what it refuses we refuse; each happens often."""
+    """We read the damaged batches that Java reads and reject those that Java rejects; both happen often."""
     counts = Counter(compare_damaged(java, seed) for seed in range(600 * part, 600 * part + 600))
     assert min(counts["both read it"], counts["both refuse it"]) > 100
     assert sum(counts.values()) - counts["both read it"] - counts["both refuse it"] < 20
@@ -223,7 +231,7 @@ def test_damaged_bytes(java: JavaRecords, part: int) -> None:
 @pytest.mark.skipif(not FUZZ_SECONDS, reason="KCONSUMER_FUZZ_SECONDS is not set")
 @pytest.mark.timeout(0)
 def test_damaged_bytes_for_longer(java: JavaRecords) -> None:
-    """Seeds continue from where the fixed ones end, for as long as asked."""
+    """The same comparison continues with further seeds for as long as requested."""
     seed, end = 10_000, time.monotonic() + FUZZ_SECONDS
     while time.monotonic() < end:
         compare_damaged(java, seed)

@@ -1,11 +1,12 @@
-"""The sticky assignors beside Java's on random rebalances: mixed subscriptions, conflicting claims, racks, changes.
+"""The sticky assignors compared with Java's on random rebalances: mixed subscriptions, conflicting claims, racks,
+changes.
 
 Both start from the same claims and rebalance until nothing changes. Ours must never be worse by balance, then by
 partitions read in the reader's rack, then by partitions that their owner keeps without an interruption, then (`sticky`)
-by partitions with a member that claims them in vain. Where Java keeps more partitions, it is less even or reads fewer
-in the rack. That order is the one of KIP-54 and KIP-881. `support/oracles/assignor_optimum.py` proves for each case of
-`sticky` that no assignment as even and as local keeps more. Cases in which Java raises, makes an invalid assignment or
-does not settle are skipped.
+by partitions with a member that claims them in vain. Where Java keeps more partitions, it is less balanced or reads
+fewer in the rack. That order is the one of KIP-54 and KIP-881. `support/oracles/assignor_optimum.py` proves for each
+case of `sticky` that no assignment of equal balance and locality keeps more. Cases in which Java raises, makes an
+invalid assignment or does not settle are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def java() -> Iterator[AssignorOracle]:
 
 
 def of_java(java: AssignorOracle, case: Case) -> Outcome | None:
-    """What Java's assignor makes of a case; None if it fails."""
+    """Returns the result of Java's assignor for a case, or None if Java fails."""
 
     def answer(subscriptions: dict[str, Subscription]) -> Mapping[str, list[TopicPartition]] | None:
         found = java.assign(case.name, case.view, subscriptions)
@@ -46,13 +47,13 @@ def of_java(java: AssignorOracle, case: Case) -> Outcome | None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seeds", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"])
 def test_no_random_case_is_worse_than_in_java(java: AssignorOracle, seeds: range) -> None:
-    """`random_case(seed)` makes the case again that a failure names."""
+    """In no random case our result is worse than Java's. `random_case(seed)` makes the case that a failure names."""
     results: Counter[str] = Counter()
     for seed in seeds:
         case = random_case(seed)
         ours = case.settle(lambda subscriptions, case=case: lists(case.name, case.view, subscriptions))
         assert ours is not None, case
-        assert ours.rounds <= 3, case  # to take away, to give, and one that changes nothing
+        assert ours.rounds <= 3, case  # one to revoke, one to assign, and one that changes nothing
         if case.name == "sticky":
             assert [] == improvement(case, ours.given), case
         theirs = of_java(java, case)

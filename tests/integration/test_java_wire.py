@@ -1,4 +1,6 @@
-"""Our wire format is Kafka's own: the tables against its definitions, the bytes against its Java classes."""
+"""Our wire format compared with Kafka's: the tables with its definitions, and the bytes with those of its Java
+classes.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ MESSAGES = [
 ]
 MESSAGES += [(cls, cls.__name__) for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment)]
 
-# A consumer's defaults where Kafka's serve followers and debugging; the API says who sends what.
+# A consumer's defaults where Kafka's are for followers and debugging.
 OWN_DEFAULTS = {"ListOffsetsRequest.replica_id": -1, "OffsetForLeaderEpochRequest.replica_id": -1}
 
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Java]:
-    """Kafka's wire code."""
+    """A Java process with Kafka's wire code."""
     with Java() as process:
         yield process
 
@@ -64,7 +66,7 @@ def test_tables_are_kafkas(definitions: dict[str, Any], cls: type[Message], name
 
 
 def compare_struct(cls: type[Message], theirs: list[Any], commons: dict[str, Any], valid: Versions) -> None:
-    """Compare one struct's table with its definition, and those inside it."""
+    """Compare the table of one struct, and of the structs inside it, with its definition."""
     assert [snake_case(field["name"]) for field in theirs] == [field.name for field in cls.FIELDS]
     for ours, field in zip(cls.FIELDS, theirs, strict=True):
         kind = field["type"].removeprefix("[]")
@@ -83,30 +85,30 @@ def compare_struct(cls: type[Message], theirs: list[Any], commons: dict[str, Any
 
 
 def within(text: str, valid: Versions) -> range:
-    """The valid versions in a range of a definition."""
+    """Returns the versions of a definition's range that are valid for us."""
     return clipped(Versions.parse("" if text == "none" else text), valid)
 
 
 def clipped(versions: Versions, valid: Versions) -> range:
-    """The valid versions in a range."""
+    """Returns the valid versions in a range."""
     return range(max(versions.first, valid.first), min(versions.last, valid.last, NEWEST) + 1)
 
 
 def kind_of(field: dict[str, Any]) -> str:
-    """A definition's type, with struct for all structs."""
+    """Returns the type of a definition; all structs have the type struct."""
     array, kind = field["type"].startswith("[]"), field["type"].removeprefix("[]")
     return ("[]" if array else "") + ("struct" if kind[0].isupper() else kind)
 
 
 def kind_name(kind: Scalar | Array | type[Message]) -> str:
-    """Our kind, spelled like theirs."""
+    """Returns the name of our kind as Kafka spells it."""
     if isinstance(kind, Array):
         return "[]" + kind_name(kind.element)
     return kind.name if isinstance(kind, Scalar) else "struct"
 
 
 def default_of(field: dict[str, Any], ours: Field) -> Any:
-    """A definition's default; structs have none that could be compared."""
+    """Returns a definition's default; defaults of structs cannot be compared."""
     kind, given = field["type"], field.get("default")
     if given == "null" or kind[0].isupper():
         return None
@@ -118,13 +120,13 @@ def default_of(field: dict[str, Any], ours: Field) -> Any:
 
 
 def snake_case(name: str) -> str:
-    """Our spelling of a Java name."""
+    """Returns a Java name in our spelling."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 @pytest.mark.parametrize(("api", "version", "direction"), CASES, ids=CASE_IDS)
 def test_bytes_are_kafkas(java: Java, api: Api, version: int, direction: str) -> None:
-    """Java writes the bytes we write for the same message, and reads ours and writes them again unchanged."""
+    """Java writes the same bytes for the same message, and writes our bytes again unchanged after reading them."""
     cls = message_class(api, direction)
     name = f"{api.name}{direction.capitalize()}Data"
     plan_here = plan(cls, version, api.is_flexible(version))
@@ -144,7 +146,7 @@ def test_bytes_are_kafkas(java: Java, api: Api, version: int, direction: str) ->
     ids=[name for name in CASE_IDS if name.endswith("request")],
 )
 def test_whole_requests_are_kafkas(java: Java, api: Api, version: int, client_id: str | None) -> None:
-    """Headers included, a request is what Java would send."""
+    """A request with its headers has the bytes that Java would send."""
     message = random_message(api.request, version, random.Random(version))
     body = json.dumps(as_json(message, version))
     theirs = bytes.fromhex(java.ask("request", api.name, version, 2**31 - 1, client_id or "-", body))
@@ -154,7 +156,7 @@ def test_whole_requests_are_kafkas(java: Java, api: Api, version: int, client_id
 
 @pytest.mark.parametrize("version", range(4))
 def test_embedded_protocol_is_kafkas(java: Java, version: int) -> None:
-    """Subscriptions and assignments are written as Java writes them (after the version they start with)."""
+    """Subscriptions and assignments of the classic protocol have Java's bytes, after the version they start with."""
     rng = random.Random(version)
     for _ in range(8):
         subscription = random_message(ConsumerProtocolSubscription, version, rng)

@@ -1,4 +1,4 @@
-"""A group over 3,000 partitions: its rebalances take a small part of the time that a group has for them."""
+"""A group with 3,000 partitions: its rebalances take a small part of the rebalance timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERYTHING = TOPICS * PARTITIONS
 WRITTEN = (0, 50, 99)  # the partitions of each topic that have a record
 REBALANCE_TIMEOUT_MS = 300_000  # max_poll_interval_ms, the default
 WITHIN_S = REBALANCE_TIMEOUT_MS / 1000 / 5
-# A controller that misses the broker's heartbeats for three seconds would take 3,000 leaders away and give them back.
+# A controller that misses the broker's heartbeats for three seconds would move 3,000 leaders away and back.
 STEADY = {"broker.session.timeout.ms": "60000"}
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -30,10 +30,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """A broker of its own: so many partitions would slow down everybody else's."""
+    """A broker for this module alone, because 3,000 partitions would slow down other tests."""
     with KafkaCluster(properties=STEADY) as cluster:
-        cluster.coordinator_of("any")  # the offsets topic, before all others
-        # Of the usual 10 MB, the index files of 3,000 partitions would keep the disk busy.
+        cluster.coordinator_of("any")  # makes the broker create the offsets topic before all others
+        # With the default size of 10 MB, the index files of 3,000 partitions would keep the disk busy.
         small = {"segment.index.bytes": "16384"}
         names = [f"many-{number:02}" for number in range(TOPICS)]
         made = cluster.admin.create_topics([NewTopic(name, PARTITIONS, 1, config=small) for name in names])
@@ -45,13 +45,13 @@ def cluster() -> Iterator[KafkaCluster]:
         for name in names:
             for partition in WRITTEN:
                 producer.produce(name, b"x", partition=partition)
-        # Metadata names leaders before they have their logs, of which a busy disk makes a few dozen a second.
+        # Metadata has the leaders before the logs exist; a busy disk creates a few dozen logs a second.
         assert 0 == producer.flush(400)
         yield cluster
 
 
 def settled(members: list[Consumer]) -> bool:
-    """Whether the members share everything, evenly within each topic at least, and know where to read."""
+    """Returns whether the members own all partitions, evenly at least within each topic, and have all positions."""
     assignments = [member.assignment() for member in members]
     counts = list(map(len, assignments))
     return (
@@ -64,8 +64,9 @@ def settled(members: list[Consumer]) -> bool:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_come_and_go(cluster: KafkaCluster, protocol: str) -> None:
-    """Three members share 3,000 partitions, read, one leaves and one comes: each time all is shared out again, with
-    positions, within a fifth of the rebalance timeout."""
+    """Three members read 3,000 partitions, one leaves and another joins. Each time all partitions are assigned with
+    positions within a fifth of the rebalance timeout.
+    """
     group = f"many-{uuid.uuid4().hex[:8]}"
     took: dict[str, float] = {}
     records = 0

@@ -1,4 +1,4 @@
-"""`buffer_memory` bounds what a consumer takes: a backlog is read slowly in a process whose memory is watched."""
+"""`buffer_memory` limits a consumer's memory: a process, whose memory is measured, reads a backlog slowly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS, VALUE_BYTES, PARTITIONS = 15_000, 10_000, 8
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_memory_of_a_backlog(kafka: Kafka, topic_name: str, codec: str) -> None:
-    """Of 150 MB, which zstd makes 1 MB, a process never takes more than `buffer_memory` and 40 MB for all else."""
+    """A process that reads 150 MB, compressed by zstd to 1 MB, never uses more than `buffer_memory` plus 40 MB."""
     kafka.create_topic(topic_name, PARTITIONS)
     values = (b"%012d" % number + bytes(VALUE_BYTES - 12) for number in range(RECORDS))
     kafka.produce(topic_name, values, compression=codec, config={"batch.size": 1_000_000})
