@@ -1,1 +1,1 @@
-"""Managers of metadata: nodes, topics, partitions and their leaders."""
+"""Requests metadata: brokers, topics, partitions and their leaders."""

@@ -1,8 +1,8 @@
-"""Checks whether a partition exists in a topic that does.
+"""Checks whether a partition exists, if its topic exists.
 
-A partition may be added to a topic at any time, and the broker that sent the metadata may be the last to receive it. So
-one response is not enough: a call that needs the partition fails when metadata that was requested after the call began
-does not contain it either. A `poll` that waits for records continues to wait.
+Metadata without the partition may be outdated: a partition may be added to a topic at any time, and not all brokers
+receive this at once. So a call that needs the partition requests metadata again, and fails only if the response does
+not contain the partition either. A `poll` that waits for records does not fail but continues to wait.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from kconsumer.types import TopicPartition
 
 
 class Metadata(Protocol):
-    """The part of MetadataManager that is needed here."""
+    """The part of MetadataManager that the check needs."""
 
     def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns how many partitions the topic has, if it does not have this one; else an empty text."""
+        """Returns an error text if the topic exists without this partition; otherwise an empty text."""
         ...
 
     def refresh(self) -> Promise[None]:
-        """Requests metadata of all wanted topics."""
+        """Request metadata of all wanted topics. Returns a promise that completes with the response."""
         ...
 
 
 class ExistenceCheck:
-    """The check of one blocking call."""
+    """Checks partitions for one blocking call."""
 
     __slots__ = ("_metadata", "_refreshed")
 
@@ -39,12 +39,15 @@ class ExistenceCheck:
 
     @property
     def refreshing(self) -> bool:
-        """True while the metadata requested by `error` has not arrived."""
+        """Whether the metadata that `error` requested has not arrived yet."""
         return self._refreshed is not None and not self._refreshed.done
 
     def error(self, partitions: Iterable[TopicPartition]) -> KafkaError | None:
-        """Returns the error to raise if one of these partitions does not exist. It requests metadata before the first
-        error."""
+        """Returns the error to raise if one of these partitions does not exist, else None.
+
+        The first call that finds a missing partition requests metadata and returns None. An error is returned only
+        after that metadata has arrived.
+        """
         missing = next(filter(None, map(self._metadata.missing_partition, partitions)), None)
         if missing is None:
             return None

@@ -1,7 +1,9 @@
-"""Decides when metadata is requested, for which topics, and what follows from a response.
+"""Decides when metadata is requested, for which topics, and how a response is handled.
 
-It decides when an update is due, how long to back off, which errors of topics the user must see, and when to start
-again from the bootstrap list. `state/cluster.py` decides which of the leaders in a response are newer.
+This includes when an update is due, how long to back off, which errors of topics are raised, and when to start again
+from the bootstrap servers. `state/cluster.py` decides whether a leader in a response is newer than the known one.
+
+The wanted topics are those of the subscription, those added by `add_topics`, and those added by `add_topic_ids`.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _InFlightUpdate:
-    """What the Metadata request in flight covers."""
+    """The Metadata request in flight."""
 
-    full: bool  # whether it names all wanted topics
-    interest: int  # the value of `MetadataManager._interest` when it was sent
-    serial: int
-    by_id: bool  # whether it also covers the added topic ids
+    full: bool  # whether it requests all wanted topics
+    interest: int  # the value of `MetadataManager._interest` when the request was created
+    serial: int  # the number of the request
+    by_id: bool  # whether the response contains the topics of the added ids
 
 
 class MetadataManager:
     """Keeps the `Cluster` up to date (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
 
-    The engine checks `wants_rebootstrap` (then it returns to the bootstrap list and calls `rebootstrapped()`), and
-    calls `on_no_node(now)` when there is no broker to send to.
+    When `wants_rebootstrap` is True, the engine returns to the bootstrap servers and calls `rebootstrapped()`. The
+    engine calls `on_no_node(now)` when there is no broker to send a request to.
     """
 
     def __init__(
@@ -65,20 +67,20 @@ class MetadataManager:
         self._cluster = cluster
         self._subscription = subscription
         self._lookups = TopicMetadataRequests(config, cluster, rng)
-        self._added_topics: Counter[str] = Counter()
-        self._ids: frozenset[bytes] = frozenset()
+        self._added_topics: Counter[str] = Counter()  # how often each topic was added by `add_topics`
+        self._ids: frozenset[bytes] = frozenset()  # added by `add_topic_ids`
         self._request_ids_next = False  # the last request had names; some ids are still unknown
         self._id_topics: frozenset[str] = frozenset()  # the names of the added ids, as far as they are known
         # What must be requested, and since when
-        self._needs_full = True
+        self._needs_full = True  # all wanted topics must be requested
         self._full_serial = 0  # the first request whose response satisfies `_needs_full`
-        self._needs_partial = False
-        self._interest = 0  # grows with each new topic; a response to an older request lacks it
+        self._needs_partial = False  # wanted topics that are not known must be requested
+        self._interest = 0  # incremented when topics are added; the response to an older request may lack them
         self._topics_version = subscription.topics_version
         self._pattern = subscription.pattern
         self._refreshes: list[tuple[int, Promise[None]]] = []
         self._last_success = -FOREVER
-        self._due_since: float | None = None
+        self._due_since: float | None = None  # when a request became due that has no good response yet (ms)
         # What delays requests
         self._in_flight: _InFlightUpdate | None = None
         self._serial = 0
@@ -96,48 +98,53 @@ class MetadataManager:
     # --- what must be requested --------------------------------------------------------------------------
 
     def request_update(self, *, new_interest: bool = False) -> None:
-        """Request all wanted topics again, after the backoff. `new_interest`: the request does not repeat one because
-        of an old response, so there is no backoff for responses that changed nothing."""
+        """Request all wanted topics again, after the backoff.
+
+        `new_interest`: something new is needed that earlier requests did not cover. Then the response to a request in
+        flight is not enough, and the backoff after responses that changed nothing is skipped.
+        """
         self._needs_full = True
         if new_interest:
             self._full_serial = self._serial + 1  # the response to a request in flight would be too old
             self._unchanged_responses.reset()
 
     def request_leaders(self) -> None:
-        """Request metadata because partitions have no leader, unless a request for new topics is due, which comes
-        first."""
+        """Request metadata because partitions have no leader. Does nothing if a request for new topics is due, which is
+        sent first."""
         if not self._needs_partial:
             self.request_update()
 
     def request_new_topics(self) -> None:
-        """Request the wanted topics that are not known yet, at once. A change of the subscription is noticed without
-        this."""
+        """Request the wanted topics that are not known yet, without a backoff. Need not be called after a change of the
+        subscription, which `poll` notices."""
         self._needs_partial = True
         self._interest += 1
         self._unchanged_responses.reset()
         self._failures.until = self._quiet_until = 0.0
 
     def refresh(self) -> Promise[None]:
-        """Request all wanted topics. Returns a promise that the first response to a later request completes."""
+        """Request all wanted topics. Returns a promise that is completed by the response to a request sent after this
+        call."""
         promise: Promise[None] = Promise()
         self.request_update(new_interest=True)
         self._refreshes.append((self._full_serial, promise))
         return promise
 
     def add_topics(self, topics: Iterable[str]) -> None:
-        """Keep metadata of these topics, subscribed or not, until as many calls of `remove_topics`."""
+        """Request and keep metadata of these topics, even if they are not subscribed. Each call must be undone by one
+        call of `remove_topics`."""
         names = set(topics)
         self._added_topics.update(names)
         if not self._cluster.knows(names):
             self.request_new_topics()
 
     def remove_topics(self, topics: Iterable[str]) -> None:
-        """Undo one `add_topics`."""
+        """Undo one call of `add_topics`."""
         self._added_topics.subtract(set(topics))
-        self._added_topics += Counter()  # drops those at zero
+        self._added_topics += Counter()  # removes topics whose count is 0
 
     def add_topic_ids(self, ids: frozenset[bytes]) -> None:
-        """Keep metadata of the topics with these ids, whatever their names are, until the next call."""
+        """Request and keep metadata of the topics with these ids. They replace the ids of the call before."""
         self._ids = ids
         if any(self._cluster.topic_name(topic_id) is None for topic_id in ids):
             self._needs_partial = True
@@ -145,11 +152,11 @@ class MetadataManager:
     def fetch(
         self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
     ) -> Promise[TopicTable]:
-        """Returns a promise of the partitions by topic, for these topics (None: all); topics that do not exist are left
-        out.
+        """Returns a promise of the partitions of these topics (None: all). Topics that do not exist are left out.
 
-        It is completed from the cache if that has all of them, unless `fresh`; otherwise by a request that does not
-        change the cache. It fails with TimeoutError at `deadline` (ms), or with a topic's error (InvalidTopicError, …).
+        The cache is used if it contains all the topics and `fresh` is False. Otherwise a request is sent whose response
+        does not change the cache. The promise fails with TimeoutError at `deadline` (ms), or with the error of a topic,
+        such as InvalidTopicError.
         """
         return self._lookups.fetch(topics, deadline, fresh=fresh)
 
@@ -229,7 +236,7 @@ class MetadataManager:
 
     def _on_reply(self, sent: _InFlightUpdate, reply: Reply) -> None:
         if sent is not self._in_flight:
-            return  # abandoned meanwhile by `rebootstrapped`
+            return  # `rebootstrapped` was called meanwhile
         self._in_flight = None
         response = reply.message
         if reply.error is not None:
@@ -275,7 +282,7 @@ class MetadataManager:
             self._complete_refreshes(sent.serial)
 
     def _topics_of_ids(self, message: MetadataResponse) -> frozenset[str]:
-        """Returns the names of the added topic ids, after this response."""
+        """Returns the names of the added topic ids that this response or the cache contains."""
         if not self._ids:
             return frozenset()
         named = {topic.topic_id: topic.name for topic in message.topics if topic.name}
@@ -283,7 +290,7 @@ class MetadataManager:
         return frozenset(filter(None, names))
 
     def _retains(self, topic: str, internal: bool) -> bool:
-        """Returns True if metadata of the topic is wanted, so that the cluster keeps it."""
+        """Returns True if the topic is wanted, so that the cache keeps its metadata."""
         if topic in self._added_topics or topic in self._id_topics or self._subscription.needs_metadata(topic):
             return True
         if internal and self._config.exclude_internal_topics:
@@ -312,16 +319,19 @@ class MetadataManager:
         self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
 
     def _warn_missing_partitions(self) -> None:
-        """Log a warning for each assigned partition that does not exist, once until it exists."""
+        """Log a warning for each assigned partition that does not exist. It is not repeated until the partition
+        exists."""
         missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
         for tp in sorted(missing - self._warned_partitions):
             _log.warning("%s; metadata is requested again from time to time", self.missing_partition(tp))
         self._warned_partitions = missing
 
     def take_error(self) -> KafkaError | None:
-        """Returns an error for the user's next call, once: a failed authentication or version, topics without
-        permission or with illegal names. Requests continue, so a cause that remains is reported again after the next
-        response."""
+        """Returns the error that the user's next call must raise, or None, and clears it.
+
+        Such errors are a failed authentication, an unsupported version, and topics without permission or with illegal
+        names. Metadata is still requested, so an error whose cause remains is returned again after the next response.
+        """
         error, self._fatal = self._fatal, None
         # The errors of topics that are no longer wanted do not matter.
         unraised = {topic: code for topic, code in self._unraised.items() if self._retains(topic, False)}
@@ -335,23 +345,23 @@ class MetadataManager:
         return self._topic_errors.get(topic, 0)
 
     def mark_raised(self, topics: Iterable[str]) -> None:
-        """Drop the errors of these topics from what `take_error` returns, because the caller raises them."""
+        """Remove the errors of these topics, which the caller raises, so that `take_error` does not return them."""
         for topic in topics:
             self._unraised.pop(topic, None)
 
     def unknown_topics(self) -> frozenset[str]:
-        """Returns the wanted topics that do not exist, as far as the brokers know."""
+        """Returns the wanted topics that do not exist according to the last response."""
         return frozenset(t for t, code in self._topic_errors.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION)
 
     def topic_problem(self, topic: str) -> str:
-        """Returns what is wrong with the topic, in words for `partition_states()`; empty if nothing is known."""
+        """Returns a text for `partition_states()` that describes the topic's error; empty if there is none."""
         code = self._topic_errors.get(topic, 0)
         if code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
             return f"topic {topic} does not exist"
         return str(error_for(code, f"topic {topic}")) if code else ""
 
     def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns how many partitions the topic has, in words, if it does not have this one; else an empty text."""
+        """Returns an error text if the topic exists without this partition; otherwise an empty text."""
         cluster, topic = self._cluster, tp.topic
         if not cluster.lacks(tp):
             return ""
@@ -360,26 +370,28 @@ class MetadataManager:
         return f"topic {topic} has {numbers}, there is no {tp}"
 
     def problem_with(self, tp: TopicPartition) -> str:
-        """Returns what is wrong with the partition or its topic, in words; empty if nothing is known."""
+        """Returns a text that describes the error of the partition or its topic; empty if there is none."""
         return self.topic_problem(tp.topic) or self.missing_partition(tp)
 
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
     def on_no_node(self, now: float) -> None:
-        """Handle that the engine found no broker to send to, because all are backed off."""
-        # Without nodes the engine is bootstrapping already.
+        """Start again from the bootstrap servers, because the engine found no broker to send a request to: all are
+        backed off."""
+        # If no brokers are known, the engine uses the bootstrap servers already.
         if self._cluster.nodes:
             self._start_rebootstrap("no broker can be reached")
 
     def rebootstrapped(self) -> None:
-        """Forget brokers and topics: the engine has returned to the bootstrap list."""
+        """Forget all brokers and topics, and request them again, because the engine has returned to the bootstrap
+        servers."""
         self.wants_rebootstrap = False
         self._in_flight = None
         self._due_since = None
         self._cluster.forget()
         self.request_update(new_interest=True)
-        # The backoff remains. Otherwise a broker that responds REBOOTSTRAP_REQUIRED each time, or a list of bootstrap
-        # servers that are all down, would be sent requests without pause.
+        # Keep the backoff. Otherwise requests would be sent without pause if a broker always responds
+        # REBOOTSTRAP_REQUIRED, or if all bootstrap servers are down.
         until = self._failures.until
         self.request_new_topics()
         self._failures.until = until
@@ -390,7 +402,8 @@ class MetadataManager:
             self.wants_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
-        """Start again from the bootstrap list when no response has come for too long. Returns the ms until then."""
+        """Start again from the bootstrap servers if a due request has had no response for too long. Returns the time
+        (ms) until the next check."""
         if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
             return FOREVER
         trigger_ms: float = self._config.metadata_recovery_rebootstrap_trigger_ms

@@ -1,7 +1,7 @@
-"""Metadata requests of `partitions_for` and `list_topics` (Java `TopicMetadataFetcher`).
+"""Sends the Metadata requests for `partitions_for` and `list_topics` (Java `TopicMetadataFetcher`).
 
-They do not change the metadata cache, so that listing thousands of topics does not make the consumer keep them. Decides
-what a topic's error means to a caller who named the topic.
+Their responses do not change the metadata cache, so listing thousands of topics does not fill the cache. Decides which
+errors of topics are raised, which are retried, and which mean that a topic does not exist.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kconsumer.types import PartitionInfo
 
 
 class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
-    """The partitions of topics."""
+    """A dictionary of the partitions of topics, by topic name."""
 
-    internal: frozenset[str] = frozenset()  #: the topics among them that Kafka created for itself
+    internal: frozenset[str] = frozenset()  #: the topics that Kafka created for its own use
 
 
 class TopicMetadataRequests:
-    """The lookups that are not completed."""
+    """Sends the requests of all lookups that are not completed."""
 
     def __init__(self, config: MetadataConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class TopicMetadataRequests:
         self._lookups: list[_TopicLookup] = []
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
-        """See `MetadataManager.fetch`."""
+        """Start a lookup and return its promise. See `MetadataManager.fetch`."""
         if topics is not None and not fresh and self._cluster.knows(topics):
             promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
@@ -46,7 +46,7 @@ class TopicMetadataRequests:
         return lookup.promise
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add the requests to send now to `requests`. Returns the ms until the next is due."""
+        """Add the requests to send now to `requests`. Returns the time (ms) until the next one must be sent."""
         if not self._lookups:
             return FOREVER
         for lookup in self._lookups:
@@ -56,7 +56,7 @@ class TopicMetadataRequests:
 
 
 class _TopicLookup(PendingCall[TopicTable]):
-    """One lookup. It ends early when its promise is failed by the caller."""
+    """One lookup. The caller can end it early by failing its promise."""
 
     __slots__ = ("topics",)
 
@@ -110,7 +110,8 @@ def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[bytes] = ()) -> MetadataRequest:
-    """Returns a Metadata request for topics of these names, or else of these ids; None for all."""
+    """Returns a Metadata request for the topics with these names or these ids. `topics` None requests all topics.
+    `create` allows the broker to create topics that do not exist."""
     rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     if rows is not None:
         rows += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
@@ -118,7 +119,8 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
-    """Returns the error for topics that may not be read (first) or that have illegal names."""
+    """Returns the error for topics that may not be read, if there are any; otherwise the error for topics with illegal
+    names. `codes` contains error codes by topic."""
     refused = frozenset(topic for topic, code in codes.items() if code == Errors.TOPIC_AUTHORIZATION_FAILED)
     if refused:
         return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")

@@ -1,1 +1,1 @@
-"""Managers of positions: where an assigned partition is read from, and whether its position is still valid."""
+"""Finds and validates positions: the offset at which an assigned partition is read next."""

@@ -1,7 +1,7 @@
-"""What a partition's error code in a ListOffsets or OffsetForLeaderEpoch response leads to, in two tables.
+"""Tables of actions for the error codes of partitions in ListOffsets and OffsetForLeaderEpoch responses.
 
-Decides nothing by itself: `list_offsets.py` and `validation.py` use the tables. A code without a row is retried, as in
-Java (`OffsetFetcherUtils`, `OffsetsForLeaderEpochUtils`), and logged as a warning.
+`list_offsets.py` and `validation.py` use the tables. A code without a row is retried, as in Java (`OffsetFetcherUtils`,
+`OffsetsForLeaderEpochUtils`), and logged as a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = get_logger(__name__)
 
 
 class OffsetErrorAction(ErrorAction):
-    """What follows from an error code."""
+    """What is done for an error code."""
 
     ACCEPT = "take the result"
     NOTHING = "no such offset: None to the user, retried for a reset"
@@ -53,7 +53,7 @@ LIST_OFFSETS_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
 
 
 def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, purpose: str) -> OffsetErrorAction:
-    """Returns the action for a partition's code, and logs the warning of WARN. `purpose` of the request is for the
+    """Returns the action for a partition's error code. Logs a warning if it is WARN; `purpose` names the request in the
     log."""
     action = table[code]
     if action is WARN:
@@ -62,7 +62,8 @@ def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartiti
 
 
 def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
-    """Returns the error for partitions that may not be read, by the offset concerned if there is one."""
+    """Returns the error for partitions that may not be read. `offsets` contains the offset to name for each partition,
+    or None."""
     names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in offsets.items())
     topics = frozenset(tp.topic for tp in offsets)
     error = TopicAuthorizationError(f"{purpose} of {names}", topics=topics, operation="Describe")

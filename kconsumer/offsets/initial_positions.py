@@ -1,8 +1,8 @@
-"""Initial positions: what a partition without a position gets, from the group's committed offset or the reset policy
-(Java `initWithCommittedOffsetsIfNeeded`).
+"""Sets the initial position of a partition: the group's committed offset, or by the reset policy (Java
+`initWithCommittedOffsetsIfNeeded`).
 
-Requests committed offsets from CommitManager and leaves the other partitions to the reset policy. ResetManager finds
-the offset for a policy (ListOffsets) and validates positions.
+Requests committed offsets from CommitManager. Partitions without one await a reset: ResetManager then finds the offset
+for the reset policy (ListOffsets). It also validates positions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_A_MEMBER = (Errors.UNKNOWN_MEMBER_ID, Errors.STALE_MEMBER_EPOCH)
 
 
 class PositionsManager:
-    """Gives positions to partitions that are INITIALIZING. `commits` is None for a consumer without a group."""
+    """Sets the positions of partitions that are INITIALIZING. `commits` is None for a consumer without a group."""
 
     def __init__(
         self,
@@ -45,19 +45,19 @@ class PositionsManager:
         self._subscription = subscription
         self._commits = commits
         self._lookup: Promise[Committed] | None = None
-        self._requested_partitions: frozenset[TopicPartition] = frozenset()  # by the lookup in flight
-        self._abandon_after = 0.0  # the lookup in flight is not replaced before (ms)
-        self._named: set[TopicPartition] = set()  # the caller needs them even if they wait for a callback
+        self._requested_partitions: frozenset[TopicPartition] = frozenset()  # the partitions of the lookup in flight
+        self._abandon_after = 0.0  # the lookup in flight is not replaced before this time (ms)
+        self._named: set[TopicPartition] = set()  # partitions that the caller needs, even if they wait for a callback
         self._error: KafkaError | None = None
         self._failed = False  # the last lookup failed, and its backoff has not started yet
-        self._failed_assignment = -1  # the version of the assignment that it was made for
+        self._failed_assignment = -1  # the assignment version when the last lookup failed
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error that the next `poll` or `position` must raise, once.
+        """Returns the error that the next `poll` or `position` must raise, or None, and clears it.
 
-        Of partitions without a commit it names those that still have no position: a network thread may have looked them
-        up between the caller's `assign` and `seek`.
+        An error for partitions without a committed offset contains only those that still have no position. Others may
+        have got one meanwhile: with a network thread, the lookup may run between the caller's `assign` and `seek`.
         """
         error, self._error = self._error, None
         if not isinstance(error, NoOffsetForPartitionError):
@@ -66,7 +66,8 @@ class PositionsManager:
         return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
-        """Start a lookup when partitions need one. It returns no requests; CommitManager sends them."""
+        """Start a lookup of committed offsets if partitions need one. The result contains no requests, because
+        CommitManager sends them."""
         if self._lookup is not None and now < self._abandon_after:
             return PollResult(wait_ms=self._abandon_after - now)
         waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_start(tp)]
@@ -91,12 +92,13 @@ class PositionsManager:
         return PollResult(wait_ms=0.0)  # CommitManager has a request to send now
 
     def request(self, tp: TopicPartition) -> None:
-        """Look this partition up now, even while it waits for a callback: the caller needs its position."""
+        """Include this partition in the next lookup even while it waits for a callback, because the caller needs its
+        position."""
         self._named.add(tp)
 
     def _pause_ms(self, now: float) -> float:
-        """Returns the backoff before the next lookup after a failed one (ms). Another assignment is looked up at
-        once."""
+        """Returns the time (ms) until the next lookup may start after a failed one; 0 if the assignment has changed
+        since."""
         if self._failed_assignment != self._subscription.assignment_version:
             self._failed = False
             self._backoff.reset()
@@ -106,16 +108,19 @@ class PositionsManager:
         return self._backoff.remaining_ms(now)
 
     def _abandon_lookup(self) -> None:
-        """Stop a lookup because other partitions need a position now (Java compares the sets, too). A lookup that is
-        retried because of a partition that was revoked since would delay all others."""
+        """Stop the lookup in flight because the set of partitions that need a position has changed (Java compares the
+        sets, too). Otherwise a lookup that is retried for a revoked partition would delay all others."""
         lookup, self._lookup = self._lookup, None
         self._requested_partitions = frozenset()
         if lookup is not None:
             lookup.set_exception(KafkaError("the assignment has changed since these committed offsets were requested"))
 
     def _may_start(self, tp: TopicPartition) -> bool:
-        """Returns False before on_assign has returned, because it may commit, and for partitions that are being
-        revoked, which need no position."""
+        """Returns True if the partition may be looked up now.
+
+        Partitions must wait until on_assign has returned, because it may commit. Partitions that are being revoked need
+        no position.
+        """
         state = self._subscription.get(tp)
         if tp in self._named or tp in self._requested_partitions:
             return True
@@ -137,13 +142,15 @@ class PositionsManager:
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:
-            # The next heartbeat gets this error, too; then on_lost runs and the member rejoins. Java raises in poll().
+            # The next heartbeat gets this error, too. Then on_lost runs, and the member rejoins. (Java raises the error
+            # in poll().)
             log.info("%s; waiting for the next heartbeat to rejoin the group", promise.error)
         elif promise.error is not None:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Set these positions. Returns False if some partitions have neither a commit nor a reset policy."""
+        """Set the positions to these committed offsets; partitions without one (None) await a reset. Returns False if
+        some partitions have neither a committed offset nor a reset policy."""
         subscription = self._subscription
         for tp, offset in committed.items():
             state = subscription.find(tp)

@@ -1,7 +1,7 @@
-"""ListOffsets: builds the requests and parses the responses. Drives the lookups that users call, with all retries.
+"""ListOffsets: builds the requests, parses the responses, and runs the offset lookups that users call, with retries.
 
-The actions for error codes are a table in `offsets/error_actions.py`. Resets of positions, for which the consumer
-itself sends ListOffsets, are in `offsets/reset_manager.py`.
+`offsets/error_actions.py` contains the table of actions for error codes. `offsets/reset_manager.py` uses ListOffsets to
+reset positions.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class ListOffsetsResult:
     """The partitions of one response, grouped by outcome."""
 
     found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
-    #: No record is of that time or later, or the log is too old to have timestamps.
+    #: Partitions without a record of that time or later, or whose log is too old to contain timestamps.
     none: list[TopicPartition] = field(default_factory=list)
-    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)  # the reason to retry
+    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)  # the reasons for retrying
     unauthorized: list[TopicPartition] = field(default_factory=list)
 
     @property
     def authorization_error(self) -> TopicAuthorizationError | None:
-        """The error to raise if topics may not be read."""
+        """The error to raise for partitions that may not be read, or None."""
         return authorization_error(PURPOSE, dict.fromkeys(self.unauthorized)) if self.unauthorized else None
 
 
@@ -77,7 +77,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 
 class ListOffsetsRequests:
-    """Builds ListOffsets requests with one consumer's isolation level and timeouts."""
+    """Builds ListOffsets requests with the isolation level and the request timeout of one consumer."""
 
     def __init__(self, config: OffsetConfig, cluster: Cluster) -> None:
         self.read_committed = config.read_committed
@@ -87,7 +87,8 @@ class ListOffsetsRequests:
     def request(
         self, node_id: int, timestamps: Mapping[TopicPartition, int], handler: Callable[[Reply], None]
     ) -> UnsentRequest:
-        """Returns a request to this broker for the offsets at these timestamps (ms, or LATEST, EARLIEST)."""
+        """Returns a request to this broker for the offsets at these timestamps (ms, LATEST or EARLIEST). `handler` is
+        called with the response."""
         topics = [
             ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
             for topic, partitions in by_topic(timestamps).items()
@@ -109,7 +110,8 @@ class ListOffsetsRequests:
 
 
 def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
-    """Group the partitions of a response by outcome. Requested partitions that it does not contain are retried."""
+    """Returns the partitions of a response grouped by outcome. Requested partitions that the response does not contain
+    must be retried."""
     result = ListOffsetsResult()
     missing = dict.fromkeys(requested)
     for topic in response.topics:
@@ -134,7 +136,8 @@ def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicParti
 
 
 class ListOffsetsCall(PendingCall[OffsetTable]):
-    """A user's lookup of offsets. Sends requests to the leaders of the partitions until all offsets are found."""
+    """An offset lookup that a user called. Sends requests to the leaders of the partitions until all offsets are
+    found."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         self._existence = ExistenceCheck(metadata)
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add the requests to send now to `requests`. Returns the time (ms) until it must be polled again."""
+        """Add the requests to send now to `requests`. Returns the time (ms) until the next call is needed."""
         if self.promise.done:
             return FOREVER
         if now >= self.deadline:
@@ -169,7 +172,8 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         refreshing = self._existence.refreshing
         if leaderless and self._fail_for_topics(leaderless):
             return FOREVER
-        # The metadata manager, polled before this one, has a request to send now.
+        # If `_fail_for_topics` requested metadata, poll again at once: the metadata manager was polled before this call
+        # and must send that request.
         wait = 0.0 if self._existence.refreshing and not refreshing else self.deadline - now
         for node_id, partitions in by_node.items():
             self._send(node_id, partitions, requests)

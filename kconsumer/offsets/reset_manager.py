@@ -1,7 +1,7 @@
-"""Finds a position where there is none, and has positions validated after a leader change.
+"""Resets positions by the reset policy, validates positions after a leader change, and looks up offsets for the user.
 
-Decides what is requested from the leaders for partitions that await a reset or a validation, and what the responses do
-to the positions. Committed offsets, which come first in a group, are handled by `coordinator/commits.py`.
+Decides what is requested from the leaders for partitions that await a reset or a validation, and how a response changes
+the positions. In a group, committed offsets are looked up first, by `coordinator/commits.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class ResetManager:
-    """Resets and validates positions, and looks offsets up for the user (Java `OffsetsRequestManager`)."""
+    """Resets and validates positions, and looks up offsets for the user (Java `OffsetsRequestManager`)."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ResetManager:
         self._cluster = cluster
         self._subscription = subscription
         self._metadata = metadata
-        self._wall_ms = wall_ms  # returns the time of day; only resets by duration use it
+        self._wall_ms = wall_ms  # returns the wall-clock time (ms since 1970); only resets by duration use it
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._requests = ListOffsetsRequests(config, cluster)
         self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff)
@@ -89,8 +89,12 @@ class ResetManager:
         return wait
 
     def take_error(self) -> KafkaError | None:
-        """Returns an error for the user's next call: a topic that may not be read or a failed authentication once, a
-        truncated log each time it is found. Returns None when its partitions have been moved or revoked meanwhile."""
+        """Returns the error that the user's next call must raise, or None, and clears it.
+
+        The errors are: topics that may not be read, a failed authentication, or a truncated log, which is returned each
+        time the truncation is found. An error is not returned if its partitions have got a position or have been
+        revoked meanwhile.
+        """
         if self._error is not None:
             (error, partitions), self._error = self._error, None
             if self._still_waiting(partitions):
@@ -98,25 +102,26 @@ class ResetManager:
         return self._validator.take_truncation()
 
     def lasting_error(self) -> KafkaError | None:
-        """Returns the error that prevents partitions from being read until the user acts: logs that were truncated
-        below their positions without a reset policy. It is returned as long as this is so."""
+        """Returns the error for partitions whose log was truncated below their position, if there is no reset policy;
+        otherwise None. Such partitions are not read until the user acts, and each call returns the error until then."""
         return self._validator.truncation()
 
     def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Returns True if one of the partitions still needs what failed. A partition of a topic that was unsubscribed
-        meanwhile needs nothing."""
+        """Returns True if one of the partitions still needs a valid position. A partition whose topic was unsubscribed
+        meanwhile needs none."""
         states = (self._subscription.find(tp) for tp in partitions)
         return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
-        """Keep an error for `take_error`; the first one is kept while it still matters."""
+        """Store an error for `take_error`, unless an earlier one is stored whose partitions still need a position."""
         if self._error is None or not self._still_waiting(self._error[1]):
             self._error = error, tuple(partitions)
 
     # --- resets ------------------------------------------------------------------------------------------
 
     def _request_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
-        """Request the offsets to reset to from the leaders. Returns the partitions that have no leader."""
+        """Add requests to the leaders for the offsets of partitions that await a reset. Returns the partitions that
+        have no leader."""
         subscription = self._subscription
         by_node, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
         for node_id, partitions in by_node.items():
@@ -175,9 +180,10 @@ class ResetManager:
         self._subscription.back_off(reasons, now, self._retry_backoff.shared_delay())
         self._metadata.request_update()
 
-    # A reset by duration may find no record of that time or later. Then the right position is the end of the log, but a
-    # record may arrive between the request for the time and the request for the end, and it must not be skipped. So the
-    # end is requested first, then the time once more, and only if there is still no record that end is used.
+    # A reset by duration may find no record of that time or later. Then the position must be the end of the log. But a
+    # record may be written between the request for the time and the request for the end, and it must not be skipped. So
+    # the end is requested next, and then the time again. The end is used only if there is still no record of that time
+    # or later.
 
     def _on_no_offset(self, tp: TopicPartition, strategy: OffsetReset, now: float) -> None:
         state = self._subscription.find(tp)
@@ -195,14 +201,14 @@ class ResetManager:
         if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
             state.set_reset_end(found.offset)
 
-    # --- lookups of the user -----------------------------------------------------------------------------
+    # --- lookups for the user ----------------------------------------------------------------------------
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
-        """Look up the first offset at or after each timestamp (ms; LATEST -1 is the end, EARLIEST -2 the beginning).
+        """Look up the offset of the first record at or after each timestamp (ms; LATEST or EARLIEST for the ends).
 
-        Returns a promise of the offsets, None where there is none. Partitions need not be assigned. It fails with
-        TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError, or another error that is not
-        retriable. Fail the promise to stop earlier.
+        Returns a promise of the offsets; the value is None for a partition without such a record. Partitions need not
+        be assigned. The promise fails with TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError,
+        or another error that is not retriable. Fail the promise to stop the lookup earlier.
         """
         backoff = RetryTimer(self._retry_backoff)
         call = ListOffsetsCall(self._requests, self._cluster, self._metadata, timestamps, deadline, backoff)
@@ -218,7 +224,7 @@ class ResetManager:
         return call.promise
 
     def request_end_offset(self, tp: TopicPartition) -> None:
-        """Request the end of an assigned partition for `current_lag`, one request at a time."""
+        """Request the end offset of an assigned partition for `current_lag`, unless it is being requested already."""
         state = self._subscription.get(tp)
         if state in self._end_requests:
             return

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: checks whether the log was truncated below a position (KIP-320).
 
-Decides when to send the request, and for how long a truncation must be handled by the user. The actions for error codes
-are a table in `offsets/error_actions.py`; `state/subscription.py` decides what a response does to a position.
+Decides when to send the request, and how long a truncation is reported to the user. `offsets/error_actions.py` contains
+the table of actions for error codes. `state/subscription.py` decides how a response changes a position.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Positions = Mapping[TopicPartition, FetchPosition]
 
 
 class Validator:
-    """Validates positions."""
+    """Validates positions, and stores truncations that the user must handle."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Validator:
     ) -> None:
         self._subscription = subscription
         self._metadata = metadata
-        self._fail = fail  # keeps an error for the user
+        self._fail = fail  # stores an error for the user
         self._truncations: dict[TopicPartition, Truncation] = {}
-        self._truncated_again = False  # a truncation was found, or found once more, since the last `take_truncation`
+        self._truncated_again = False  # a truncation was found since the last `take_truncation`
         self._backoff = backoff
         self._request_timeout_ms: float = config.request_timeout_ms
 
@@ -75,7 +75,7 @@ class Validator:
             for topic, partitions in by_topic(positions).items()
         ]
         message = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
-        # Below v3 the broker requires a permission on the cluster, which consumers rarely have.
+        # Versions below 3 require the ClusterAction permission, which consumers rarely have.
         return UnsentRequest(
             OFFSET_FOR_LEADER_EPOCH,
             message,
@@ -133,8 +133,8 @@ class Validator:
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
-        """Keep truncations for the user, who decides without a reset policy. The log is checked again after each
-        backoff, because another leader may have all of it."""
+        """Store truncations, which the user must handle because there is no reset policy. The positions are validated
+        again after each backoff, because another leader's log may contain them."""
         self._truncations |= truncations
         self._truncated_again = True
         self._subscription.back_off(
@@ -142,15 +142,15 @@ class Validator:
         )
 
     def take_truncation(self) -> LogTruncationError | None:
-        """Returns `truncation()` once each time a truncation has been found."""
+        """Returns `truncation()` if a truncation was found since the last call, else None."""
         if not self._truncated_again:
             return None
         self._truncated_again = False
         return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:
-        """Returns the error for all truncations whose positions still wait for the user, but not for partitions that
-        are paused or no longer subscribed."""
+        """Returns the error for all truncated partitions whose positions have not been changed since, or None.
+        Partitions that are paused or no longer subscribed are left out."""
         if not self._truncations:
             return None
         self._truncations = {
