@@ -1,17 +1,25 @@
-"""One connection to a broker, without the socket: framing, correlation, version negotiation, deadlines.
+"""The protocol state of one connection to a broker: framing, correlation, version negotiation and deadlines.
 
-Received bytes and `now` go in, bytes to send and `ClientResponse`s come out. Decides which version of a request is sent
-and which response belongs to which request. It knows no sockets, selectors or other connections.
+The event loop passes in received bytes and the time, and takes out the bytes to send and `ClientResponse`s. This module
+decides which version of a request is sent, and which response belongs to which request. It uses no sockets or
+selectors.
 
-The states: CONNECTING until the transport can send; AUTHENTICATING during SASL, if it is configured (see
-`sasl/authenticator.py`); CHECKING_VERSIONS until ApiVersions has its response (a broker that does not support its
-version returns error 35, and the request is sent again with a lower version); READY; CLOSED. The connection's own
-requests are sent like others, but have a handler each.
+The states of a connection:
 
-A probe (`probes.py`) goes from CONNECTING to PROBING, sends one request, and never becomes READY.
+    CONNECTING         until the transport can send
+    AUTHENTICATING     during SASL, if it is configured (see `sasl/authenticator.py`)
+    CHECKING_VERSIONS  until the response to ApiVersions. If the broker does not support its version, it returns error
+                       35, and the request is sent again with a lower version
+    READY              requests may be sent
+    REAUTHENTICATING   during SASL on an open connection, if the broker limits the session's lifetime (KIP-368)
+    PROBING            after CONNECTING, if the connection is a probe (`probes.py`): it sends one request and is closed
+    CLOSED             no way back
 
-If the broker limits the session (KIP-368), the connection authenticates again in time: before the next request is sent,
-READY becomes REAUTHENTICATING. The requests in flight get their responses first, as responses keep their order.
+The client starts to authenticate again when it is about to send a request after 85 to 95 % of the session's lifetime.
+READY becomes REAUTHENTICATING with the first SASL request. The requests in flight get their responses first, because a
+broker sends responses in the order of the requests.
+
+The connection sends some requests itself: ApiVersions, SASL and probes. Each of them has a handler for its response.
 """
 
 from __future__ import annotations
@@ -46,12 +54,12 @@ if TYPE_CHECKING:
     from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
 
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients reserve for SASL
-_EARLIEST, _LATEST = 0.85, 0.95  # when to authenticate again, as shares of the session lifetime
-_HEAD = struct.Struct(">ih")  # correlation id; error code of an ApiVersions response of any version
+_EARLIEST, _LATEST = 0.85, 0.95  # when to authenticate again, as fractions of the session lifetime
+_HEAD = struct.Struct(">ih")  # correlation id and error code, with which every version of ApiVersions responses begins
 
 
 class InFlight:
-    """A request without a response yet."""
+    """A request that was queued or sent, and has no response yet."""
 
     __slots__ = ("api", "correlation_id", "deadline", "handler", "raw", "request", "sent_at", "timeout_ms", "version")
 
@@ -66,7 +74,7 @@ class InFlight:
         handler: Callable[[InFlight, Frame, float], None] | None = None,
         raw: bool = False,
     ) -> None:
-        self.raw = raw  # neither the request nor its response has a header
+        self.raw = raw  # a bare SASL token: neither the request nor its response has a header
         self.correlation_id = correlation_id
         self.api = api
         self.version = version
@@ -74,7 +82,7 @@ class InFlight:
         self.deadline = deadline
         self.timeout_ms = deadline - sent_at
         self.request = request  # None for the connection's own requests
-        self.handler = handler  # takes the response frame of the connection's own requests
+        self.handler = handler  # called with the response frame, for the connection's own requests
 
     def __repr__(self) -> str:
         return f"<InFlight {self.api.name} v{self.version} #{self.correlation_id}>"
@@ -96,62 +104,66 @@ class Connection:
         probe: Probe | None = None,
         security_protocol: str = "PLAINTEXT",
     ) -> None:
-        """`api_versions_fields` are sent in ApiVersions, as far as its version has them. `new_authenticator` creates
-        the SaslAuthenticator, if the connection needs one. A `probe` is sent in place of everything else."""
+        """Start in CONNECTING.
+
+        `name` is the broker's name for errors. `api_versions_fields` are sent in ApiVersions, if its version has them.
+        `new_authenticator` creates the SaslAuthenticator; it is None without SASL. With a `probe` only its request is
+        sent.
+        """
         self.name = name  # for errors
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
         self.next_deadline = float("inf")
-        self.throttle_ms = 0  # for which the broker asks to be sent nothing; see `take_throttle`
+        self.throttle_ms = 0  # the throttle time of responses since `take_throttle`
         self.probe = probe
-        self.verdict: AuthenticationError | None = None  # the error that the response to the probe proves
+        self.verdict: AuthenticationError | None = None  # the error that the response to the probe has shown
         self._security_protocol = security_protocol
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._api_versions_fields = api_versions_fields
         self._frames = FrameBuffer(max_frame_bytes)
-        self._preamble: bytearray | None = bytearray()
+        self._preamble: bytearray | None = bytearray()  # the first bytes received, until they are checked
         self._in_flight: deque[InFlight] = deque()
-        self.outgoing: deque[memoryview] = deque()  # parts yet to be written, in order; `sent` notes progress
+        self.outgoing: deque[memoryview] = deque()  # requests still to be written; `sent` removes what was written
         self._next_correlation_id = 0
         self._next_login_id = _LOGIN_CORRELATION_IDS
         self._new_authenticator = new_authenticator
         self._rng = rng or random.Random()
         self._authenticator: SaslAuthenticator | None = None  # of the authentication in progress
         self._reauth_at = float("inf")  # when to authenticate again
-        self._blocked_since = float("inf")  # the session may have expired when a request sent later arrives
+        self._blocked_since = float("inf")  # a request sent later may arrive after the session has expired
         self._auth_started_at = 0.0
-        self.auth_ms = 0.0  # that the last authentication took
-        self.has_served_request = False  # a request of the caller's has received its response
+        self.auth_ms = 0.0  # the duration of the last authentication
+        self.has_served_request = False  # the broker has responded to a request that is not the connection's own
         self.recv_view = self._frames.recv_view
         self.prefetch_view = self._frames.prefetch_view
 
     # --- state ---
 
     def transition_to(self, state: ConnectionState) -> None:
-        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        """Change the state. Raises StateError, and keeps the state, if TRANSITIONS does not allow the change."""
         self.state = checked_transition(TRANSITIONS, self.name, self.state, state)
 
     @property
     def ready(self) -> bool:
-        """Returns whether requests may be sent."""
+        """Returns whether the state is READY, in which requests may be sent."""
         return self.state is ConnectionState.READY
 
     @property
     def in_flight(self) -> int:
-        """The number of the caller's requests without a response."""
+        """The number of requests without a response, not counting the connection's own."""
         if self.state is ConnectionState.READY:
             return len(self._in_flight)
         return sum(entry.request is not None for entry in self._in_flight)
 
     @property
     def established(self) -> bool:
-        """Returns whether the connection has been ready, and is not closed."""
+        """Returns whether the connection is READY or authenticates again."""
         return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
     @property
     def has_in_flight(self) -> bool:
-        """Returns whether a response is due, to the caller's requests or to the connection's own."""
+        """Returns whether any request has no response yet, including the connection's own."""
         return bool(self._in_flight)
 
     def __repr__(self) -> str:
@@ -163,7 +175,7 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Start, now that the transport can send: authenticate, or request the broker's versions, or send the probe."""
+        """Send the first request, once the transport can send: that of the probe, of SASL, or ApiVersions."""
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe
@@ -177,11 +189,11 @@ class Connection:
         self._request_versions(API_VERSIONS.max_version, now)
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
-        """Returns the version to send a request with. Raises UnsupportedVersionError if there is none."""
+        """Returns the version to send a request with. Raises UnsupportedVersionError if there is no common version."""
         return common_version(self.name, self.api_versions or {}, api, min_version, max_version)
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Encode a request and append it to `outgoing`."""
+        """Encode a request and append it to `outgoing`. Raises UnsupportedVersionError or ProtocolError."""
         api = request.api
         version = self.negotiated(api, request.min_version, request.max_version)
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
@@ -215,7 +227,7 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, now + timeout_ms, request, handler), data)
 
     def _encoded(self, api: Api, version: int, correlation_id: int, message: Any) -> bytes:
-        """Returns an encoded request, not yet in flight. Raises ProtocolError for a value that does not fit."""
+        """Returns the bytes of a request. Raises ProtocolError if a value cannot be encoded. Changes no state."""
         try:
             return encode_request(api, version, correlation_id, self._client_id, message)
         except Exception as error:  # a value of the wrong type may raise anything
@@ -231,11 +243,11 @@ class Connection:
     # --- incoming ---
 
     def received(self, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """Handle `count` bytes that were put into `recv_view()`, and append the responses that they complete to
-        `responses`, except those to the connection's own requests.
+        """Process `count` bytes that were received into `recv_view()`. Completed responses are appended to `responses`,
+        or passed to their handlers if they belong to the connection's own requests.
 
-        Returns the number of responses of both kinds. Raises ProtocolError for bytes that are no valid response, or
-        another KafkaError that ends the connection.
+        Returns the number of completed responses of both kinds. Raises ProtocolError for bytes that are no valid
+        response. Raises another KafkaError if a response requires that the connection is closed.
         """
         if self._preamble is not None:
             self._check_preamble(self._preamble, count)
@@ -246,8 +258,8 @@ class Connection:
         return self._handle_frames(frames, now, responses)
 
     def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """Like `received`, for a frame whose length prefix was received into `prefix`, and its first `count` bytes
-        into `prefetch_view()`."""
+        """Process a frame that the background receiver has begun: its size is in `prefix`, and its first `count` bytes
+        are in `prefetch_view()`. Returns and raises as `received`."""
         try:
             frames = self._frames.received_prefetched(prefix, count)
         except ProtocolError as error:
@@ -255,11 +267,11 @@ class Connection:
         return self._handle_frames(frames, now, responses)
 
     def cancel_prefetch(self) -> None:
-        """Give up `prefetch_view()`, into which nothing was received. The next bytes go into `recv_view()` again."""
+        """Discard `prefetch_view()`, into which nothing was received. The next bytes go into `recv_view()` again."""
         self._frames.received_prefetched(b"", 0)
 
     def _too_large(self, error: ProtocolError) -> ProtocolError:
-        """Returns the error for a frame size that a broker announced, and for which nothing was allocated."""
+        """Returns the error for a frame that is larger than allowed. No memory was allocated for the frame."""
         return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
     def _handle_frames(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
@@ -268,7 +280,7 @@ class Connection:
         return len(frames)
 
     def _handle_frame(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
-        """Match one frame with the oldest request in flight."""
+        """Decode a frame as the response to the oldest request in flight, or pass it to that request's handler."""
         if not self._in_flight:
             raise ProtocolError(f"{self.name} sent {len(frame)} bytes that belong to no request")
         entry = self._in_flight[0]
@@ -304,12 +316,12 @@ class Connection:
             self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
 
     def take_throttle(self) -> int:
-        """Returns for how long (ms) the broker has asked to be sent nothing since the last call."""
+        """Returns the largest throttle time (ms) of the responses since the last call, and resets it."""
         taken, self.throttle_ms = self.throttle_ms, 0
         return taken
 
     def _pop(self) -> None:
-        """Remove the oldest request in flight."""
+        """Remove the oldest request in flight, and update `next_deadline`."""
         deadline = self._in_flight.popleft().deadline
         if deadline <= self.next_deadline:
             self._find_deadline()
@@ -320,7 +332,7 @@ class Connection:
             self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
     def _check_preamble(self, preamble: bytearray, count: int) -> None:
-        """Check the first bytes of the connection, before their first four count as the size of a frame."""
+        """Collect and check the first bytes of the connection, before they are used as the size of a frame."""
         preamble += bytes(self._frames.recv_view()[: min(count, PREAMBLE_BYTES)])
         if check_first_bytes(self.name, bytes(preamble)):
             self._preamble = None
@@ -328,7 +340,7 @@ class Connection:
     # --- authentication ---
 
     def _authenticate(self, new_authenticator: NewAuthenticator, now: float) -> None:
-        """Start an authentication. Raises AuthenticationError if that is not possible."""
+        """Create an authenticator and start it. Raises a KafkaError if the credentials cannot be used."""
         self._auth_started_at = now
         self._authenticator = new_authenticator(self)
         self._authenticator.start(now)
@@ -340,22 +352,22 @@ class Connection:
         return self._new_authenticator is not None
 
     def reauth_due(self, now: float) -> bool:
-        """Returns whether the connection must authenticate again before the next request."""
+        """Returns whether `reauthenticate` must be called before the next request is sent."""
         return now >= self._reauth_at
 
     def blocked_for_reauth(self, now: float) -> bool:
-        """Returns whether requests must wait although the connection is READY: the session is about to expire, and the
-        credentials for the next one are not there yet."""
+        """Returns whether requests must wait although the connection is READY. This is so if the session is about to
+        expire and the new credentials have not been read yet."""
         return now >= self._blocked_since
 
     def reauthenticate(self, now: float) -> None:
-        """Authenticate again, after the responses to the requests in flight."""
+        """Start to authenticate again (KIP-368). Requests in flight still get their responses."""
         assert self._new_authenticator is not None
         self._reauth_at = float("inf")
         self._authenticate(self._new_authenticator, now)
 
     def resume_auth(self, now: float) -> bool:
-        """Continue an authentication whose background task has completed. Returns whether there was one."""
+        """Continue the authentication if its background task has completed. Returns whether it has."""
         resumed = self._authenticator is not None and self._authenticator.resume(now)
         self._find_deadline()
         return resumed
@@ -363,7 +375,7 @@ class Connection:
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """Send a request for the authenticator, and call the handler with the response."""
+        """Queue a request for the authenticator. Its handler is called with the response and the time."""
 
         def parse(entry: InFlight, frame: Frame, now: float) -> None:
             try:
@@ -382,7 +394,7 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Send a token without a request around it for the authenticator, in place of a request of `api`."""
+        """Queue a bare token for the authenticator, with only its size before it. Errors name `api` as the request."""
 
         def take(entry: InFlight, frame: Frame, now: float) -> None:
             handler(bytes(memoryview(frame)), now)
@@ -393,13 +405,14 @@ class Connection:
         self._put(entry, len(token).to_bytes(4, "big") + token)
 
     def _start_session(self) -> None:
-        """Leave READY with the first request of an authentication over a connection in use: the broker accepts no other
-        request before its end."""
+        """Change READY to REAUTHENTICATING, if the connection authenticates again. From the first SASL request on, the
+        broker accepts no other requests until the authentication has ended."""
         if self.state is ConnectionState.READY:
             self.transition_to(ConnectionState.REAUTHENTICATING)
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
-        """End the authentication: the broker has accepted it, for `lifetime_ms` if that is not 0."""
+        """End the authentication, which has succeeded. The session lasts `lifetime_ms`, or as long as the connection if
+        that is 0. A new connection then sends ApiVersions; one in use is READY again."""
         self._authenticator = None
         self.auth_ms = now - self._auth_started_at
         self._blocked_since = float("inf")
@@ -412,12 +425,12 @@ class Connection:
             self._request_versions(API_VERSIONS.max_version, now)
 
     def auth_overdue(self, now: float) -> KafkaError | None:
-        """Returns the error of an authentication whose credentials have not come before the deadline, or None."""
+        """Returns an error if the authentication still waits for its credentials after the deadline, else None."""
         authenticator = self._authenticator
         return None if authenticator is None or now < authenticator.deadline else authenticator.overdue()
 
     def on_peer_closed(self) -> AuthenticationError | None:
-        """Returns the authentication error implied by a disconnect at this moment, or None."""
+        """Returns an error if a disconnect now means that the broker refused the authentication, else None."""
         return None if self._authenticator is None else self._authenticator.closed()
 
     # --- ApiVersions ---
@@ -448,8 +461,8 @@ class Connection:
     # --- the probe ---
 
     def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """End the connection of a probe, whatever the response. Raises the error that the response proves, or else a
-        BrokerConnectionError."""
+        """Raise an error for the response to a probe, which ends the connection in any case. It is an
+        AuthenticationError if the response shows that the configuration is wrong, else a BrokerConnectionError."""
         assert self.probe is not None
         _, message = decode_response(entry.api, entry.version, frame)
         self.verdict = self.probe.verdict(self.name, self._security_protocol, message)
@@ -458,7 +471,7 @@ class Connection:
     # --- endings ---
 
     def expired(self, now: float) -> InFlight | None:
-        """Returns a request whose deadline has passed, or None."""
+        """Returns the oldest request whose deadline has passed, or None."""
         if now < self.next_deadline:
             return None
         return next((entry for entry in self._in_flight if now >= entry.deadline), None)
@@ -469,8 +482,10 @@ class Connection:
         return self._frames.pending > 0
 
     def postpone(self, progress_at: float, now: float) -> bool:
-        """Count the timeouts of requests that would expire from `progress_at`, when bytes of the response to the oldest
-        one arrived. Returns whether no request is expired any more."""
+        """Extend the deadlines that have passed, because the response to the oldest request is still arriving. The
+        timeouts then count from `progress_at`, when the last bytes arrived. Returns whether all deadlines are in the
+        future now.
+        """
         for entry in self._in_flight:
             if entry.deadline <= now:
                 entry.deadline = progress_at + entry.timeout_ms
@@ -478,8 +493,11 @@ class Connection:
         return self.next_deadline > now
 
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
-        """End the connection. Returns the requests in flight with their errors: `error` for the `culprit`, or without
-        one for all; the others have lost their connection."""
+        """Close the connection's state. Returns a response with an error for each request in flight.
+
+        The request that caused the error (`culprit`) gets `error`. The others get a BrokerConnectionError, because only
+        their connection was lost: it is `error` itself if that is one and there is no culprit.
+        """
         self.transition_to(ConnectionState.CLOSED)
         lost = error
         if culprit is not None or not isinstance(error, BrokerConnectionError):
@@ -496,10 +514,10 @@ class Connection:
         return failed
 
     def oldest(self) -> InFlight | None:
-        """Returns the request whose response is due next, or None."""
+        """Returns the request in flight that was sent first, or None. Its response arrives next."""
         return self._in_flight[0] if self._in_flight else None
 
     def timeout_error(self, entry: InFlight) -> errors.TimeoutError:
-        """Returns the error of a request without a response at its deadline."""
+        """Returns the TimeoutError of a request that had no response at its deadline."""
         waited = entry.deadline - entry.sent_at
         return errors.TimeoutError(f"{self.name} did not respond to {entry.api.name} within {waited:.0f} ms")

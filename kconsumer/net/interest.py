@@ -1,7 +1,7 @@
-"""The selector, and the events that it reports for each connection.
+"""The selector, and which events it waits for on each connection.
 
-Decides which events a connection can continue with, and changes the selector only when these change. It does not handle
-the events; that is the event loop's task.
+Decides for which events (readable, writable) each socket is registered, and changes the selector only when they change.
+The event loop handles the events.
 """
 
 from __future__ import annotations
@@ -15,44 +15,46 @@ from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
 
 UNKNOWN = -1
-"""Events that equal no others."""
+"""The recorded events of a transport while they may differ from those in the selector. Equals no real events."""
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class SelectorInterest:
-    """The selector of one client, and the events it reports for each transport."""
+    """Holds the selector of one client, and the events that are registered for each transport."""
 
     def __init__(self, factory: Callable[[], selectors.BaseSelector], waker: Waker) -> None:
         self.selector: selectors.BaseSelector | None = None  # before the first use, and after `close`
         self._factory = factory
         self._waker = waker
-        # By transport and not by node: if an exception ends a disconnect halfway, the next transport of the node must
-        # not inherit the events of the one before. A transport without events is absent.
+        # The keys are transports and not nodes. If an exception interrupts a disconnect, the events of the old
+        # transport stay here, and they must not count for the node's next transport. A transport without events has no
+        # entry.
         self._events: dict[Transport, int] = {}
 
     def open(self) -> selectors.BaseSelector:
-        """Returns the selector. Creates it at the first use, with the waker registered."""
+        """Returns the selector. The first call creates it and registers the waker."""
         if self.selector is None:
             self.selector = self._factory()
             self.selector.register(self._waker.open(), READ, None)
         return self.selector
 
     def close(self) -> None:
-        """Close the selector. Unregisters nothing: after a fork the epoll set is still the parent's."""
+        """Close the selector without unregistering sockets, because a forked child shares its epoll set with the
+        parent."""
         self._events.clear()
         if self.selector is not None:
             self.selector.close()
             self.selector = None
 
     def update_connecting(self, node: NodeConnection) -> None:
-        """Wait for the event with which a transport continues to connect, or a `crossed` read or write."""
+        """Register the one event that a transport waits for while it connects or is `crossed`: see `wants_write`."""
         transport = node.transport
         assert transport is not None
         self.set_events(node, transport, WRITE if transport.wants_write() else READ)
 
     def update_connected(self, node: NodeConnection, *, reads: bool) -> None:
-        """Wait for writability while requests are queued, and for readability if `reads`."""
+        """Register a connected transport: for readability if `reads`, and for writability if requests are queued."""
         connection, transport = node.connection, node.transport
         assert connection is not None
         assert transport is not None
@@ -65,12 +67,12 @@ class SelectorInterest:
             self._change(node, transport, before, events)
 
     def ignore(self, node: NodeConnection) -> None:
-        """Wait for no event of a node, whose transport is about to be closed."""
+        """Unregister the transport of a node, before it is closed."""
         if node.transport is not None:
             self.set_events(node, node.transport, 0)
 
     def set_events(self, node: NodeConnection, transport: Transport, events: int) -> None:
-        """Wait for these events, 0 for none."""
+        """Register a transport for exactly these events; 0 unregisters it."""
         before = self._events.get(transport, 0)
         if events != before:
             self._change(node, transport, before, events)
@@ -78,9 +80,10 @@ class SelectorInterest:
     def _change(self, node: NodeConnection, transport: Transport, before: int, events: int) -> None:
         """Change the events of a transport, if there is a selector.
 
-        A signal handler or a failed allocation may raise between two steps of this method, or of the selector's. The
-        selector's map, the kernel and our own record then disagree, and no method of the selector repairs that. So the
-        events are UNKNOWN until all steps are done, and the next call after an exception replaces the selector.
+        A signal handler or a failed allocation may raise an exception between two steps of this method or of a selector
+        method. Then `_events`, the selector's map and the kernel's set may differ, and no method of the selector can
+        repair that. So the events are UNKNOWN until all steps are done. If they are UNKNOWN at the next call, it
+        replaces the selector.
         """
         if self.selector is None:
             return
@@ -103,11 +106,12 @@ class SelectorInterest:
     def _register(self, selector: selectors.BaseSelector, descriptor: int, events: int, node: NodeConnection) -> None:
         try:
             selector.register(descriptor, events, node)
-        except FileExistsError:  # the kernel's set has it, the selector's map does not
+        except FileExistsError:  # the descriptor is in the kernel's set, but not in the selector's map
             self._replace(selector, descriptor).register(descriptor, events, node)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
-        """Create another selector with everything in the old one's map but this descriptor. Returns it."""
+        """Replace the selector by a new one, with all registrations of the old one except this descriptor. Returns
+        it."""
         new = self._factory()
         for key in list(old.get_map().values()):
             if key.fd != descriptor:

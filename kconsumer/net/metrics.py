@@ -1,7 +1,7 @@
-"""The network part of `consumer-metrics`, and `consumer-node-metrics` for each connection (Java `SelectorMetrics`).
+"""Metrics of connections: those in `consumer-metrics`, and `consumer-node-metrics` for each (Java `SelectorMetrics`).
 
-Records per request, per connection and per poll of the network; bytes that arrive in many reads are added up until the
-poll ends. A bootstrap connection counts as a node of its own, and so does a coordinator's, under Java's number for it.
+Received bytes are added up and recorded at the end of each poll, because a response may arrive in many reads. As in
+Java, `consumer-node-metrics` have their own node id for each bootstrap connection and for the coordinator's connection.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ LATENCY: tuple[Row, ...] = (
 
 
 class _Node:
-    """Sensors of one connection, and what it received in the present poll."""
+    """The sensors of one connection, and the bytes and responses received in the present poll."""
 
     __slots__ = ("incoming", "latency", "outgoing", "received", "requests", "responses", "responses_received")
 
@@ -99,8 +99,10 @@ class _Node:
 
 
 class ConnectionMetrics:
-    """Sensors of all connections of one client and of each. The network client calls the methods on its own thread;
-    times are in ms."""
+    """Records the metrics of a client's connections, in total and for each connection. `now` and durations are in ms.
+
+    The methods are not thread-safe: the thread that uses the network client calls them.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -129,7 +131,7 @@ class ConnectionMetrics:
         self._created.record(1, now)
 
     def disconnected(self, node_id: str, now: float) -> None:
-        """Record that a connection ended. Ignores a failed attempt, which was never open."""
+        """Record that a connection ended. Ignores a connection that never became ready."""
         if node_id in self._open:
             self._open.remove(node_id)
             self._closed.record(1, now)
@@ -139,15 +141,15 @@ class ConnectionMetrics:
         self._authentications.record(1, now)
 
     def reauthenticated(self, duration_ms: float, now: float) -> None:
-        """Record that a broker has prolonged the session of a connection in use."""
+        """Record that a reauthentication has succeeded, and how long it took."""
         self._reauthentications.record(duration_ms, now)
 
     def authentication_failed(self, now: float, *, reauthentication: bool) -> None:
-        """Record that either side has refused a TLS handshake or a SASL authentication."""
+        """Record that a TLS handshake or a SASL authentication has failed, whichever side refused it."""
         (self._failed_reauthentications if reauthentication else self._failed_authentications).record(1, now)
 
     def sent(self, node_id: str, size: int, request_size: int, now: float) -> None:
-        """Record bytes sent. `request_size` is the size of the whole request that they complete, 0 if none."""
+        """Record `size` bytes sent. If they complete a request, `request_size` is its size, else 0."""
         sensors = self._nodes.get(node_id) or self._new_node(node_id)
         self._io.record(1, now)
         self._outgoing.record(size, now)
@@ -157,8 +159,8 @@ class ConnectionMetrics:
             sensors.requests.record(request_size, now)
 
     def received(self, node_id: str, size: int, responses: int) -> None:
-        """Add up bytes received, and the responses that they complete, for the `polled` that follows. Often called many
-        times for one response."""
+        """Count `size` bytes received, and the responses that they complete. `polled` records the sums, because this
+        may be called many times for one response."""
         sensors = self._nodes.get(node_id) or self._new_node(node_id)
         if not sensors.received:
             self._received_from.append(sensors)
@@ -166,13 +168,13 @@ class ConnectionMetrics:
         sensors.responses_received += responses
 
     def completed(self, response: ClientResponse) -> None:
-        """Record that a request has ended, with a response or an error."""
+        """Record the latency of a request that has ended. Ignores a request that ended with an error."""
         if response.error is None:
             self._nodes[response.request.node].latency.record(response.now - response.sent_at, response.now)
 
     def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
-        """Record that a poll has ended, after this many selects, the time they waited, and the time spent on what they
-        found."""
+        """Record a poll that has ended: the number of selects, how long they waited, and how long their events took.
+        Also records the received bytes that were counted."""
         self._waits.record(waited_ms * NS_PER_MS, now, selects)
         self._work.record(busy_ms * NS_PER_MS, now, selects)
         for node in self._received_from:

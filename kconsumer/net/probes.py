@@ -1,11 +1,16 @@
-"""Probes: one request that shows why a listener closes connections without an error response.
+"""Probes: connections with a single request, to find out why a listener closes connections without an error response.
 
-A listener without TLS closes when it is offered TLS, and a listener with SASL closes at the first request of a client
-that does not authenticate. A load balancer without a healthy target closes, too, and so does the port mapping of a
-container that starts. After some disconnects the next attempt is a probe: a connection with a single request, to which
-only the listener responds that the configuration is wrong for. Its response is the evidence for an AuthenticationError;
-without one the connection is retried as before. `disconnects.py` decides when a probe is due, and then imports this
-module.
+There may be two kinds of cause. The configuration may be wrong:
+
+- A listener without TLS closes a connection that starts a TLS handshake.
+- A listener with SASL closes a connection at the first request, if the client does not authenticate.
+
+Or the broker is temporarily not available: a load balancer without a healthy target closes connections, too, and so
+does the port mapping of a container that is starting.
+
+So after some disconnects the next attempt is a probe. Its request is one whose response shows whether the configuration
+is wrong. If it is, an AuthenticationError is raised. Otherwise, or without a response, the client continues to connect
+as before. `disconnects.py` decides when a probe is due, and imports this module only then.
 """
 
 from __future__ import annotations
@@ -19,17 +24,18 @@ from kconsumer.schema.dsl import Api
 
 
 class Probe(NamedTuple):
-    """The request of a probe."""
+    """One kind of probe: the request, and how to interpret the response."""
 
     api: Api
     version: int
     message: Any
-    without_tls: bool  # use a plain TCP connection, whatever the configuration says
-    no_response: str  # why the attempt failed, if the probe showed nothing
+    without_tls: bool  # use a plain TCP connection even if TLS is configured
+    no_response: str  # the reason of the failed attempt, for users, if there was no such response
     timeout_ms: float = 3_000.0
 
     def verdict(self, name: str, security_protocol: str, message: Any) -> AuthenticationError | None:
-        """Returns the error that a response proves, or None."""
+        """Returns an error if the response shows that `security_protocol` is wrong, else None. `name` is the broker's
+        name."""
         if self.api is API_VERSIONS:
             return AuthenticationError(
                 f"TLS with {name} failed: it closed the connection when TLS was offered, and responds without TLS; "
@@ -54,8 +60,8 @@ PLAINTEXT_PROBE = Probe(
     no_response="it closes connections when TLS is offered, and does not respond without TLS either (is the broker "
     "starting, or is this a proxy without a broker?)",
 )
-# No listener has a mechanism of this name. One with SASL returns the names of those it has; one without SASL returns an
-# error that says so.
+# No listener has a SASL mechanism with an empty name. So a listener with SASL returns UNSUPPORTED_SASL_MECHANISM and
+# the names of its mechanisms. A listener without SASL returns ILLEGAL_SASL_STATE.
 SASL_PROBE = Probe(
     SASL_HANDSHAKE,
     1,

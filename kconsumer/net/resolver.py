@@ -1,7 +1,7 @@
-"""DNS lookups as background tasks: the system's resolver may block for half a minute.
+"""DNS lookups as background tasks, because the system's resolver may block for half a minute.
 
-Decides that each name is looked up once at a time, and that numeric addresses need no lookup. The event loop handles
-completed lookups and timeouts.
+For each name at most one lookup is in progress. Numeric addresses need no lookup. The event loop handles completed
+lookups and timeouts.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 
 class Lookup(BackgroundTask[list[Address]]):
-    """The lookup of one name. When `completed`, `found` has the addresses, or `error` the reason why there are none."""
+    """The lookup of one name. Once it is `completed`, `found` has the addresses, or `error` the failure."""
 
     __slots__ = ()
 
     @property
     def found(self) -> list[Address]:
-        """The addresses; empty before the lookup has completed."""
+        """The addresses; empty until the lookup is completed, and if it failed."""
         return self._found or []
 
 
 class Resolver(BackgroundExecutor):
-    """Runs lookups in the background. One thread calls `look_up`. When a lookup completes, `completed_tasks` is set and
-    `wake` is called."""
+    """Runs lookups in the background. Only one thread may call `look_up`. When a lookup completes, `completed_tasks` is
+    set and `wake` is called."""
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread) -> None:
         super().__init__(wake, start, inline=True)
         self._lookups: dict[tuple[Resolve, str, int], Lookup] = {}  # in progress
 
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
-        """Returns the lookup of a name: the one in progress, or a new one. That of a numeric address is completed at
-        once, unless its canonical name is needed."""
+        """Returns the lookup of a name that is in progress, or starts one and returns it.
+
+        The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name.
+        """
         self._lookups = {key: lookup for key, lookup in self._lookups.items() if not lookup.completed}
         lookup = self._lookups.get((resolve, host, port))
         if lookup is not None:
@@ -49,7 +51,7 @@ class Resolver(BackgroundExecutor):
 
 
 def _numeric(host: str) -> bool:
-    """Returns whether a host is a numeric address."""
+    """Returns whether a host is a numeric IPv4 or IPv6 address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host.partition("%")[0])

@@ -1,4 +1,4 @@
-"""Version negotiation (KIP-35): a request is sent in the highest version that broker and client support."""
+"""Version negotiation (KIP-35): chooses the highest version of an API that the broker and this client support."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
-    """Returns the version of an API to use with the broker of that name. Raises UnsupportedVersionError, which names
-    both ranges, if there is none."""
+    """Returns the highest common version of an API within `min_version` and `max_version`.
+
+    `name` is the broker's name for errors, and `theirs` has the versions that it supports. Raises
+    UnsupportedVersionError, with both ranges, if there is no common version.
+    """
     low, high = max(api.min_version, min_version), min(api.max_version, max_version)
     supported = theirs.get(api.key)
     if supported is None:
@@ -33,9 +36,11 @@ def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, ma
 
 
 def lower_version(api: Api, refused: int, frame: Frame) -> int:
-    """Returns the version for the next ApiVersions request, after `frame` refused one with error 35: the broker's
-    maximum, if the response (in the layout of version 0) has it (since Kafka 2.4), else 0. The result is always below
-    the refused version, so the retries end."""
+    """Returns the version for the next ApiVersions request, after the broker refused version `refused` with error 35.
+
+    Since Kafka 2.4 the response, which has the layout of version 0, contains the broker's maximum. This is returned if
+    it is lower than `refused`, else 0. So retries end.
+    """
     try:
         message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""A self-pipe by which another thread or a signal handler ends a blocking select."""
+"""A self-pipe, with which another thread or a signal handler can end a blocking select."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 
 
 class Waker:
-    """A pair of sockets, created at the first use.
+    """Ends the select of one thread: a flag, and a pair of sockets that is created at the first use.
 
-    `wake` sets `is_set` before it writes to the socket, and the selecting thread creates the sockets before it reads
-    `is_set`. However the two interleave, a wakeup is either seen in the flag or ends the select. The socket is written
-    once between two calls of `clear`: a wakeup that is still pending is not sent again.
+    No wakeup is lost: `wake` sets `is_set` before it writes to the socket, and the selecting thread creates the sockets
+    before it reads `is_set`. So the thread either finds the flag set, or its select ends. Between two calls of `clear`
+    the socket is written at most once, as one byte is enough.
 
-    Sockets and not bare descriptors: one thread may call `wake` while another calls `close`. The number of a closed
-    descriptor may be another file's by then, whereas a closed socket object raises.
+    The ends are socket objects and not bare descriptors, because one thread may call `wake` while another calls
+    `close`. A closed socket object raises OSError. A closed descriptor might already be the number of another file.
     """
 
     __slots__ = ("_cleared", "_reader", "_writer", "_written", "is_set")
@@ -27,7 +27,7 @@ class Waker:
         self._writer: socket.socket | None = None
 
     def open(self) -> int:
-        """Create the sockets. Returns the descriptor to select on."""
+        """Create the sockets, if there are none. Returns the descriptor to select on."""
         if self._reader is None:
             self._reader, self._writer = socket.socketpair()
             self._reader.setblocking(False)
@@ -35,32 +35,34 @@ class Waker:
         return self._reader.fileno()
 
     def wake(self) -> None:
-        """End the current select, or the next one. For any thread or signal handler; never blocks or raises."""
+        """End the current select, or else the next one. Any thread or signal handler may call this. Never blocks or
+        raises."""
         self.is_set = True
         cleared = self._cleared
         if self._writer is not None and self._written != cleared:
             self.wake_nowait()
-            # The count from before the write, not the present one: if `drain` and `clear` have run since, the socket is
-            # empty, and the next wakeup must write again.
+            # Use the count from before the write. If the selecting thread has called `drain` and `clear` since then,
+            # the byte has been read, and the next wakeup must write again.
             self._written = cleared
 
     def wake_nowait(self) -> None:
-        """End the current select, without setting `is_set`: the selecting thread checks other flags. For any thread."""
+        """End the current select without setting `is_set`, if the caller has set another flag. Any thread may call
+        this."""
         writer = self._writer
         if writer is not None:
-            # A full socket ends the select, too. If the socket has just been closed, there is no select to end.
+            # Errors do not matter: a full socket ends the select as well, and a closed one has no select to end.
             with contextlib.suppress(OSError):
                 writer.send(b"\0")
 
     def drain(self) -> None:
-        """Read everything from the socket, which was readable."""
+        """Read all bytes from the socket, after select has reported it."""
         assert self._reader is not None
         with contextlib.suppress(BlockingIOError):
             while len(self._reader.recv(4096)) == 4096:
                 pass
 
     def clear(self) -> None:
-        """Clear the flag: all wakeups until now have been noticed."""
+        """Clear `is_set`, at the end of a poll. The next `wake` writes to the socket again."""
         self._cleared += 1
         self.is_set = False
 
@@ -72,6 +74,6 @@ class Waker:
         self._reader = self._writer = None
 
     def __del__(self) -> None:
-        """Close the sockets of a client that was never closed."""
-        if hasattr(self, "_writer"):  # set last: an exception may have ended __init__
+        """Close the sockets, if the client was not closed before."""
+        if hasattr(self, "_writer"):  # not set if an exception has ended __init__
             self.close()
