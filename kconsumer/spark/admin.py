@@ -1,6 +1,6 @@
-"""The requests of the driver: partitions of topics, their earliest and latest offsets, offsets by timestamp.
+"""Sends the requests of the driver: partitions of topics, their earliest and latest offsets, offsets by timestamp.
 
-Wraps a `RangeClient`, retries its requests, and resolves the limits of `offsets.py`. The readers decide what is read.
+Wraps a `RangeClient`, retries its requests, and resolves limits (see `offsets.py`) to offsets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAMPLE_ROWS = 200
 
 
 class MissingTopicError(KafkaError):
-    """A subscribed topic does not exist, or the broker does not know it yet."""
+    """A topic of the query does not exist, or is not in the broker's metadata yet."""
 
     retriable = True
 
@@ -44,7 +44,7 @@ def range_client(config: SourceConfig) -> RangeClient:
 
 
 class Admin:
-    """Requests about the topics of one query. Each one is tried `fetchOffset.numRetries` times."""
+    """Sends requests about the topics of one query. Each request is tried at most `fetchOffset.numRetries` times."""
 
     def __init__(self, config: SourceConfig, client: RangeClient | None = None) -> None:
         self._config = config
@@ -94,8 +94,8 @@ class Admin:
     ) -> Offsets:
         """Return the end offset of each partition (with read_committed: its last stable offset).
 
-        An end below the `known` offset of a partition is requested again, because the broker may lag behind
-        (KAFKA-7703). After the last try it is returned as it is.
+        If an end is below the partition's offset in `known`, all ends are requested again, because the response of a
+        broker may be outdated (KAFKA-7703). The ends of the last try are returned in any case.
         """
         wanted, before = sorted(partitions), known or {}
         if not wanted:
@@ -108,10 +108,10 @@ class Admin:
         return found
 
     def by_time(self, times: Mapping[TopicPartition, int], *, starting: bool) -> Offsets:
-        """Return the first offset with this timestamp or a later one for each partition.
+        """Return the offset of the first record with the timestamp (ms) or a later one, for each partition in `times`.
 
-        Without such a record an end is the latest offset. A start is the latest offset or raises ConfigError,
-        as startingOffsetsByTimestampStrategy says.
+        For a partition without such a record, return its end offset. But if `starting` is true and
+        startingOffsetsByTimestampStrategy is `error`, raise ConfigError.
         """
         found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
         unmatched = [tp for tp in sorted(times) if found.get(tp) is None]
@@ -125,19 +125,22 @@ class Admin:
         return offsets | self.latest(unmatched)
 
     def first_at(self, partitions: Iterable[TopicPartition], ms: int) -> Offsets:
-        """Return the first offset with the timestamp `ms` or a later one, for the partitions that have one."""
+        """Return the offset of the first record with the timestamp `ms` or a later one, for each partition.
+
+        Partitions without such a record are omitted.
+        """
         times = dict.fromkeys(partitions, max(ms, 0))
         found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool = True) -> Offsets:
-        """Return the offset of a limit in each partition."""
+        """Return the offset of a limit in each partition, with EARLIEST and LATEST resolved."""
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Return the offset of a limit in each partition, with EARLIEST and LATEST unresolved.
+        """Return the offset of a limit in each partition, or EARLIEST or LATEST.
 
-        Raises ConfigError if a limit with partitions does not name exactly these.
+        Raises ConfigError if the limit names partitions, but not exactly these.
         """
         side = "starting" if starting else "ending"
         if isinstance(limit, Named):
@@ -153,16 +156,17 @@ class Admin:
         return self.by_time(limit.ms, starting=starting)
 
     def bind(self, unbound: Mapping[TopicPartition, int]) -> Offsets:
-        """Replace EARLIEST and LATEST by the offsets of the partitions."""
+        """Return the offsets with EARLIEST and LATEST replaced by the earliest and end offsets of the partitions."""
         early = self.earliest(tp for tp, at in unbound.items() if at == EARLIEST)
         late = self.latest(tp for tp, at in unbound.items() if at == LATEST)
         return {**unbound, **early, **late}
 
     def bytes_per_offset(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Estimate the bytes of keys and values per offset from a sample of the records from `start` on.
+        """Return an estimate of the bytes of keys and values per offset, for each partition.
 
-        Omits partitions without a record there, and those whose records cannot be read: the task that reads them
-        applies `onCorrupt`.
+        The estimate is made from a sample of records from the partition's offset in `start` on. Partitions without
+        such records are omitted, and so are partitions whose records cannot be read. The task that reads these records
+        later applies `onCorrupt`.
         """
         found: dict[TopicPartition, float] = {}
         for tp, offset in start.items():
@@ -198,7 +202,7 @@ class Admin:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group without members, for lag tools. The query waits at most `COMMIT_TIMEOUT_S`."""
+        """Commit offsets for a group without members, for lag tools. Waits at most COMMIT_TIMEOUT_S."""
         self._client.commit(group, offsets, timeout=COMMIT_TIMEOUT_S)
 
     # --- retries ---------------------------------------------------------------------------------------------------

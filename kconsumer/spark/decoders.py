@@ -1,6 +1,6 @@
-"""What the decoders of value formats share: their result, and the conversion of Python objects to Arrow columns.
+"""Base of the decoders of value formats: their interface, their result, and functions that build Arrow columns.
 
-`formats.py` is the table of formats. It imports the modules of the formats, and these import this module.
+The modules of the formats import this one. The table of formats, `formats.py`, imports them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Decoder(Protocol):
     """Decodes the values of a batch."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values into a column. Null values stay null and are not bad."""
+        """Decode values into a column. Null values stay null and are not in `bad`."""
 
 
 class TextDecoder:
     """Decodes UTF-8 to strings."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode all values in one cast, and one by one only if the cast fails."""
+        """Decode all values with one cast. If it fails, decode them one by one to find the bad ones."""
         import pyarrow as pa
 
         try:
@@ -57,10 +57,10 @@ def _text(value: bytes | None) -> Any:
 def build_columns(
     rows: list[Any], make: Callable[[list[Any]], pa.Array], reason: str, bad: dict[int, str], start: int = 0
 ) -> list[pa.Array]:
-    """Return columns that together have one row per object, built by `make`.
+    """Build columns of Python objects with `make`. The columns returned have, together, one row per object.
 
-    A row for which `make` raises becomes null and is added to `bad` with `reason`; `start` is the number of the first
-    row. Such rows are rare, so this halves the rows until it has found them.
+    An object for which `make` raises becomes null, and its row number is added to `bad` with `reason`. `start` is the
+    row number of the first object. Such objects are rare, so they are found by halving the list.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def build_columns(
 
 
 def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array:
-    """Convert Python objects to one column. A number outside the range of its type is bad."""
+    """Convert Python objects to one column. An object that does not fit the type becomes null and is added to `bad`."""
     import pyarrow as pa
 
     arrow = kind.arrow()
@@ -84,7 +84,10 @@ def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array
 
 
 def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
-    """Return a column with a null for each false entry of `valid`, and the rows of `column` for the true ones."""
+    """Insert nulls into a column. Returns a column with a null for each false entry of `valid`.
+
+    The true entries get the rows of `column`, in order. If all rows are there already, returns `column` itself.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,13 +98,13 @@ def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 class ConfluentDecoder:
-    """Removes the header of Confluent's serializers, and passes the rest to another decoder."""
+    """Removes the header of Confluent's serializers, and decodes the rest with `inner`, or not at all if it is None."""
 
     def __init__(self, inner: Decoder | None) -> None:
         self._inner = inner
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values. Those without the header are bad."""
+        """Decode values. Values without the header are bad."""
         import pyarrow as pa
 
         bad: dict[int, str] = {}

@@ -1,6 +1,7 @@
-"""The formats of the option `valueFormat`: one entry each, with the decoder and the Spark type of the column `value`.
+"""The formats of the option `valueFormat`, in one table: how the values are decoded, and to which Spark type.
 
-`executor.py` decides what happens to a value that cannot be decoded. A new format is a module and an entry here.
+`executor.py` decides what happens to a value that cannot be decoded. To add a format, write a module with its decoder
+and add an entry to `FORMATS`.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ __all__ = ["FORMATS", "Format", "ValueFormat", "value_format"]
 class ValueFormat:
     """A format with its options. It is created on the driver and is picklable."""
 
-    name: str
+    name: str  # a key of FORMATS
     type: SparkType  # of the column `value`
     schema: str = ""  # in the form that the decoder takes
-    message: str = ""
-    framed: bool = False
+    message: str = ""  # the option valueMessage
+    framed: bool = False  # whether each value begins with the header of Confluent's serializers
 
     @property
     def keys_are_text(self) -> bool:
-        """Whether keys are decoded to strings as well."""
+        """True if keys are decoded to strings, like the values."""
         return self.name == "string"
 
     def decoder(self) -> Decoder | None:
-        """Create the decoder. Returns None if bytes stay bytes."""
+        """Create the decoder of the values. Returns None if they stay bytes."""
         make = FORMATS[self.name].decoder
         if make is None:
             return ConfluentDecoder(None) if self.framed else None
@@ -42,14 +43,15 @@ class ValueFormat:
 
 
 class Format(NamedTuple):
-    """An entry of the table."""
+    """An entry of the table `FORMATS`."""
 
-    decoder: Callable[[ValueFormat], Decoder] | None  # None: bytes stay bytes
-    read: Callable[[str, str], tuple[SparkType, str]] | None = None  # valueSchema, valueMessage -> type, schema
-    fixed: str = ""  # the type of a format without valueSchema
-    has_message: bool = False
-    module: str = ""  # of a package that the decoder needs
-    package: str = ""  # the name to install it by
+    decoder: Callable[[ValueFormat], Decoder] | None  # creates the decoder; None: values stay bytes
+    #: (valueSchema, valueMessage) -> (type of the values, schema for the decoder); None: no valueSchema is allowed
+    read: Callable[[str, str], tuple[SparkType, str]] | None = None
+    fixed: str = ""  # if `read` is None: the type of the values
+    has_message: bool = False  # whether valueMessage is required; otherwise it is not allowed
+    module: str = ""  # a module that the decoder imports and that may be missing
+    package: str = ""  # the package with this module, as `pip install` names it
 
 
 def _json(given: ValueFormat) -> Decoder:
@@ -83,7 +85,10 @@ FORMATS: dict[str, Format] = {
 
 
 def value_format(values: Mapping[str, Any]) -> ValueFormat:
-    """Return the format that the options (by lower-case name) select. Raises ConfigError."""
+    """Return the format that the options select, given by their lower-case names.
+
+    Raises ConfigError if the options do not fit the format, the schema is wrong, or a package is not installed.
+    """
     name, schema, message = values["valueformat"], values["valueschema"], values["valuemessage"]
     entry = FORMATS[name]
     framed = values["valueframing"] == "confluent"

@@ -1,8 +1,8 @@
 """Decodes values in Avro's binary encoding to the types of Spark's `from_avro`.
 
 fastavro decodes one value at a time to Python objects, and this module converts units where Spark's differ. All values
-are decoded with the schema of the option; the schema of the writer is not looked up. Where fastavro is lenient, so is
-this decoder: a negative index of an enum or a union counts from the end.
+are decoded with the schema of the option valueSchema; the writer's schema is not looked up. Errors that fastavro does
+not detect are not detected here either. For example, a negative index of an enum or a union counts from the end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AvroDecoder:
         self._schema = fastavro.parse_schema(_without_logical_types(document))
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode one value after the other."""
+        """Decode the values one by one."""
         rows: list[Any] = []
         bad: dict[int, str] = {}
         for row, value in enumerate(values.to_pylist()):
@@ -77,7 +77,7 @@ class AvroDecoder:
 
 
 def type_of(schema: str) -> SparkType:
-    """Return the type of the values of a schema. Raises ConfigError."""
+    """Return the Spark type of an Avro schema. Raises ConfigError if the schema is wrong or Spark has no such type."""
     return _node(_expanded(_document(schema)))[0]
 
 
@@ -117,7 +117,10 @@ def _without_logical_types(schema: Any) -> Any:
 
 
 def _node(schema: Any) -> tuple[SparkType, Convert]:
-    """Return a type, and the function that converts fastavro's object for `pa.array`. None: no conversion."""
+    """Return the Spark type of a schema, and a function that converts fastavro's objects for `pa.array`.
+
+    The function is None if no conversion is needed. Raises ConfigError if Spark has no such type.
+    """
     if isinstance(schema, list):
         return _union(schema)
     if isinstance(schema, str):
@@ -166,7 +169,10 @@ def _record(fields: list[dict[str, Any]]) -> tuple[SparkType, Convert]:
 
 
 def _union(parts: list[Any]) -> tuple[SparkType, Convert]:
-    """Return the type of a union of null and one type, or of a number type and a wider one."""
+    """Return the Spark type of a union, and the conversion of its objects, as `_node` does.
+
+    A union must be of null and one type, or of a number type and a wider one. Raises ConfigError for others.
+    """
     others = [part for part in parts if part != "null"]
     if len(others) == 1:
         kind, convert = _node(others[0])

@@ -1,8 +1,8 @@
 """Decodes JSON objects to structs as Spark's `from_json` does, and reports values that do not match the schema.
 
-Arrow parses whole batches, but accepts less than `from_json`. A batch that it rejects is halved until few values are
-left, and Python parses these one by one. So both parsers must agree on every value that Arrow accepts. Dates and times
-stay text in both, and the same function converts them afterwards.
+Arrow parses whole batches, but accepts less than `from_json`. A batch that Arrow rejects is halved until few values are
+left, and Python parses these one by one. So both parsers must agree on every value that Arrow accepts. Both leave dates
+and times as text, and one function converts the text afterwards.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonDecoder"]
 
-MAX_UNSPLIT_VALUES = 64  # this many values are parsed one by one rather than halved again
+MAX_UNSPLIT_VALUES = 64  # up to this many rejected values are parsed one by one, not halved again
 MAX_ARROW_FAILURES = 64  # in one batch; after these, the rest is parsed one by one
 MAX_ARROW_BYTES = 1 << 30  # Arrow's parser has 32-bit sizes
-RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}  # type -> bits without the sign
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf"}
 NOT_FINITE |= {"-Infinity": "-inf", "-INF": "-inf"}
 INF = rb"[:,\[]\s*[-+]?Inf\s*[,}\]]"
@@ -47,7 +47,7 @@ class JsonDecoder:
         self._unsafe = _unsafe_decimals(max((part.scale for part in types if part.kind == "decimal"), default=None))
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values to a column."""
+        """Decode values to a column. Null values stay null and are not bad."""
         import pyarrow as pa
 
         bad: dict[int, str] = {}
@@ -62,7 +62,10 @@ class JsonDecoder:
         return Decoded(restore_nulls(column, valid), {rows[row]: why for row, why in bad.items()})
 
     def _parts(self, values: pa.Array, start: int, bad: dict[int, str]) -> list[pa.Array]:
-        """Return columns that together contain `values`, none of which is null. `start` is the row of the first."""
+        """Decode `values`, none of which is null. The columns returned have, together, one row per value.
+
+        Values that do not match are added to `bad`. `start` is the row number of the first value.
+        """
         if self._arrow_parses and self._remaining_failures:
             column = self._parse_batch(values)
             if column is not None:
@@ -118,9 +121,9 @@ class JsonDecoder:
         return parts + self._build(rows, start + len(values) - len(rows), bad)
 
     def _parse_nested(self, value: pa.Array, row: int, bad: dict[int, str]) -> pa.Array:
-        """Parse a value that is nested too deep for Python's parser.
+        """Parse a value that is nested too deep for Python's parser, and return a column with this row.
 
-        Arrow's parser has no such limit and would accept the value in a whole batch, so it must be accepted here.
+        Arrow's parser has no such limit and accepts the value as part of a batch. So it must be accepted alone, too.
         """
         import pyarrow as pa
 
@@ -131,7 +134,10 @@ class JsonDecoder:
         return pa.nulls(1, self._arrow)
 
     def _build(self, rows: list[Any], start: int, bad: dict[int, str]) -> list[pa.Array]:
-        """Convert matched rows to columns. A date or time that does not exist is the only error that can remain."""
+        """Convert rows that match the type to columns.
+
+        The only error that can remain is a date or time that does not exist, such as February 30. It is added to `bad`.
+        """
         return build_columns(rows, self._to_column, "has a date or a time that does not exist", bad, start)
 
     def _to_column(self, rows: list[Any]) -> pa.Array:
@@ -144,10 +150,10 @@ class JsonDecoder:
 
 
 def _lines(values: pa.Array) -> bytes | None:
-    """Join values with newlines. Returns None if Arrow's parser might split them in another way.
+    """Join values with newlines, for Arrow's parser. Returns None if it might parse them in another way than Python.
 
-    Each value begins and ends with a brace, and a JSON string contains no raw newline. So the end of each value is the
-    end of an object, and if the parser returns as many rows as there are values, each row is one value.
+    All values must begin and end with a brace. A JSON string contains no raw newline, so each value then ends where an
+    object ends. If the parser returns as many rows as there are values, each row is one value.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -169,9 +175,11 @@ def _lines(values: pa.Array) -> bytes | None:
 
 
 def _unsafe_decimals(scale: int | None) -> re.Pattern[bytes] | None:
-    """Return a pattern of numbers that Arrow may parse wrongly as decimals of up to `scale`; None without decimals.
+    """Return a pattern that finds numbers that Arrow may parse wrongly as decimals.
 
-    For an exponent Arrow reads beyond its table of powers of ten (and crashes at 1e-999); many digits overflow.
+    `scale` is the largest scale of the decimals in a type. Returns None if it is None, because the type has no
+    decimals. For a number with an exponent, Arrow may read beyond its table of powers of ten (1e-999 crashes it). A
+    number with many digits may overflow.
     """
     if scale is None:
         return None
@@ -188,7 +196,7 @@ def _are_objects(texts: pa.Array) -> bool:
 
 
 def _parsed_type(kind: SparkType) -> pa.DataType:
-    """Return the type that the parsers produce, which `_converted` turns into the final type."""
+    """Return the Arrow type that both parsers produce for a type. `_converted` turns it into the final type."""
     import pyarrow as pa
 
     if kind.kind in PATTERNS:
@@ -266,7 +274,7 @@ def _times(texts: pa.Array, kind: str) -> pa.Array:
 
 
 class MismatchError(Exception):
-    """A value does not match the type. The message says why."""
+    """A value does not match the type. The message contains the reason."""
 
 
 class Number(str):
@@ -290,7 +298,8 @@ def _parse(value: bytes) -> Any:
 def _match(given: Any, kind: SparkType, where: str) -> Any:
     """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
 
-    Null matches every type, except as the whole value: the row would look like that of a record without a value.
+    `where` is the path of the JSON in the whole value, such as `.items[2]`, or empty for the whole value. Null matches
+    every type, but not as the whole value: its row would be the same as for a record without a value.
     """
     if given is None and where:
         return None
@@ -387,7 +396,7 @@ SCALARS: dict[str, Callable[[Any, SparkType], Any]] = {
 
 
 def _written(given: Any) -> str:
-    """Return parsed JSON as text again, with numbers as they were written."""
+    """Convert parsed JSON back to text. Numbers are written as in the original text."""
     if isinstance(given, Number):
         return str(given)
     if isinstance(given, dict):

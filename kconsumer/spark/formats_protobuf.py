@@ -27,7 +27,7 @@ Convert = Callable[[Any], Any] | None
 
 
 class ProtobufDecoder:
-    """Decodes messages with the full name `message` of a FileDescriptorSet (base 64)."""
+    """Decodes messages of one type, given by its full name and a FileDescriptorSet in base 64."""
 
     def __init__(self, descriptors: str, message: str, framed: bool) -> None:
         from google.protobuf import message_factory
@@ -38,7 +38,7 @@ class ProtobufDecoder:
         self._framed = framed
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode one value after the other."""
+        """Decode the values one by one."""
         from google.protobuf.message import DecodeError
 
         rows: list[Any] = []
@@ -56,7 +56,10 @@ class ProtobufDecoder:
 
 
 def _without_indexes(value: bytes) -> bytes:
-    """Remove Confluent's message indexes, the path to the message in its file: a count, then indexes, as varints."""
+    """Return a value without Confluent's message indexes. Raises ValueError if it does not begin with them.
+
+    They are the place of the message type in its file: a count, then this many indexes, all of them zigzag varints.
+    """
     at = 0
 
     def varint() -> int:
@@ -77,7 +80,7 @@ def _without_indexes(value: bytes) -> bytes:
 
 
 def load(path: str) -> str:
-    """Read a file with a FileDescriptorSet. Returns its content in base 64. Raises ConfigError."""
+    """Read a file with a FileDescriptorSet. Returns its content in base 64. Raises ConfigError if that fails."""
     try:
         return base64.b64encode(Path(path).read_bytes()).decode()
     except OSError as error:
@@ -85,7 +88,7 @@ def load(path: str) -> str:
 
 
 def type_of(descriptors: str, message: str) -> SparkType:
-    """Return the type of a message. Raises ConfigError."""
+    """Return the Spark type of a message type. Raises ConfigError if there is none, or if `descriptors` is wrong."""
     return _message(_descriptor(descriptors, message), ())[0]
 
 
@@ -110,7 +113,10 @@ def _descriptor(descriptors: str, message: str) -> Any:
 
 
 def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Callable[[Any], Any]]:
-    """Return the type of a message, and the function that converts a message for `pa.array`."""
+    """Return the Spark type of a message type, and the function that converts a message for `pa.array`.
+
+    `within` contains the names of the message types that contain this one. Raises ConfigError if it contains itself.
+    """
     if descriptor.full_name in within:
         raise ConfigError(f"{descriptor.full_name} contains itself, and Spark has no recursive types")
     if descriptor.full_name == TIMESTAMP:

@@ -1,8 +1,7 @@
 """The options of the source in one table, and their checked, immutable values.
 
-Decides names, defaults and which values are rejected. Names and meanings are those of Spark's own `kafka` source; rows
-marked `own` are additions. Sends no request and does not need pyspark. The code that reads an option decides what it
-does; `ConsumerConfig` checks the `kafka.*` keys.
+Names and meanings are those of Spark's own `kafka` source, except for rows marked `own`, which are additions. Values
+are checked without a request to a broker; `ConsumerConfig` checks the `kafka.*` keys. Does not need pyspark.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kconsumer.types import TopicPartition
 
 __all__ = ["OPTIONS", "Mode", "SourceConfig", "SourceOption", "parse"]
 
-Mode = Literal["batch", "stream", "any"]  # any: only errors of both modes are raised
+Mode = Literal["batch", "stream", "any"]  # any: not known yet; only errors that apply to both modes are raised
 log = logging.getLogger(__name__)
 
 
@@ -35,10 +34,10 @@ class SourceOption(NamedTuple):
     name: str  # as users write it
     read: Callable[[str, str], Any]  # (name, text) -> value; raises ConfigError
     default: Any
-    mode: Literal["both", "batch", "stream"]  # the queries that it applies to
-    meaning: str
+    mode: Literal["both", "batch", "stream"]  # the kind of queries in which the option has an effect
+    meaning: str  # for the documentation
     own: bool = False  # not an option of Spark's own source
-    takes: str = ""
+    takes: str = ""  # the allowed values, for the documentation
 
 
 def _not_allowed(name: str, text: str, takes: str) -> ConfigError:
@@ -234,31 +233,31 @@ IGNORED_IN_BATCH = ("minoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertri
 class SourceConfig:
     """The checked options of a query. Picklable; equal on the driver and on executors."""
 
-    strategy: Strategy
-    starting: Limit
-    ending: Limit
+    strategy: Strategy  # the topics or partitions to read
+    starting: Limit  # where the query starts
+    ending: Limit  # where a batch query ends
     starting_strategy: str  # startingOffsetsByTimestampStrategy
-    kafka: Mapping[str, str]  # Java's names of client options without the prefix `kafka.`
-    values: Mapping[str, Any]  # by the lower-case name of the option
+    kafka: Mapping[str, str]  # the options `kafka.*`: name without the prefix -> value
+    values: Mapping[str, Any]  # all other options: name in lower case -> value or default
 
     def __repr__(self) -> str:
-        """Hide the values of options that may be secret."""
+        """Return a text without the values of options that may be secret."""
         kafka = {key: _shown(key, value) for key, value in self.kafka.items()}
         return f"SourceConfig({self.strategy!r}, {self.starting!r}, {self.ending!r}, kafka={kafka!r})"
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of an option of the table, by its name as users write it."""
+        """Return the value or the default of an option. Upper and lower case in its name do not matter."""
         return self.values[name.lower()]
 
     @property
     def on_data_loss(self) -> str:
-        """`fail`, `warn` or `deadletter`."""
+        """The reaction to lost records: `fail`, `warn` or `deadletter`."""
         given: str | None = self["onDataLoss"]
         return given or ("fail" if self["failOnDataLoss"] else "warn")
 
     @property
     def fails_on_data_loss(self) -> bool:
-        """Whether lost records fail the query."""
+        """True if lost records fail the query."""
         return self.on_data_loss == "fail"
 
     @property
@@ -267,7 +266,7 @@ class SourceConfig:
         return self.kafka.get("isolation.level", "read_uncommitted").lower()
 
     def client_options(self) -> dict[str, Any]:
-        """Return the options for a client, with names in snake_case."""
+        """Return the options `kafka.*` for a `RangeClient`, with names in snake_case and without those in NO_EFFECT."""
         options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
         options.setdefault("allow_auto_create_topics", False)
         return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}
@@ -279,7 +278,7 @@ def _shown(key: str, value: str) -> str:
 
 
 def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
-    """Check the options as far as that is possible without a broker. Raises ConfigError with what to change."""
+    """Parse and check the options of a query, without a broker. Raises ConfigError with what to change."""
     given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
     kafka = {key[len("kafka.") :]: value for key, value in given.items() if key.startswith("kafka.")}
     own = {key: value for key, value in given.items() if not key.startswith("kafka.")}
@@ -365,7 +364,10 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
 
 
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
-    """Return the limit by the precedence of Spark's source: one timestamp, timestamps, offsets, default."""
+    """Return the starting or the ending limit, or `default` if no option sets it.
+
+    If several options do, the first of these applies, as in Spark's source: timestamp, offsetsByTimestamp, offsets.
+    """
     if values[f"{side}timestamp"] is not None:
         return Timestamp(values[f"{side}timestamp"])
     if values[f"{side}offsetsbytimestamp"] is not None:
@@ -391,7 +393,10 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
 
 
 def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-    """Raise ConfigError if a partition starts beyond its end. EARLIEST and LATEST are checked in `batch_plan.py`."""
+    """Raise ConfigError if a partition starts beyond its end.
+
+    A limit that is EARLIEST or LATEST is not compared here, but in `batch_plan.py`, when its offset is known.
+    """
     for tp in sorted(start.keys() & end.keys()):
         if 0 <= end[tp] < start[tp]:
             raise ConfigError(

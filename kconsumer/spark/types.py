@@ -1,7 +1,7 @@
 """Spark's types as plain data: parsed from Spark's DDL or JSON, printed as DDL, converted to Arrow types.
 
-Spark parses DDL in its JVM, which the processes that plan Python sources do not have. Only types that values can be
-decoded to are supported: no intervals, variants or char. All types are nullable, as those of `from_json` are.
+Spark's own parser runs in the JVM, which the processes that plan Python sources do not have. Only types that values can
+be decoded to are supported, so no intervals, variants or char. All types are nullable, as in `from_json`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_DIGITS", "SparkType", "array_of", "decimal", "map_of", "parse_type", "struct"]
 
-MAX_DIGITS = 38  # of a decimal
-MAX_DEPTH = 100  # of nested types; Spark's own limit is far above
+MAX_DIGITS = 38  # maximum precision of a decimal
+MAX_DEPTH = 100  # maximum nesting of types; Spark's own limit is far above
 
 # Names that Spark accepts -> the name that Spark prints.
 NAMES = {
@@ -48,7 +48,7 @@ DECIMALS = ("decimal", "dec", "numeric")
 
 @dataclass(frozen=True)
 class SparkType:
-    """A type, with the types it contains."""
+    """A type of Spark, with the types that it contains."""
 
     kind: str  # as Spark prints it
     fields: tuple[tuple[str, SparkType], ...] = ()  # an array has the field `element`, a map `key` and `value`
@@ -116,7 +116,7 @@ class SparkType:
 
 
 def struct(fields: list[tuple[str, SparkType]]) -> SparkType:
-    """Return a struct. Raises ConfigError without fields, or for two fields of one name."""
+    """Return a struct type. Raises ConfigError if there is no field, or if two fields have the same name."""
     names = [name for name, _ in fields]
     if not names:
         raise ConfigError("a struct has no field")
@@ -137,7 +137,7 @@ def map_of(value: SparkType) -> SparkType:
 
 
 def decimal(precision: int, scale: int) -> SparkType:
-    """Return a decimal type. Raises ConfigError for one that Spark does not have."""
+    """Return a decimal type. Raises ConfigError if Spark does not allow the precision or the scale."""
     if not 0 < precision <= MAX_DIGITS or not 0 <= scale <= precision:
         raise ConfigError(
             f"decimal({precision},{scale}) is not a type of Spark: the precision is 1 to {MAX_DIGITS}, the scale at"
@@ -147,9 +147,9 @@ def decimal(precision: int, scale: int) -> SparkType:
 
 
 def parse_type(text: str) -> SparkType:
-    """Parse DDL (`id long, tags array<string>`, or one type such as `struct<id:long>`) or Spark's JSON of a type.
+    """Parse a type in DDL or in Spark's JSON. Raises ConfigError with the place of a mistake.
 
-    Raises ConfigError with the place of the mistake.
+    DDL is a list of fields, such as `id long, tags array<string>`, or one type, such as `struct<id:long>`.
     """
     try:
         if text.lstrip().startswith(("{", '"')):
@@ -181,7 +181,7 @@ def _from_json(given: Any, depth: int) -> SparkType:
 
 
 def _named(name: str) -> SparkType:
-    """Parse the name of a type that contains no other type."""
+    """Return the type with this name, which contains no other type, such as `long` or `decimal(10,2)`."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*", name, re.ASCII)
     word = match[1].lower() if match else ""
     if match and word in DECIMALS:
