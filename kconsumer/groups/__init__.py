@@ -1,4 +1,4 @@
-"""Group health: which groups exist, their members, and their offsets. See `kconsumer.groups.client`."""
+"""Lists and describes groups, their members and their offsets. See `kconsumer.groups.client`."""
 
 from kconsumer.groups.client import STATES, TYPES, GroupClient, describe, list, offsets
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset

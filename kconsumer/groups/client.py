@@ -1,7 +1,7 @@
-"""Group health: which groups exist, their members, and their offsets. The library form of `kconsumer groups`.
+"""Lists and describes groups, their members and their offsets, as the command `kconsumer groups` does.
 
-Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect;
-`GroupClient` keeps its connections, for repeated use.
+Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect.
+`GroupClient` keeps its connections for repeated use.
 """
 
 from __future__ import annotations
@@ -53,45 +53,45 @@ Servers = str | Sequence[str]
 def list(
     bootstrap_servers: Servers, *, states: Iterable[str] = (), types: Iterable[str] = (), **options: Any
 ) -> builtins.list[GroupListing]:
-    """Returns the groups of the cluster that are in one of `states` and of one of `types` (empty: all), sorted by name.
+    """Returns the groups of the cluster that have one of `states` and one of `types` (empty: all), sorted by name.
 
-    `options` are those of `Consumer`. Raises ValueError for a state or type that does not exist,
-    UnsupportedVersionError when a broker is too old to report it (states: 2.6, types: 3.8).
+    `options` are those of `Consumer`. Raises ValueError for a state or type that does not exist. Raises
+    UnsupportedVersionError if a broker cannot filter by state (before Kafka 2.6) or by type (before 3.8).
     """
     with GroupClient(bootstrap_servers, **options) as client:
         return client.list(states=states, types=types)
 
 
 def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDescription:
-    """Returns a classic, consumer or share group and its members. Raises BrokerError GROUP_ID_NOT_FOUND if it does not
-    exist."""
+    """Returns a classic, consumer or share group and its members. Raises BrokerError with code GROUP_ID_NOT_FOUND if
+    there is no such group."""
     with GroupClient(bootstrap_servers, **options) as client:
         return client.describe(group)
 
 
 def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
-    """Returns the offsets of the group in each partition that it committed an offset of or that a member is assigned,
-    sorted."""
+    """Returns the offsets of the group by partition, sorted. The partitions are those with a committed offset and those
+    assigned to a member."""
     with GroupClient(bootstrap_servers, **options) as client:
         return client.offsets(client.describe(group))
 
 
 class GroupClient:
-    """Queries groups over its own connections. For one thread; close it, or use it in `with`."""
+    """Queries groups over its own connections. Use it in one thread, and close it or use it in a `with` block."""
 
     def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
         self._initialize({"bootstrap_servers": bootstrap_servers, **options})
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any]) -> Self:
-        """Returns a client with dotted Java keys or snake_case ones, values typed or as text (see
-        `Consumer.from_config`)."""
+        """Returns a client with the options of a mapping. Keys are dotted Java names or snake_case names; values are
+        typed or text (see `Consumer.from_config`)."""
         client = cls.__new__(cls)
         client._initialize(mapping)
         return client
 
     def _initialize(self, options: Mapping[str, Any]) -> None:
-        from kconsumer.groups.engine import AdminEngine  # late: it imports the engine
+        from kconsumer.groups.engine import AdminEngine  # imported late, because it imports the whole engine
 
         names = {key.replace(".", "_") for key in options}
         defaults = {} if "allow_auto_create_topics" in names else {"allow_auto_create_topics": False}
@@ -110,29 +110,31 @@ class GroupClient:
 
     @guarded
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
-        """See `kconsumer.groups.list`."""
+        """Returns groups. See `kconsumer.groups.list`."""
         wanted = _canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")
         return self._engine.run(self._engine.list_groups(*wanted, self._timer()))
 
     @guarded
     def describe(self, group: str) -> GroupDescription:
-        """See `kconsumer.groups.describe`."""
+        """Returns a group and its members. See `kconsumer.groups.describe`."""
         return self._engine.run(self._engine.describe_group(group, self._timer()))
 
     @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
-        """Returns every group that `list` finds, except those of types that can only be listed."""
+        """Returns the descriptions of the groups that `list` returns. Groups whose type can only be listed, such as
+        streams groups, are left out."""
         listings = self.list(states=states, types=types)
         return self._engine.run(self._engine.describe_listed(listings, self._timer()))
 
     @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """Returns the offsets of a group; the owners are those of the description."""
+        """Returns the offsets of a group by partition. The owner of a partition is taken from the description."""
         return self.all_offsets([group])[0]
 
     @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
-        """Returns the same for several groups, in their order; partitions that they share are requested once."""
+        """Returns the offsets of several groups, in the order of `groups`. The ends of a partition are requested once
+        for all groups."""
         return self._engine.run(self._engine.group_offsets(groups, self._timer()))
 
     def close(self) -> None:
@@ -155,7 +157,8 @@ class GroupClient:
 
 
 def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
-    """Returns the names as brokers spell them, regardless of case, hyphens and underscores."""
+    """Returns the names in the spelling of brokers. Ignores case, hyphens and underscores. Raises ValueError for an
+    unknown name."""
     if isinstance(given, str):
         given = (given,)
     canonical = {name.lower(): name for name in known}

@@ -1,6 +1,7 @@
-"""The engine of `kconsumer.groups`: operations that ask about groups. It is a member of no group.
+"""The engine of `kconsumer.groups`: operations that query groups without joining them.
 
-Several requests of an operation are in flight at once. What needs several responses, such as the lag, is combined here.
+An operation may have several requests in flight at once. Values that need several responses, such as the lag, are
+computed here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kconsumer.types import TopicPartition
 
 
 class AdminEngine(Engine):
-    """Asks about groups on the calling thread. Its operations are driven by `run`, like those of `Operations`."""
+    """Queries groups on the calling thread. `run` runs its operations, like those of `Operations`."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         super().__init__(config, clock, (), ClassicDriver)
@@ -42,17 +43,17 @@ class AdminEngine(Engine):
         for promise in promises:
             listings = yield from self.operations.result(promise, timer, "listing groups")
             for listing in listings:
-                found.setdefault(listing.group_id, listing)  # two brokers may list a group that moves between them
+                found.setdefault(listing.group_id, listing)  # while a group moves, two brokers may list it
         return [found[group_id] for group_id in sorted(found)]
 
     def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
-        """Returns the description of a group of any type that can be described."""
+        """Returns the description of a classic, consumer or share group."""
         promise = self._groups.describe(group, timer.deadline)
         return (yield from self.operations.result(promise, timer, f"describing group {group!r}"))
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
-        """Returns the descriptions of these groups, requested all at once. Groups that can only be listed, or were
-        deleted meanwhile, are left out."""
+        """Returns the descriptions of these groups. All requests are sent at once. Groups whose type can only be listed
+        and groups that were deleted meanwhile are left out."""
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
         promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
@@ -69,7 +70,8 @@ class AdminEngine(Engine):
     def group_offsets(
         self, groups: Collection[GroupDescription], timer: Timer
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
-        """Returns the offsets of each group, in all partitions that it has committed or a member is assigned."""
+        """Returns the offsets of each group by partition. The partitions are those with a committed offset and those
+        assigned to a member."""
         promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []
         for promise in promises:
@@ -85,7 +87,8 @@ class AdminEngine(Engine):
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Returns the first and the end offsets of these partitions; those without a leader are left out."""
+        """Returns the first offsets and the end offsets of these partitions. Partitions without a leader are left
+        out."""
         if not partitions:
             return {}, {}
         tables = yield from self.operations.topics({tp.topic for tp in partitions}, timer)
@@ -105,7 +108,8 @@ class AdminEngine(Engine):
 
 
 def _owners(group: GroupDescription) -> Mapping[TopicPartition, str | None]:
-    """Returns the member that each partition is assigned to; None for one that several members share."""
+    """Returns the id of the member that each partition is assigned to; None if it is assigned to several members, as
+    in a share group."""
     owners: dict[TopicPartition, str | None] = {}
     for member in group.members:
         for tp in member.assignment:

@@ -1,7 +1,8 @@
-"""Queries of_group groups by a client that is no member: which groups exist, their members, and their offsets.
+"""Sends the requests that list groups, describe them, and read their offsets, for a client that is not a member.
 
-Decides which broker receives a request, what is retried until the deadline, and by which of three requests a group can
-be described, because only its coordinator has its type. Responses are parsed in `responses.py`.
+Decides which broker receives a request and which errors are retried until the deadline. There are three requests to
+describe a group, one for each type; if the type is unknown, they are tried one after the other. `responses.py` parses
+the responses.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ Positions = dict[TopicPartition, GroupPosition]
 
 
 class QueryKind(NamedTuple):
-    """A kind of query of_group one group: the request, and how to parse its response."""
+    """A kind of query: the request, and the function that parses its response."""
 
     api: Api
-    message: Callable[[str], Any]
-    parse: Callable[[Reply], Any]
+    message: Callable[[str], Any]  # returns the request for a group id
+    parse: Callable[[Reply], Any]  # returns the result, or raises the error of the response
     min_version: int = 0
     max_version: int = 32767
 
 
-# In the order in which they are tried when the type of the group is not known.
+# The requests that describe a group, by its type, in the order in which they are tried if the type is not known.
 DESCRIPTIONS: dict[str, QueryKind] = {
     "consumer": QueryKind(
         CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), parse_consumer
@@ -77,7 +78,7 @@ COMMITTED = QueryKind(
     ),
     parse_committed,
     min_version=2,  # null requests all topics
-    max_version=9,  # from 10 on topics go by id
+    max_version=9,  # from version 10 on, the response has topic ids in place of names
 )
 SHARE_OFFSETS = QueryKind(
     DESCRIBE_SHARE_GROUP_OFFSETS,
@@ -90,7 +91,7 @@ POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS
 
 
 class GroupsManager:
-    """Queries brokers and coordinators of_group groups; every query returns a promise and has a deadline (ms)."""
+    """Queries brokers and coordinators about groups. Every query returns a promise and has a deadline (ms)."""
 
     def __init__(self, config: RetryConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
         self._config = config
@@ -103,9 +104,10 @@ class GroupsManager:
     def list_groups(
         self, broker: int, states: Collection[str], types: Collection[str], deadline: float
     ) -> Promise[list[GroupListing]]:
-        """Returns a promise of the groups that this broker coordinates, of these states and types (empty: all).
+        """Returns a promise of the groups that this broker coordinates and that have one of these states and types
+        (empty: all).
 
-        It fails with UnsupportedVersionError when the broker cannot filter by them.
+        The promise fails with UnsupportedVersionError if the broker cannot filter by states or types.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
@@ -113,15 +115,15 @@ class GroupsManager:
         return self._start(PendingQuery(kind, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
 
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
-        """Returns a promise of a group and its members; `kind` is its type if known. Fails with GROUP_ID_NOT_FOUND if
-        it does not exist."""
+        """Returns a promise of a group and its members. `kind` is the type of the group, or None if it is unknown. The
+        promise fails with GROUP_ID_NOT_FOUND if there is no such group."""
         promise: Promise[GroupDescription] = Promise()
         kinds = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
         self._describe(group, deadline, kinds, promise)
         return promise
 
     def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
-        """Returns a promise of the offsets of a group of this type."""
+        """Returns a promise of the offsets of a group by partition. `kind` is the type of the group."""
         return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def _describe(
@@ -215,11 +217,11 @@ class GroupsManager:
             if coordinator is not None and (reply.error is not None or isinstance(error, CoordinatorError)):
                 coordinator.mark_unknown(error, reply.now)
             if reply.error is not None:
-                self._metadata.request_update()  # the broker may have left or have another address
+                self._metadata.request_update()  # the broker may have been removed or have another address
 
 
 class PendingQuery(PendingCall[T]):
-    """A query that is not completed. `node` None: it is sent to the group's coordinator."""
+    """A query that is not completed. It is sent to the broker `node`, or to the group's coordinator if that is None."""
 
     __slots__ = ("group", "kind", "node")
 
@@ -230,14 +232,15 @@ class PendingQuery(PendingCall[T]):
         self.node = node
 
     def report_timeout(self, coordinator: CoordinatorManager | None) -> None:
-        """Fail with TimeoutError, caused by the last error."""
+        """Fail the promise with TimeoutError, whose cause is the last error."""
         of_group = f"of group {self.group!r} " if self.group else ""
         cause = None if coordinator is None else coordinator.last_error
         self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout", cause)
 
 
 def _is_other_type(error: KafkaError) -> bool:
-    """Returns True if the coordinator has no such group of the requested type, or does not support that type."""
+    """Returns True if the error means that the group may be of another type: the coordinator has no such group of the
+    requested type, or does not support the type."""
     return isinstance(error, UnsupportedVersionError) or (
         isinstance(error, BrokerError) and error.code == Errors.GROUP_ID_NOT_FOUND
     )

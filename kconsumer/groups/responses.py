@@ -1,7 +1,7 @@
-"""Parses responses about groups: ListGroups, three requests that describe a group, two that read its offsets.
+"""Parses the responses that list groups, describe a group (three types), and contain its offsets (two types).
 
-Functions from a response to values; they raise the error code of a response. `manager.py` decides where requests are
-sent, and what follows from an error.
+Each function returns the values of a response, or raises the error that the response contains. `manager.py` decides
+where requests are sent and which errors are retried.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kconsumer.types import TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 SHARE_PROTOCOL_TYPE = "share"
 DEAD = "Dead"  # the state that old brokers report in place of GROUP_ID_NOT_FOUND
-MIN_VERSION_STATES = 4  # versions of ListGroups
-MIN_VERSION_TYPES = 5
+MIN_VERSION_STATES = 4  # the first version of ListGroups with states
+MIN_VERSION_TYPES = 5  # the first version of ListGroups with types
 
 
 class GroupPosition(NamedTuple):
     """The offset of a group in one partition."""
 
-    committed: int
+    committed: int  # in a share group: the start offset
     leader_epoch: int | None = None
     metadata: str = ""
     lag: int | None = None  # only if the broker reports it
@@ -60,7 +60,7 @@ def parse_listing(reply: Reply) -> list[GroupListing]:
 
 
 def parse_classic(reply: Reply) -> GroupDescription:
-    """Returns a group of the classic protocol."""
+    """Returns the description of a group of the classic protocol."""
     message: DescribeGroupsResponse = reply.message
     group = message.groups[0]
     context = f"group {group.group_id!r}"
@@ -79,7 +79,7 @@ def parse_classic(reply: Reply) -> GroupDescription:
 
 
 def parse_consumer(reply: Reply) -> GroupDescription:
-    """Returns a group of the consumer protocol (KIP-848)."""
+    """Returns the description of a group of the consumer protocol (KIP-848)."""
     message: ConsumerGroupDescribeResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
@@ -96,7 +96,7 @@ def parse_consumer(reply: Reply) -> GroupDescription:
 
 
 def parse_share(reply: Reply) -> GroupDescription:
-    """Returns a share group (KIP-932)."""
+    """Returns the description of a share group (KIP-932)."""
     message: ShareGroupDescribeResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
@@ -113,7 +113,7 @@ def parse_share(reply: Reply) -> GroupDescription:
 
 
 def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
-    """Returns all committed offsets of a group of either protocol."""
+    """Returns all committed offsets of a group of the classic or the consumer protocol."""
     group = reply.message.groups[0] if reply.version >= 8 else reply.message
     _raise(group.error_code, "committed offsets")
     offsets = {}
@@ -128,7 +128,7 @@ def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
-    """Returns the offsets of a share group in each partition, with the number of records still to deliver."""
+    """Returns the start offset of a share group in each partition, and its lag if the broker reports it."""
     message: DescribeShareGroupOffsetsResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"offsets of group {group.group_id!r}", group.error_message)
@@ -144,8 +144,8 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:
-    """Returns a member of a classic group. Its assignment is parsed only in groups of consumers: others have formats
-    of their own."""
+    """Returns a member of a classic group. Its assignment is parsed only if the group consists of consumers; other
+    groups, such as those of Kafka Connect, have other formats."""
     data = bytes(member.member_assignment)
     assigned = decode_assignment(data).assigned_partitions if is_consumer_group and data else []
     partitions = sorted(TopicPartition(t.topic, p) for t in assigned for p in t.partitions)

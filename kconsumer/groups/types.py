@@ -1,4 +1,4 @@
-"""Values of group health, public through `kconsumer.groups`. No behaviour.
+"""The values that `kconsumer.groups` returns.
 
 They are not in `kconsumer/types.py` because a consumer needs none of them.
 """
@@ -12,28 +12,25 @@ from kconsumer.types import Node, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as its coordinator lists it. `state` is None before Kafka 2.6, `type` before 3.8: the broker does not
-    report it."""
+    """A group as its coordinator lists it."""
 
     group_id: str
-    type: str | None
-    state: str | None
+    type: str | None  #: None if the broker does not report it (before Kafka 3.8)
+    state: str | None  #: None if the broker does not report it (before Kafka 2.6)
     protocol_type: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group, as its coordinator describes it. Fields that its kind of group does not have are None.
-
-    `assignment` is what the member may read now, `target_assignment` what it will read after others have revoked their
-    partitions (KIP-848); both are sorted by topic and partition.
-    """
+    """One member of a group, as its coordinator describes it. Fields that this type of group does not have are None."""
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
+    #: The partitions that the member may read now, sorted by topic and partition.
     assignment: tuple[TopicPartition, ...] = ()
+    #: The partitions that it may read when other members have revoked theirs (KIP-848), sorted likewise.
     target_assignment: tuple[TopicPartition, ...] | None = None
     member_epoch: int | None = None
     rack_id: str | None = None
@@ -43,32 +40,28 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and its members. `type` is classic, consumer or share; `protocol` is the assignor's name, empty if there
-    is none; the epochs are None in a classic group."""
+    """A group and its members."""
 
     group_id: str
-    type: str
+    type: str  #: classic, consumer or share
     state: str
     protocol_type: str
-    protocol: str
+    protocol: str  #: the name of the assignor; empty if there is none
     coordinator: Node | None = None
-    group_epoch: int | None = None
-    assignment_epoch: int | None = None
+    group_epoch: int | None = None  #: None in a classic group
+    assignment_epoch: int | None = None  #: None in a classic group
     members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """The progress of a group in one partition. `committed` is None without a committed offset. `log_start` and `end`
-    are None if the partition has no leader or no longer exists. `owner` is the id of the member that reads it.
+    """The progress of a group in one partition."""
 
-    In a share group `committed` is the first offset whose record is not finished by all members.
-    """
-
+    #: None without a committed offset. In a share group, the start offset: records before it are not delivered again.
     committed: int | None
-    log_start: int | None
-    end: int | None
-    lag: int | None
-    owner: str | None = None
+    log_start: int | None  #: None if the partition has no leader or no longer exists
+    end: int | None  #: None if the partition has no leader or no longer exists
+    lag: int | None  #: how many records are still to be read; None if unknown
+    owner: str | None = None  #: the id of the member that reads the partition; None if there is none or several
     leader_epoch: int | None = None
     metadata: str = ""
