@@ -1,1 +1,1 @@
-"""The requests to a group's coordinator and what follows from them: membership, heartbeats, commits."""
+"""The client side of consumer groups: coordinator lookup, membership, heartbeats and committed offsets."""

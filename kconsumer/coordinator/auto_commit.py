@@ -1,7 +1,7 @@
 """Auto-commit (`enable_auto_commit`): when the consumer commits its positions by itself.
 
-Decides when the interval has passed, which positions are committed, and how failures are logged. The commits themselves
-are requests of the `CommitManager`.
+Decides when an auto-commit is due, which positions it contains, and how its failures are logged. The `CommitManager`
+sends the requests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kconsumer.state.subscription import SubscriptionState
 
 log = get_logger(__name__)
 
+# The error codes for a topic that may have been deleted.
 TOPIC_GONE = (Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID)
 
 
 class Commit(Protocol):
-    """The method of the commit manager."""
+    """The type of `CommitManager.commit`."""
 
     def __call__(
         self,
@@ -34,12 +35,12 @@ class Commit(Protocol):
         automatic: bool = False,
         before_rebalance: bool = False,
     ) -> Promise[Offsets]:
-        """Commit these offsets."""
+        """Commit these offsets. `CommitManager.commit` describes the parameters."""
         ...
 
 
 class AutoCommit:
-    """The interval timer of auto-commit (Java's `AutoCommitState`)."""
+    """Starts auto-commits: one per interval, and one before each rebalance (Java's `AutoCommitState`)."""
 
     def __init__(self, config: CommitConfig, group_id: str, subscription: SubscriptionState, commit: Commit) -> None:
         self.enabled = bool(config.enable_auto_commit)
@@ -47,14 +48,14 @@ class AutoCommit:
         self._group_id = group_id
         self._subscription = subscription
         self._commit = commit
-        self._due: float | None = None  # ms; None before the first poll
+        self._due: float | None = None  # when the next auto-commit is due (ms); None before the first poll
         self._in_flight: Promise[Offsets] | None = None
         self._failures = RepeatedFailures()
 
     def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> None:
-        """Commit everything consumed if the interval has passed and no auto-commit is in flight.
+        """Commit all valid positions if the interval has passed and no auto-commit is in flight.
 
-        `notify` is called with the outcome.
+        `notify(offsets, error)` is called when the commit has finished; `error` is None if it succeeded.
         """
         if not self.enabled:
             return
@@ -65,14 +66,14 @@ class AutoCommit:
             self._start(now, notify)
 
     def restart_interval(self, now: float) -> None:
-        """Wait a whole interval from now, after a commit was started or an assignment changed."""
+        """Make the next auto-commit due one interval after `now`. Called when one starts or the assignment changes."""
         self._due = now + self._config.auto_commit_interval_ms
 
     def before_rebalance(self, deadline: float) -> Promise[Offsets]:
-        """Commit everything consumed, with retries until `deadline`.
+        """Commit all valid positions, with retries until `deadline` (ms). Returns the commit's promise.
 
-        Java reads the positions again before each retry. Here they are those of the poll that began the rebalance: what
-        is returned later is still being processed when a retry is sent.
+        A retry does not read the positions again, as Java does: they could then include records that a later `poll` has
+        returned and the user is still processing.
         """
         return self._commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
 

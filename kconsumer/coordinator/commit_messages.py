@@ -1,7 +1,7 @@
 """Builds OffsetCommit and OffsetFetch requests and reads the error codes of OffsetCommit.
 
-Topics go by id if the caller passes ids, else by name. Which ids there are is decided by the group protocol
-(`commit_protocol.py`).
+A request identifies topics by id if the caller passes ids, else by name. The group protocol decides which ids are
+passed (`commit_protocol.py`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
-LAST_VERSION_WITH_NAMES = 9
-LAST_VERSION = 32767
+LAST_VERSION_WITH_NAMES = 9  # of OffsetCommit and OffsetFetch
+LAST_VERSION = 32767  # no limit
 
-Ids = Mapping[TopicPartition, bytes]  # the topic id of each partition; empty if topics go by name
+Ids = Mapping[TopicPartition, bytes]  # the topic id of each partition; empty if the request has topic names
 
 
 def last_version(ids: Ids) -> int:
-    """Returns the newest version that can be sent with these ids, or without any."""
+    """Returns the highest version of OffsetCommit and OffsetFetch to use: without ids, the last with topic names."""
     return LAST_VERSION if ids else LAST_VERSION_WITH_NAMES
 
 
 def name_of(topic: object, ids: Ids) -> str | None:
-    """Returns the name of a topic in a response, or None for an id that was not requested."""
+    """Returns the name of a response's topic, or None if its id was not in the request."""
     topic_id: bytes = getattr(topic, "topic_id", ZERO_UUID)
     if topic_id == ZERO_UUID:
         return str(getattr(topic, "name", ""))
@@ -49,7 +49,7 @@ def commit_message(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ids: Ids,
 ) -> OffsetCommitRequest:
-    """Returns the OffsetCommit of these offsets."""
+    """Returns an OffsetCommit request for these offsets."""
     topics: dict[tuple[str, bytes], list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, offset in offsets.items():
         topics[tp.topic, ids.get(tp, ZERO_UUID)].append(
@@ -75,7 +75,10 @@ def commit_message(
 def offset_fetch_message(
     group_id: str, generation: Generation, partitions: Iterable[TopicPartition], ids: Ids
 ) -> OffsetFetchRequest:
-    """Returns the OffsetFetch of these partitions. Versions below 8 have one group in place of the list."""
+    """Returns an OffsetFetch request for these partitions.
+
+    The request contains the group twice: in `groups` for version 8 and later, in the top-level fields for the others.
+    """
     topics: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for tp in sorted(partitions):
         topics[tp.topic, ids.get(tp, ZERO_UUID)].append(tp.partition)
@@ -97,7 +100,7 @@ def offset_fetch_message(
 
 
 def commit_codes(message: OffsetCommitResponse, ids: Ids) -> dict[TopicPartition, int]:
-    """Returns the error code of each partition, in the order of the response. An unknown topic id is ignored."""
+    """Returns the error code of each partition, in the order of the response. Skips topic ids that `ids` lacks."""
     return {
         TopicPartition(name, partition.partition_index): partition.error_code
         for topic in message.topics

@@ -1,9 +1,9 @@
-"""What commits and fetches of committed offsets depend on the group protocol for.
+"""The interface for the differences between the two group protocols in OffsetCommit and OffsetFetch.
 
-The engine chooses one implementation with `group_protocol`: `classic_protocol/classic_commits.py` or
-`consumer_protocol/consumer_commits.py`. Decides how requests name topics and members, which action follows from an
-error code, and what a refused commit means for the membership. When requests are sent is decided in `commits.py` and
-`offset_fetches.py`.
+The option `group_protocol` selects the implementation: `classic_protocol/classic_commits.py` or
+`consumer_protocol/consumer_commits.py`. It decides how requests identify topics and members, which action follows from
+an error code, and how a refused commit changes the membership. `commits.py` and `offset_fetches.py` decide when
+requests are sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CommitProtocol(ABC):
-    """The group protocol as OffsetCommit and OffsetFetch see it."""
+    """The rules of one group protocol for OffsetCommit and OffsetFetch."""
 
     commit_actions: Table  # for error codes of a partition in OffsetCommit
     fetch_group_actions: Table  # for error codes of the group in OffsetFetch
@@ -38,29 +38,32 @@ class CommitProtocol(ABC):
     @property
     @abstractmethod
     def fetch_generation(self) -> Generation:
-        """The member that OffsetFetch names; an invalid generation names none."""
+        """The generation (or member epoch) and member id for OffsetFetch. If it is invalid, none is sent."""
 
     @property
     @abstractmethod
     def fencing_error(self) -> KafkaError | None:
-        """The error of the request that found this member fenced by another one with its group_instance_id."""
+        """The error with which another member with this group_instance_id fenced this one, or None."""
 
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
-        """Handle that the coordinator refused a commit of the present generation."""
+        """Handle a commit of the current generation that the coordinator refused.
+
+        `keep_member_id` is True if the member id is still valid.
+        """
 
     @abstractmethod
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids that a commit names: those of the topics that the positions come from."""
+        """Returns the topic ids for a commit: those of the topics that the records were read from."""
 
     @abstractmethod
     def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids that OffsetFetch names: those of the topics as they are now."""
+        """Returns the topic ids for OffsetFetch: the current ones in metadata."""
 
     @abstractmethod
     def is_recreated(self, ids: Ids) -> bool:
-        """Returns True if a topic of these ids was deleted and created again since."""
+        """Returns True if one of these topics was deleted and created again, and so has another id now."""
 
     @abstractmethod
     def on_unknown_topic_id(self) -> None:
-        """Handle that the coordinator does not know a topic id."""
+        """Handle the error code UNKNOWN_TOPIC_ID of the coordinator."""

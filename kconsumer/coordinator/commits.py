@@ -36,9 +36,9 @@ from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
-# A broker responds in the order of the requests, and heartbeats use the same connection: behind thousands of
-# asynchronous commits, the response to a heartbeat would come too late. Later commits wait and share a request: see
-# `_waiting_commit`.
+# The maximum number of commits in flight. A broker responds in the order of the requests, and heartbeats use the same
+# connection. Behind thousands of asynchronous commits, the response to a heartbeat would come too late. Further commits
+# wait and are merged into one request: see `_waiting_commit`.
 MAX_IN_FLIGHT = 10
 
 
@@ -54,7 +54,8 @@ class CommitManager:
         metrics: GroupMetrics | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None  # called with each outcome
+        # Called with the offsets of each finished auto-commit, and with its error or None.
+        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
         self.on_committed: Callable[[Offsets], None] | None = None  # called with the offsets of each successful commit
         self._protocol = protocol
         self._member = protocol.member
@@ -65,7 +66,7 @@ class CommitManager:
         self._commits: PendingRequests[PendingCommit] = PendingRequests("commit")
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
         self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit)
-        self._fenced: KafkaError | None = None  # a commit found that another member has our group_instance_id
+        self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
@@ -77,12 +78,15 @@ class CommitManager:
         automatic: bool = False,
         before_rebalance: bool = False,
     ) -> Promise[Offsets]:
-        """Commit these offsets. With a deadline (ms) retriable errors are retried until then, else it is sent once.
+        """Commit these offsets. Returns a promise of the committed offsets.
 
-        `automatic`: it is an auto-commit, which a deleted topic must not hold up.
-        Commits without a deadline may share a request while many are in flight; each has a result of its own.
-        A commit that is retried sends the newer offsets of its partitions, if a later commit has some.
-        To commit nothing with a deadline is to wait for the earlier commits without one.
+        With a `deadline` (ms), retriable errors are retried until then. Without one, the commit is sent once. While
+        many commits are in flight, those without a deadline may be merged into one request; each keeps its own promise.
+        If a later commit has newer offsets of the same partitions, a retry of the earlier commit sends those.
+
+        `automatic` marks an auto-commit, which is not retried if a topic was deleted. `before_rebalance` marks a commit
+        that a rebalance waits for. With a deadline but no offsets, the promise is done as soon as all earlier commits
+        without a deadline are done.
         """
         if not offsets:
             return self._commit_nothing(deadline)
@@ -110,7 +114,7 @@ class CommitManager:
     def _commit_nothing(self, deadline: float | None) -> Promise[Offsets]:
         promise: Promise[Offsets] = Promise()
         before = [] if deadline is None else [commit for commit in self._commits if commit.deadline is None]
-        if before:  # responses come in the order of the requests: the last one ends after all others
+        if before:  # responses arrive in the order of the requests, so the last commit finishes after all others
             before[-1].hasten()
             [before[-1], *before[-1].merged][-1].promise.add_done_callback(lambda _: promise.set_result({}))
         else:
@@ -118,42 +122,56 @@ class CommitManager:
         return promise
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
-        """Fetch the committed offsets of these partitions; None stands for a partition without one."""
+        """Fetch the committed offset of each partition, with retries until `deadline` (ms).
+
+        Returns a promise of the offsets. A partition without a committed offset has None.
+        """
         return self._fetches.fetch(partitions, deadline)
 
     def pending_commits(self) -> bool:
-        """Returns True while a commit has no result."""
+        """Returns True while at least one commit has no result."""
         return bool(self._commits)
 
     def maybe_auto_commit(self, now: float) -> None:
-        """Start an auto-commit of everything consumed if the interval has passed. Called by each `poll`."""
+        """Start an auto-commit if its interval has passed. Called by each `poll` of the user."""
         self._auto_commit.start_if_due(now, self.on_auto_commit)
 
     def reset_auto_commit(self, now: float) -> None:
-        """Restart the interval of auto-commit, because the assignment changed."""
+        """Restart the auto-commit interval, because the assignment changed."""
         self._auto_commit.restart_interval(now)
 
     def auto_commit_before_rebalance(self, deadline: float) -> Promise[Offsets] | None:
-        """Commit everything consumed, with retries, before partitions are revoked. Returns None without auto-commit."""
+        """Commit all valid positions before partitions are revoked, with retries until `deadline` (ms).
+
+        All earlier commits are sent without delay. Returns the commit's promise, or None if auto-commit is disabled or
+        the generation is not valid.
+        """
         if self._commits:
-            self._commits[-1].hasten()  # and all before it, while the partitions are owned
+            self._commits[-1].hasten()  # sends all earlier commits, too, while the partitions are still owned
         if not self._auto_commit.enabled or not self._member.generation.valid:
             return None
         return self._auto_commit.before_rebalance(deadline)
 
     @property
     def auto_commit_enabled(self) -> bool:
-        """True if the consumer commits its positions by itself."""
+        """True if `enable_auto_commit` is set."""
         return self._auto_commit.enabled
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error that every call must raise from now on: the member was fenced by its group_instance_id."""
+        """Returns the error that every call must raise from now on, or None.
+
+        It is set when the response to a commit shows that another member has taken over this group_instance_id.
+        """
         return self._fenced
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Returns the requests that are due. While the coordinator is unknown, only deadlines are checked."""
+        """Returns the requests that are due.
+
+        While the coordinator is unknown, requests its lookup in place of that, and fails what has exceeded its
+        deadline. After a failed lookup, commits without a deadline fail, too.
+        """
         pending = len(self._commits) + len(self._fetches.pending)
         if not pending:
             return PollResult()
@@ -167,17 +185,17 @@ class CommitManager:
             commits = self._commits.send(self._commits_to_send(), self._commit_request, now)
             fetches = self._fetches.poll(now)
             requests, wait_ms = commits.requests + fetches.requests, min(commits.wait_ms, fetches.wait_ms)
-            self._expire(now)  # after sending: a request without time left is sent once, as in Java
+            self._expire(now)  # after sending, because a request past its deadline is still sent once, as in Java
         if len(self._commits) + len(self._fetches.pending) < pending:
-            wait_ms = 0.0  # a promise finished without the network: its caller must not wait for it
+            wait_ms = 0.0  # a promise finished without a response: its caller must not wait for the network
         return PollResult(requests, wait_ms)
 
     def _waiting_commit(self, commit: PendingCommit) -> PendingCommit | None:
-        """Returns the commit whose request this one can share, or None.
+        """Returns a waiting commit that `commit` can be merged into, or None.
 
-        Both have no deadline and wait because others are in flight, so a caller that commits faster than the broker
-        responds has a short queue. One request names topics by id or by name, so commits with ids and commits without
-        are not merged.
+        Only commits without a deadline that wait behind MAX_IN_FLIGHT others are merged. So the queue stays short if a
+        caller commits faster than the broker responds. A request identifies topics either by id or by name, so a commit
+        with ids and a commit without are not merged.
         """
         if commit.deadline is not None or commit.is_auto_commit:
             return None
@@ -188,11 +206,11 @@ class CommitManager:
             if bool(ids) == bool(commit.ids):
                 return waiting
             if not offsets.keys().isdisjoint(commit.offsets):
-                return None  # it must be sent after this one
+                return None  # `commit` has newer offsets of the same partitions and must be sent later
         return None
 
     def _commits_to_send(self) -> list[PendingCommit]:
-        """Returns the first few commits; all up to the last one that must be sent, if there is one."""
+        """Returns the oldest MAX_IN_FLIGHT commits, or more: all up to the last one that has `must_send`."""
         must_send = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
         return self._commits.first(max(must_send, MAX_IN_FLIGHT))
 
@@ -202,7 +220,7 @@ class CommitManager:
             pending.expire(self._member.group_id, coordinator, now)
 
     def _fail_async_commits(self) -> None:
-        """Fail the commits without a deadline if the coordinator was not found: they do not wait for another lookup."""
+        """Fail unsent commits without a deadline if the last lookup failed: they do not wait for another lookup."""
         error = self._coordinator.last_error
         if error is None:
             return
@@ -244,7 +262,7 @@ class CommitManager:
         )
 
     def _on_reply(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
-        """Finish or retry every commit of a request. `parts`: each commit with the offsets that were sent for it."""
+        """Finish or retry every commit of a request. `parts` has each commit with the offsets that were sent for it."""
         for commit, _ in parts:
             commit.response_received()
         if reply.error is not None:

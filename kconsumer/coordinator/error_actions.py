@@ -1,8 +1,8 @@
-"""What follows from an error code of the group coordinator: one table for each request of a member.
+"""Tables from the group coordinator's error codes to actions: one table for each request of a member.
 
-The tables are Java's (`AbstractCoordinator`, `ConsumerCoordinator`). They decide nothing by themselves: the managers
-that send these requests read them, and check whether the member's generation changed since. A code without a row is
-raised.
+The rows follow Java (`AbstractCoordinator`, `ConsumerCoordinator`). The manager that sent a request finds the action
+here and carries it out. It also checks whether the member's generation has changed since the request. A code without a
+row has the default action of its table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kconsumer.error_tables import ErrorAction, ErrorTable
 
 
 class GroupErrorAction(ErrorAction):
-    """What a member, or a lookup for its group, does about an error code of the coordinator."""
+    """The reaction of a member, or of a coordinator lookup, to an error code; the value describes it."""
 
     RETRY = "retry after the backoff"
     RETRY_NOW = "retry at once"
@@ -57,12 +57,12 @@ JOIN_ACTIONS: Table = ErrorTable(
         Errors.INVALID_GROUP_ID: RAISE,
         Errors.UNKNOWN_MEMBER_ID: RESET,
         Errors.INVALID_SESSION_TIMEOUT: RAISE,
-        Errors.REBALANCE_IN_PROGRESS: RETRY_NOW,  # from a coordinator that has just lost the group
+        Errors.REBALANCE_IN_PROGRESS: RETRY_NOW,  # sent by a coordinator that has just lost the group
         Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
         Errors.UNSUPPORTED_VERSION: RAISE,
         Errors.MEMBER_ID_REQUIRED: ADOPT_ID,
         Errors.GROUP_MAX_SIZE_REACHED: RAISE,
-        Errors.FENCED_INSTANCE_ID: RAISE,  # whatever became of the generation meanwhile
+        Errors.FENCED_INSTANCE_ID: RAISE,  # even if the generation has changed since the request
     },
     default=RAISE,
 )
@@ -86,7 +86,7 @@ HEARTBEAT_ACTIONS: Table = ErrorTable(
         Errors.NOT_COORDINATOR: COORDINATOR,
         Errors.ILLEGAL_GENERATION: RESET_KEEP_ID,
         Errors.UNKNOWN_MEMBER_ID: RESET,
-        Errors.REBALANCE_IN_PROGRESS: REJOIN,  # which is a sign of life, too
+        Errors.REBALANCE_IN_PROGRESS: REJOIN,  # also restarts the session timeout
         Errors.GROUP_AUTHORIZATION_FAILED: RAISE,
         Errors.FENCED_INSTANCE_ID: FENCED,
     },
@@ -124,7 +124,8 @@ COMMIT_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Of a member of the consumer protocol: its heartbeats learn what became of it, so no commit changes the membership.
+# For members of the consumer protocol. A refused commit does not change the membership, because the response to the
+# next heartbeat shows whether the coordinator still has the member.
 CONSUMER_COMMIT_ACTIONS: Table = ErrorTable(
     {
         Errors.UNKNOWN_TOPIC_OR_PARTITION: RETRY,
@@ -143,7 +144,8 @@ CONSUMER_COMMIT_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Of a partition. OffsetFetch v1 has no error code of the group and reports errors of the coordinator here.
+# For error codes of partitions. OffsetFetch v1 has no error code for the group, so errors of the coordinator appear
+# here, too.
 OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     {
         Errors.UNKNOWN_TOPIC_OR_PARTITION: RAISE,
@@ -156,7 +158,7 @@ OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Of the group; any other that is retriable is retried.
+# For the error code of the group. Retriable codes without a row are retried.
 OFFSET_FETCH_GROUP_ACTIONS: Table = ErrorTable(
     {
         Errors.COORDINATOR_LOAD_IN_PROGRESS: RETRY,
@@ -178,7 +180,8 @@ CONSUMER_OFFSET_FETCH_GROUP_ACTIONS: Table = ErrorTable(
     default_retriable=RETRY,
 )
 
-# Of a partition: the topic is assigned, so a broker that does not know it will soon.
+# For error codes of partitions. The topic is assigned, so it exists, and a coordinator whose metadata lacks it will
+# receive it soon.
 CONSUMER_OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     {
         **OFFSET_FETCH_ACTIONS,
@@ -188,6 +191,7 @@ CONSUMER_OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
+# Error code -> what the user can change. Appended to the error message if the member has a group_instance_id.
 HINTS: dict[int, str] = {
     Errors.UNSUPPORTED_VERSION: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"
 }

@@ -19,8 +19,8 @@ from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
 
-GROUP_KEY = 0  # the kind of coordinator: 0 of a group, 1 of a transaction
-MIN_BATCHED_VERSION = 4
+GROUP_KEY = 0  # the key type: 0 for group coordinators, 1 for transaction coordinators
+MIN_BATCHED_VERSION = 4  # the first version with a list of coordinators in the response
 
 _log = get_logger(__name__)
 
@@ -29,19 +29,19 @@ class CoordinatorManager:
     """Finds the coordinator of one group (Java's `CoordinatorRequestManager`)."""
 
     def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
-        self.lookup_requested = False  # without it, no FindCoordinator is sent
+        self.lookup_requested = False  # FindCoordinator is sent only while this is True
         self.coordinator: Node | None = None
-        self.on_found: list[Callable[[float], None]] = []  # called with `now` when the coordinator was found
+        self.on_found: list[Callable[[float], None]] = []  # called with the time (ms) at which it was found
         self.last_error: KafkaError | None = None  # of the last lookup; None after one that succeeded
-        self.lost_because = ""  # why the coordinator is looked up again
-        self.unknown_since: float | None = None  # ms
+        self.lost_because = ""  # the reason of the last `mark_unknown`; empty after a lookup that succeeded
+        self.unknown_since: float | None = None  # ms; None while the coordinator is known
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._quiet_until = 0.0
+        self._quiet_until = 0.0  # ms; no lookup before this time
         self._in_flight = False
-        self._lost: str | None = None  # the connection to the coordinator that was lost, until it is closed
-        self._fatal: KafkaError | None = None
+        self._lost: str | None = None  # the connection to a lost coordinator, until the next poll closes it
+        self._fatal: KafkaError | None = None  # returned by `take_error`
 
     @property
     def connection_id(self) -> str | None:
@@ -53,18 +53,18 @@ class CoordinatorManager:
         return None if self.coordinator is None else f"+{self.coordinator.id}"
 
     def describe(self) -> str:
-        """Returns the coordinator, or why it is unknown, for error messages."""
+        """Returns a text for error messages: the coordinator, or the reason why it is unknown."""
         if self.coordinator is not None:
             return str(self.coordinator)
         reason = self.last_error or self.lost_because
         return f"unknown: {reason}" if reason else "unknown"
 
     def request_lookup(self, needed: bool = True) -> None:
-        """Look the coordinator up while it is needed and unknown."""
+        """Let `poll` look the coordinator up while it is unknown. `needed=False` stops that."""
         self.lookup_requested = needed
 
     def poll(self, now: float) -> PollResult:
-        """Returns the FindCoordinator request if one is due."""
+        """Returns the FindCoordinator request if one is due, and the connection to a lost coordinator to close it."""
         lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return PollResult(disconnect=lost)
@@ -78,11 +78,10 @@ class CoordinatorManager:
         return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=lost)
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
-        """Look for the coordinator again: it does not respond, or is another broker now.
+        """Forget the coordinator, because it does not respond or another broker is the coordinator now.
 
-        The next `poll` closes its connection. Otherwise the manager would wait for a heartbeat without a response until
-        `request_timeout_ms`, also after the coordinator was found again, and its timeout would count against the new
-        coordinator.
+        The next `poll` closes its connection. If the connection stayed open, a heartbeat in flight would time out only
+        after `request_timeout_ms`. By then the next coordinator may be known, and would be marked as unknown in turn.
         """
         self.lost_because = str(reason)
         if self.coordinator is not None:
@@ -92,7 +91,10 @@ class CoordinatorManager:
             self.unknown_since = now
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error that the user's next call must raise, once. The lookup continues after a backoff."""
+        """Returns the error that the user's next call must raise, or None. Each error is returned once.
+
+        The lookup is retried after a backoff.
+        """
         error, self._fatal = self._fatal, None
         return error
 
@@ -128,7 +130,8 @@ class CoordinatorManager:
         self.lost_because = ""
         _log.info("found coordinator %s of group %s", node, self._group_id)
         self._backoff.reset()
-        # A broker that names itself as the coordinator and then refuses would otherwise be requested without pause.
+        # A broker may name itself as the coordinator and then respond NOT_COORDINATOR. Without this pause, lookups and
+        # requests would follow each other without end.
         self._quiet_until = now + self._retry_backoff_ms
         for listener in self.on_found:
             listener(now)

@@ -1,7 +1,8 @@
-"""What both group protocols have in common: due callbacks, a new assignment, the timer of the poll interval.
+"""Base classes of the membership and heartbeat managers of both group protocols.
 
-Which steps a rebalance has, and when heartbeats are sent, is decided by each protocol in `manager.py` and
-`heartbeat.py` of `classic_protocol` and `consumer_protocol`.
+They contain what the protocols share: due callbacks, applying an assignment, the timer of the poll interval. The
+`manager.py` of `classic_protocol` and `consumer_protocol` decides which steps a rebalance has, and the `heartbeat.py`
+when heartbeats are sent.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ M = TypeVar("M", bound="Member | ConsumerMember")
 
 
 class Membership(ABC, Generic[M]):
-    """Takes part in the rebalances of a group for one member."""
+    """Runs the rebalances of one member of a group."""
 
     def __init__(
         self,
@@ -57,8 +58,8 @@ class Membership(ABC, Generic[M]):
         self._metrics = metrics or GroupMetrics(Metrics())
         self._steps = RebalanceSteps()
         self._error: KafkaError | None = None
-        self._matched_pattern: re.Pattern[str] | None = None
-        self._refresh: Promise[None] | None = None  # metadata that the next step needs
+        self._matched_pattern: re.Pattern[str] | None = None  # the pattern that was matched against all topics
+        self._refresh: Promise[None] | None = None  # the metadata request that the next step waits for
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
@@ -72,12 +73,12 @@ class Membership(ABC, Generic[M]):
 
     @abstractmethod
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """Continue after a callback. `error`: what it raised."""
+        """Continue after a listener call. `error` is the exception that it raised, or None."""
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """True if the member has nothing to do, so that `poll` need not be called for it."""
+        """True if the member has nothing to do, so that calling `poll` would have no effect."""
 
     @abstractmethod
     def take_error(self) -> KafkaError | None:
@@ -90,27 +91,37 @@ class Membership(ABC, Generic[M]):
 
     @abstractmethod
     def poll(self, now: float) -> PollResult:
-        """Continue the rebalance as far as possible without waiting. Called only while the user's `poll` runs."""
+        """Continue the rebalance as far as possible without waiting. Called only while the user's `poll` runs.
+
+        Returns the requests to send and the time (ms) until the next call is necessary.
+        """
 
     @abstractmethod
     def leave_callback(self) -> RebalanceCallback | None:
-        """Returns the callback to run before leaving: on_lost if the partitions are no longer owned, else on_revoke."""
+        """Returns the listener call to run before leaving, or None if no partitions are assigned.
+
+        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        """
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Returns the request that a member owes the group before `leave`, if it stays. The response is ignored."""
+        """Returns a JoinGroup to send before `leave`, or None. Only static members that stay in the group need one.
+
+        Its response is ignored.
+        """
         return None
 
     @abstractmethod
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment. Returns the request that leaves the group, or None if none must be sent.
 
-        `leave_group` None: dynamic members leave; static members stay in the group, for their successors.
+        With `leave_group` None, dynamic members leave, and static members stay in the group for their successors.
+        With True, every member leaves. With False, none does.
         """
 
     # --- what rebalances are made of -------------------------------------------------------------------------------
 
     def _pattern_matched(self) -> bool:
-        """Returns True if the client's pattern, if there is one, was matched against all topics of the cluster."""
+        """Returns True if the subscribed pattern, if any, was matched against all topics. Else requests metadata."""
         pattern = self._subscription.pattern
         if pattern is self._matched_pattern:
             return True
@@ -120,9 +131,9 @@ class Membership(ABC, Generic[M]):
         return False
 
     def _commit_first(self, now: float) -> None:
-        """Let all queued steps wait for a commit of what was consumed: the next owner starts from it.
+        """Start an auto-commit, if enabled, and let all queued steps wait for it. The next owners start at its offsets.
 
-        Only for steps that run inside the user's `poll`: there all records that were returned count as processed.
+        Call this only inside the user's `poll`, because only there all returned records count as processed.
         """
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
@@ -135,26 +146,29 @@ class Membership(ABC, Generic[M]):
     def _apply_assignment(
         self, partitions: Collection[TopicPartition], added: Iterable[TopicPartition], now: float
     ) -> None:
-        """Own these partitions from now on. Added ones are not fetched before on_assign has returned."""
+        """Assign exactly `partitions`. Those in `added` are not fetched until `_on_assigned_done` is called."""
         self._subscription.assign_from_group(partitions)
         self._subscription.mark_awaiting_callback(added)
         self._commits.reset_auto_commit(now)
 
     def _on_assigned_done(self, added: Iterable[TopicPartition]) -> None:
-        """Let the added partitions be fetched: on_assign was called with them."""
+        """Allow fetching from the added partitions after the on_assign call, and log the assignment."""
         self._subscription.mark_awaiting_callback(added, awaiting=False)
         owned = ", ".join(map(str, sorted(self._subscription.assigned())))
         log.info("group %s: assigned %s", self._member.group_id, owned or "none")
 
     def _leave_callback_for(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:
-        """Returns the callback for leaving with these partitions, or None if there are none."""
+        """Returns the listener call for leaving with these partitions, or None if there are none.
+
+        It is on_lost if `gone`, else on_revoke.
+        """
         if not owned or not self._subscription.is_group_managed:
             return None
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, tuple(sorted(owned)))
 
 
 class AbstractHeartbeatManager(ABC, Generic[M]):
-    """Keeps a member alive at its coordinator, and leaves the group when the user does not poll any more."""
+    """Sends the heartbeats of a member, and leaves the group if the user does not poll for `max_poll_interval_ms`."""
 
     def __init__(
         self,
@@ -179,17 +193,17 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         """True while a heartbeat has no response yet."""
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error that the user's next call must raise, once."""
+        """Returns the error that the user's next call must raise, or None. Each error is returned once."""
         error, self._error = self._error, None
         return error
 
     def poll_started(self, now: float) -> None:
-        """Restart the poll interval: the user called `poll`."""
+        """Restart the poll interval, because the user called `poll`."""
         self._poll_deadline = now + self._config.max_poll_interval_ms
 
     @abstractmethod
     def reset_session_timer(self, now: float) -> None:
-        """Restart the session timeout: the coordinator was found, or responded."""
+        """Restart the session timeout. Called when the coordinator was found or has responded."""
 
     @abstractmethod
     def time_to_next_ms(self, now: float) -> float:
@@ -200,7 +214,7 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         """Returns a heartbeat if one is due."""
 
     def _on_poll_interval_exceeded(self) -> None:
-        """Warn, once, that the user did not poll for `max_poll_interval_ms`."""
+        """Warn that the user did not poll for `max_poll_interval_ms`, and stop the timer until the next poll."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
             " max_poll_records if processing takes longer than that",
@@ -210,6 +224,6 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         self._poll_deadline = FOREVER
 
     def _retry(self, now: float) -> None:
-        """Send the next heartbeat after the backoff, not after the interval."""
+        """Schedule the next heartbeat after the retry backoff, not after the heartbeat interval."""
         self._backoff.failed(now)
         self._next_heartbeat = now

@@ -50,7 +50,7 @@ CALLBACKS = ("assigned", "revoked", "lost")
 
 
 def callback_rows(kind: str) -> tuple[Row, ...]:
-    """Returns the rows of one kind of rebalance callback."""
+    """Returns the metrics of one kind of listener call: "assigned", "revoked" or "lost"."""
     return (
         (f"partition-{kind}-latency-avg", Stat.AVG, f"Mean time the listener took for {kind} partitions, ms"),
         (f"partition-{kind}-latency-max", Stat.MAX, f"Longest time the listener took for {kind} partitions, ms"),
@@ -61,7 +61,7 @@ class GroupMetrics:
     """Records what happens between one member and its coordinator. All times are in ms."""
 
     def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
-        """`joins`: the group protocol has JoinGroup and SyncGroup. The consumer protocol has not."""
+        """Create the sensors. `joins` is False for the consumer protocol, which has no JoinGroup and SyncGroup."""
         self._metrics = metrics
         rebalance: tuple[tuple[Row, ...], ...] = (JOIN, SYNC) if joins else ((), ())
         self._heartbeat, self._join, self._sync, self._rebalance, self._failed, self._commit = (
@@ -77,7 +77,7 @@ class GroupMetrics:
         metrics.seconds_since(name, lambda: self._rebalance_ended)
 
     def watch_assignment(self, assigned: Callable[[], Sized]) -> None:
-        """Add the gauge of assigned partitions."""
+        """Add the gauge of the number of assigned partitions, which `assigned` returns."""
         name = self._metrics.name("assigned-partitions", GROUP, "Partitions assigned now")
         self._metrics.gauge(name, lambda _now: float(len(assigned())))
 
@@ -86,11 +86,11 @@ class GroupMetrics:
         self._heartbeat_at = now
 
     def on_heartbeat_response(self, latency_ms: float, now: float) -> None:
-        """Record the response to a heartbeat, also one with an error code."""
+        """Record the response to a heartbeat, with or without an error code."""
         self._heartbeat.record(latency_ms, now)
 
     def join_sent(self, now: float) -> None:
-        """Record that a JoinGroup was sent: a rebalance begins, unless this retries one that failed."""
+        """Record that a JoinGroup was sent. It begins a rebalance, unless it retries one that failed."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 
@@ -99,34 +99,36 @@ class GroupMetrics:
         self._join.record(latency_ms, now)
 
     def synced(self, latency_ms: float, now: float) -> None:
-        """Record that a SyncGroup response brought an assignment, which ends the rebalance."""
+        """Record a SyncGroup response with an assignment, which ends the rebalance."""
         self._sync.record(latency_ms, now)
         self.rebalanced(now)
 
     def rebalance_began(self, now: float) -> None:
-        """Record that the coordinator sent another target assignment (KIP-848)."""
+        """Record that the coordinator sent a new target assignment (KIP-848)."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 
     def rebalanced(self, now: float) -> None:
-        """Record that the member owns what is assigned."""
+        """Record that a rebalance succeeded."""
         if self._rebalance_began is not None:
             self._rebalance.record(now - self._rebalance_began, now)
         self._rebalance_began, self._rebalance_ended = None, now
 
     def rebalance_failed(self, now: float) -> None:
-        """Record that a JoinGroup, a SyncGroup or the assignor failed. Unlike in Java, a response that requires a
-        member id (KIP-394) is no failure."""
+        """Record that a JoinGroup, a SyncGroup or the assignor failed, or that the member was fenced.
+
+        Unlike in Java, a JoinGroup response that only requires a member id (KIP-394) is not counted.
+        """
         self._failed.record(1, now)
 
     def left(self) -> None:
-        """Record that the member left, which cancels its rebalance."""
+        """Discard the start time of an unfinished rebalance, because the member has left or was fenced."""
         self._rebalance_began = None
 
     def callback_ran(self, kind: str, latency_ms: float, now: float) -> None:
-        """Record the time of a listener call with partitions assigned, revoked or lost."""
+        """Record the duration of a listener call; `kind` is "assigned", "revoked" or "lost"."""
         self._callbacks[kind].record(latency_ms, now)
 
     def on_commit_response(self, latency_ms: float, now: float) -> None:
-        """Record the response to an OffsetCommit, also one with error codes."""
+        """Record the response to an OffsetCommit, with or without error codes."""
         self._commit.record(latency_ms, now)

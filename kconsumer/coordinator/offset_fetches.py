@@ -1,4 +1,4 @@
-"""OffsetFetch: the offsets that a group has committed.
+"""OffsetFetch: requests the offsets that a group has committed.
 
 Decides what to request and what each error code means. It does not decide which position follows from a committed
 offset (`offsets/initial_positions.py`).
@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_GROUPS = 8
 
 
 class OffsetFetches:
-    """The fetches of committed offsets of one group."""
+    """Fetches the committed offsets of one group."""
 
     def __init__(self, protocol: CommitProtocol, coordinator: CoordinatorManager, backoff: ExponentialBackoff) -> None:
         self.pending: PendingRequests[PendingOffsetFetch] = PendingRequests("fetch of committed offsets")
@@ -35,10 +35,10 @@ class OffsetFetches:
         self._retry_backoff = backoff
 
     def fetch(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
-        """Fetch the committed offsets of these partitions; None stands for a partition without one.
+        """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
-        Each caller has a promise of its own, even for the same partitions: a caller that gives up fails its promise,
-        which must not end the fetch of another one.
+        Returns a promise of the offsets. A partition without a committed offset has None. Each call has its own request
+        and promise, even for the same partitions. So a caller that times out does not fail the fetch of another one.
         """
         wanted = frozenset(partitions)
         promise: Promise[Committed] = Promise()
@@ -115,7 +115,7 @@ class OffsetFetches:
 
 
 def _partitions(group: Any, ids: Ids) -> list[tuple[TopicPartition, Any]]:
-    """Returns the partitions of a response. A topic id that was not requested is ignored."""
+    """Returns the partitions in a response. Skips topic ids that were not requested."""
     return [
         (TopicPartition(name, partition.partition_index), partition)
         for topic in group.topics

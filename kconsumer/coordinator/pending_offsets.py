@@ -1,7 +1,7 @@
-"""Commits and fetches of committed offsets that have no result yet, in the order in which they were made.
+"""Queues of OffsetCommit and OffsetFetch requests that have no result yet, oldest first.
 
-Decides when one of them is due, retried or too late, what a retried commit contains, and what merged commits contain.
-What a response means is decided in `commits.py` and `offset_fetches.py`.
+Decides when a request is due, retried or timed out, and which offsets a retried or merged commit contains. `commits.py`
+and `offset_fetches.py` decide what a response means.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One commit, or one fetch of committed offsets."""
+    """One commit, or one fetch of committed offsets, that has no result yet."""
 
     promise: Promise[Any]
     backoff: RetryTimer
-    deadline: float | None  # ms; None: sent once (an asynchronous commit)
+    deadline: float | None  # ms; None: sent once, without retries (an asynchronous commit)
     in_flight: bool = False
     tried: bool = False  # it was sent at least once
     last_error: KafkaError | None = None
@@ -47,7 +47,10 @@ class PendingRequest:
         self.in_flight = False
 
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
-        """Start the backoff before the next attempt, or fail the promise if there is no time for one."""
+        """Start the backoff before the next attempt, or fail the promise.
+
+        There is another attempt only if the error is `retriable` and `now` (ms) is before the deadline.
+        """
         self.last_error = error
         if retriable and self.deadline is not None and now < self.deadline:
             self.backoff.failed(now)
@@ -57,16 +60,16 @@ class PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class PendingCommit(PendingRequest):
-    """Offsets to commit."""
+    """One commit that has no result yet."""
 
     offsets: Offsets = field(default_factory=dict)
-    ids: Ids = field(default_factory=dict)  # of the topics that were read, as of the call; empty if not all are known
+    ids: Ids = field(default_factory=dict)  # topic ids at the time of the call; empty if one is unknown
     before_rebalance: bool = False  # the rebalance waits for the result
     is_auto_commit: bool = False
-    must_send: bool = False  # a caller or a rebalance waits for it: do not hold it back
+    must_send: bool = False  # a caller or a rebalance waits: send it even if many others are in flight
     merged: list[PendingCommit] = field(default_factory=list)  # later commits that are sent in the same request
-    _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # offsets for a retry
-    _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
+    _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # from later commits, for a retry
+    _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)  # the topic ids for `_newer`
 
     def supersede(self, offsets: Offsets, ids: Ids) -> None:
         """Store the newer offsets of a later commit, for a retry of this one.
@@ -77,7 +80,8 @@ class PendingCommit(PendingRequest):
         self._newer_ids.update({tp: topic_id for tp, topic_id in ids.items() if tp in self.ids})
 
     def request(self) -> tuple[Offsets, Ids]:
-        """Returns the offsets and topic ids to send. Later offsets of a partition replace earlier ones."""
+        """Returns the offsets and topic ids to send, with those of merged commits. The latest offset of a partition
+        is used."""
         if self.tried:
             self.offsets, self.ids = {**self.offsets, **self._newer}, {**self.ids, **self._newer_ids}
         offsets, ids = dict(self.offsets), dict(self.ids)
@@ -91,14 +95,14 @@ class PendingCommit(PendingRequest):
         self.must_send = True
 
     def fail(self, error: KafkaError) -> None:
-        """Fail this commit and those that are merged with it."""
+        """Fail this commit and the commits merged into it."""
         for commit in (self, *self.merged):
             commit.promise.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
 class PendingOffsetFetch(PendingRequest):
-    """Partitions whose committed offsets a caller waits for."""
+    """One fetch of committed offsets that has no result yet."""
 
     partitions: frozenset[TopicPartition] = frozenset()
 
@@ -110,7 +114,7 @@ class PendingRequests(Generic[R]):
     """All requests of one kind that have no result yet, oldest first."""
 
     def __init__(self, description: str) -> None:
-        self._description = description  # for the error of a request that is too late
+        self._description = description  # for the error of a request that timed out
         self._pending: list[R] = []
 
     def __len__(self) -> int:
@@ -139,7 +143,10 @@ class PendingRequests(Generic[R]):
         self._pending = [request for request in self._pending if not request.promise.done]
 
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
-        """Returns the requests of all due candidates. `build` returns None if it has failed the promise of one."""
+        """Returns requests for the candidates that are due, and the time (ms) until the next backoff or deadline ends.
+
+        `build` creates a request. It returns None for a candidate that it has failed.
+        """
         requests, wait_ms = [], self.deadline_wait_ms(now)
         for pending in candidates:
             if not pending.is_due(now):
@@ -167,6 +174,6 @@ class PendingRequests(Generic[R]):
         self.drop_done()
 
     def deadline_wait_ms(self, now: float) -> float:
-        """Returns the time until the next deadline (ms)."""
+        """Returns the time (ms) until the next deadline; FOREVER if no request has one."""
         deadlines = [pending.deadline for pending in self._pending if pending.deadline is not None]
         return max(0.0, min(deadlines) - now) if deadlines else FOREVER

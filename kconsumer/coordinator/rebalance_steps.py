@@ -1,7 +1,7 @@
-"""The steps of a rebalance around its requests: listener calls, and what must happen between them, in order.
+"""The queue of the steps of a rebalance: listener calls, and functions that change the state between them.
 
-Decides only the order: a step waits for the one before it, and all wait for the commit before a rebalance. The steps
-come from the membership managers of both protocols; the engine runs the listener calls, on the caller's thread.
+Decides only the order. A step waits for the one before it, and all steps wait for the commit before the rebalance. The
+membership managers of both protocols add the steps. The engine runs the listener calls on the calling thread.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class RebalanceSteps:
 
     def __init__(self) -> None:
         self._queue: deque[Step] = deque()
-        self.commit: Promise[Offsets] | None = None  # all steps wait for it
+        self.commit: Promise[Offsets] | None = None  # all steps wait for this commit, if there is one
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
     @property
     def due_callback(self) -> RebalanceCallback | None:
-        """The listener call that is the next step, or None."""
+        """The next step if it is a listener call, else None."""
         if self._queue and isinstance(self._queue[0], RebalanceCallback):
             return self._queue[0]
         return None
@@ -63,13 +63,16 @@ class RebalanceSteps:
         self._queue.appendleft(step)
 
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
-        """Continue after a callback, whether it returned or raised."""
+        """Remove a listener call that has returned or raised, and run the steps after it.
+
+        Ignored if the call is not the next step.
+        """
         if self._queue and self._queue[0] is callback:
             self._queue.popleft()
             self.advance(now)
 
     def advance(self, now: float) -> None:
-        """Run steps up to the next callback, or until one has to wait for the commit."""
+        """Run steps until the next one is a listener call or has to wait for the commit."""
         while self._queue and not isinstance(self._queue[0], RebalanceCallback):
             if self.commit is not None and not self.commit.done:
                 return
@@ -78,7 +81,7 @@ class RebalanceSteps:
             step(now)
 
     def wait_for(self, commit: Promise[Offsets] | None) -> None:
-        """Let all steps wait for a commit, if there is one."""
+        """Let all steps wait for this commit; None: for none."""
         self.commit = commit
 
     def take_commit(self) -> Promise[Offsets] | None:

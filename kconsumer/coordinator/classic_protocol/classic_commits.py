@@ -1,6 +1,6 @@
-"""Commits under the classic protocol: topics go by name, and a refused commit may end the membership.
+"""Commits under the classic protocol: requests contain topic names, and a refused commit may end the membership.
 
-Decides what `CommitProtocol` asks for; nothing about when requests are sent.
+Implements `CommitProtocol`. `commits.py` and `offset_fetches.py` decide when requests are sent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ClassicCommitProtocol(CommitProtocol):
 
     @property
     def fetch_generation(self) -> Generation:
-        """OffsetFetch names no member: the coordinator does not check it under this protocol."""
+        """An invalid generation: OffsetFetch names no member, because the coordinator does not check it."""
         return Generation()
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """The error of the heartbeat that found this member fenced, if one did."""
+        """The error of the heartbeat that found this member fenced, or None."""
         return self._member.fenced
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
@@ -45,16 +45,16 @@ class ClassicCommitProtocol(CommitProtocol):
         self._member.reset(str(error), keep_member_id=keep_member_id)
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns no ids."""
+        """Returns no ids, because requests contain topic names."""
         return {}
 
     def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns no ids."""
+        """Returns no ids, because requests contain topic names."""
         return {}
 
     def is_recreated(self, ids: Ids) -> bool:
-        """Returns False: names do not show it."""
+        """Returns False: a topic that was created again has the same name."""
         return False
 
     def on_unknown_topic_id(self) -> None:
-        """Nothing to do: no request has ids."""
+        """Do nothing: no request contains topic ids."""

@@ -1,7 +1,7 @@
 """The embedded consumer protocol: subscriptions and assignments, which members exchange through the coordinator.
 
 Decides which version is written (the highest) and how other versions are read. The content comes from `leader.py`.
-Other members may run any client, so any bytes must end in a message or in a ProtocolError.
+Other members may run any client, so all bytes that cannot be decoded must raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION_BYTES = 2
 
 
 def encode_subscription(message: ConsumerProtocolSubscription, version: int = HIGHEST_VERSION) -> bytes:
-    """Encode a subscription, with sorted topics and owned partitions (as Java's `ConsumerProtocol`)."""
+    """Encode a subscription. Topics and owned partitions are sorted, as in Java's `ConsumerProtocol`."""
     ordered = ConsumerProtocolSubscription(
         topics=sorted(message.topics),
         user_data=message.user_data,
@@ -38,7 +38,10 @@ def encode_subscription(message: ConsumerProtocolSubscription, version: int = HI
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode a subscription. A negative generation becomes -1 and an empty rack None: both mean absent."""
+    """Decode a subscription. Raises ProtocolError.
+
+    A negative generation becomes -1, and an empty rack becomes None. Both mean that the field is absent.
+    """
     message = _decode(ConsumerProtocolSubscription, data)
     message.generation_id = max(message.generation_id, -1)
     message.rack_id = message.rack_id or None
@@ -46,12 +49,12 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(message: ConsumerProtocolAssignment, version: int = HIGHEST_VERSION) -> bytes:
-    """Encode an assignment; the partitions keep their order."""
+    """Encode an assignment. The partitions keep their order."""
     return _encode(message, version)
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode an assignment."""
+    """Decode an assignment. Raises ProtocolError."""
     return _decode(ConsumerProtocolAssignment, data)
 
 
@@ -60,7 +63,7 @@ def _encode(message: Message, version: int) -> bytes:
 
 
 def _decode(cls: type[M], data: bytes) -> M:
-    """Decode a message. A newer version is read as the highest known one: it may only add bytes at the end."""
+    """Decode a message. A newer version is read as the highest known one, as it may only add bytes at the end."""
     if len(data) < _VERSION_BYTES:
         raise ProtocolError(f"{cls.__name__}: {len(data)} bytes are too few for a version")
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)

@@ -1,4 +1,4 @@
-"""Heartbeats of the classic protocol: when one is due, what its response means, and when an idle caller must leave.
+"""Heartbeats of the classic protocol: when one is due, what its response means, and when the poll interval is exceeded.
 
 There are three timers, as in Java: the heartbeat interval (restarted when a heartbeat is sent), the session timeout
 (restarted by each response without an error, and when the coordinator is found), and the poll interval (restarted by
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 class HeartbeatManager(AbstractHeartbeatManager[Member]):
-    """Keeps a joined member alive at the coordinator."""
+    """Sends the heartbeats of a member that has joined."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         return self._in_flight
 
     def joined(self, now: float) -> None:
-        """Restart all timers: a JoinGroup succeeded."""
+        """Restart the heartbeat interval and the session timeout, because a JoinGroup succeeded."""
         self._next_heartbeat = now + self._config.heartbeat_interval_ms
         self.reset_session_timer(now)
         self._backoff.reset()
 
     def reset_session_timer(self, now: float) -> None:
-        """Restart the session timeout: the coordinator was found, or responded."""
+        """Restart the session timeout. Called when the coordinator was found or has responded."""
         self._session_deadline = now + self._config.session_timeout_ms
 
     def time_to_next_ms(self, now: float) -> float:

@@ -1,7 +1,7 @@
 """The leader's part of a rebalance: read the members' subscriptions, run the assignor, write the assignments.
 
-Decides when metadata differs from what the assignment was computed with, so that the group must rebalance. Which member
-gets which partition is decided by the assignor. The bytes are written and read in `embedded.py`.
+Decides when metadata has changed since the assignment was computed, so that the group must rebalance. The assignor
+decides which member gets which partition. `embedded.py` encodes and decodes the bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from kconsumer.schema.embedded import (
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import TopicPartition
 
-# A change of this makes the leader rebalance: topic -> racks of each partition's replicas.
+# The metadata that an assignment depends on: topic -> the racks of each partition's replicas. If it changes, the leader
+# starts a rebalance.
 Snapshot = dict[str, tuple[frozenset[str], ...]]
 
 
 class LeaderAssignment:
-    """One generation as its leader sees it, from the JoinGroup response to a later change of metadata."""
+    """The leader's data of one generation: all members' subscriptions, and the metadata used for the assignment."""
 
     def __init__(self, assignor: Assignor, joined: JoinGroupResponse, rack: str) -> None:
         self._assignor = assignor
@@ -42,14 +43,14 @@ class LeaderAssignment:
         self._snapshot: Snapshot = {}
 
     def covered_by(self, cluster: Cluster) -> bool:
-        """Returns True if metadata has every topic of the group."""
+        """Returns True if metadata contains every topic that a member of the group has subscribed to."""
         return all(cluster.partition_count(topic) is not None for topic in self.topics)
 
     def assign(self, cluster: Cluster) -> dict[str, bytes]:
-        """Run the assignor. Returns the encoded assignments by member id; none if the coordinator keeps its assignment
-        (KIP-814).
+        """Run the assignor. Returns the encoded assignments by member id.
 
-        Raises AssignorError if the plugin fails or returns an invalid assignment.
+        If the coordinator keeps the assignment that it has (KIP-814), the assignor is not run and the result is empty.
+        Raises AssignorError if the assignor fails or returns an invalid assignment.
         """
         self._snapshot = self._snap(cluster)
         if self._skip:
@@ -78,8 +79,10 @@ class LeaderAssignment:
 def encode_own_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation_id: int, rack: str
 ) -> bytes:
-    """Encode the subscription that this member sends to the leader for one assignor. Raises AssignorError if it
-    fails."""
+    """Encode the subscription that this member sends to the leader for one assignor.
+
+    Raises AssignorError if the assignor's `subscription_user_data` fails.
+    """
     names = sorted(topics)
     return encode_subscription(
         ConsumerProtocolSubscription(
@@ -101,21 +104,21 @@ def _user_data(assignor: Assignor, topics: frozenset[str]) -> bytes | None:
 
 
 def plugin_error(assignor: Assignor, method: str, error: Exception) -> AssignorError:
-    """Returns the error for a plugin whose method raised, or returned something that cannot be encoded."""
+    """Returns the error for an assignor whose method raised, or returned a value that cannot be encoded."""
     failed = AssignorError(f"{origin(assignor)} failed in {method}: {type(error).__name__}: {error}")
     failed.__cause__ = error
     return failed
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """Decode the assignment of this member. Raises ProtocolError for bytes that are no assignment."""
+    """Decode the assignment of this member. Raises ProtocolError if the bytes cannot be decoded."""
     message = decode_assignment(data)
     partitions = (TopicPartition(t.topic, p) for t in message.assigned_partitions for p in t.partitions)
     return Assignment(tuple(partitions), _bytes(message.user_data))
 
 
 def _subscription(member: JoinGroupResponseMember) -> Subscription:
-    """Decode a member's subscription. Raises ProtocolError naming the member."""
+    """Decode a member's subscription. Raises a ProtocolError that names the member."""
     try:
         message = decode_subscription(member.metadata)
     except ProtocolError as error:

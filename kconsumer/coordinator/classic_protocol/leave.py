@@ -1,4 +1,4 @@
-"""The LeaveGroup request: sent once; failures are logged and never retried."""
+"""The LeaveGroup request. It is sent once. Failures are logged and not retried."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ REASON_LENGTH = 255
 def leave_request(
     member: Member, coordinator: CoordinatorManager, reason: str, *, leave_group: bool | None = None
 ) -> UnsentRequest | None:
-    """Returns a LeaveGroup for the member, or None if none must be sent.
+    """Returns a LeaveGroup for the member. Returns None if the member stays, or if the coordinator is unknown.
 
-    `leave_group` None: dynamic members leave; static members stay, until their session times out.
+    With `leave_group` None, dynamic members leave, and static members stay until their session times out. With True,
+    every member leaves. With False, every member stays.
     """
     wanted = member.group_instance_id is None if leave_group is None else leave_group
     member_id = member.generation.member_id
@@ -30,9 +31,9 @@ def leave_request(
     log.info("group %s: member %s leaves: %s", member.group_id, member_id, reason)
     node = coordinator.connection_id
     if member.rebalancing and coordinator.coordinator is not None:
-        # A broker responds in the order of the requests, to a JoinGroup only when all members have joined and to a
-        # SyncGroup only when the leader has sent the assignments. Behind one of them, LeaveGroup would wait: send it
-        # over the broker's other connection.
+        # On each connection, a broker responds in the order of the requests. It responds to a JoinGroup only when all
+        # members have joined, and to a SyncGroup only when the leader has sent the assignments. LeaveGroup would wait
+        # behind such a request, so it is sent over the other connection to this broker, which is used for fetching.
         node = str(coordinator.coordinator.id)
     identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
     message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])

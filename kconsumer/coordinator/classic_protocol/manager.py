@@ -68,42 +68,47 @@ class ClassicMembership(Membership[Member]):
         self._heartbeat = heartbeat
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._request_number = 0  # number of the JoinGroup or SyncGroup in flight; 0: none
+        self._request_number = 0  # of the JoinGroup or SyncGroup in flight; 0: none
         self._last_request_number = 0
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._abandoned: set[int] = set()  # numbers of those in flight whose response must be ignored
-        # True from a cooperative join that names owned partitions to an assignment that contains them all: the leader
-        # may have withheld some of them until this member revokes them and joins again.
+        self._abandoned: set[int] = set()  # numbers of requests in flight whose responses must be ignored
+        # Set by a cooperative JoinGroup that names owned partitions, cleared by an assignment that contains all of
+        # them. While this is True, the leader may have promised some of them to other members. It then waits until this
+        # member has revoked them and joined again.
         self._may_owe_join = False
-        self._owes_join = False  # it was True when the member id was reset
-        self._retried_at_once = False  # since the last rebalance that succeeded
-        self._completed = self._group_metadata_of(Generation())
-        self._joined_topics: frozenset[str] = frozenset()
+        self._owes_join = False  # `_may_owe_join` was True when the member id was reset
+        self._retried_at_once = False  # a retry without backoff was made since the last rebalance that succeeded
+        self._completed = self._group_metadata_of(Generation())  # of the last completed rebalance
+        self._joined_topics: frozenset[str] = frozenset()  # the subscription in the last JoinGroup
         self._last_generation = -1
         self._leader: LeaderAssignment | None = None
         self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
-        self._seen_metadata = -1
+        self._seen_metadata = -1  # the cluster's update_version when the leader last checked it
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """Continue the rebalance, whether the callback returned or raised."""
+        """Continue the rebalance after a listener call, whether it returned or raised."""
         self._steps.callback_done(callback, now)
 
     @property
     def idle(self) -> bool:
-        """True if the member is stable with nothing to do, so that `poll` need not be called for it."""
+        """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
         return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error of the rebalance that the consumer's `poll` must raise, once. The rebalance is retried."""
+        """Returns the error of the rebalance that the consumer's `poll` must raise, or None. Each is returned once.
+
+        The rebalance is retried after an error.
+        """
         error, self._error = self._error, None
         return error
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the generation of the last complete rebalance, also while the next one runs and after the member was
-        fenced: a transaction must not commit in a generation whose assignment was not taken over yet, nor without
-        one."""
+        """Returns the generation of the last completed rebalance, even while the next one runs or after being fenced.
+
+        A transaction must not commit with a generation whose assignment is not applied yet, nor without a generation.
+        """
         return self._completed
 
     def _group_metadata_of(self, generation: Generation) -> GroupMetadata:
@@ -113,7 +118,7 @@ class ClassicMembership(Membership[Member]):
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Continue the rebalance as far as possible without waiting."""
+        """Continue the rebalance as far as possible without waiting. Returns the requests to send."""
         if not self._subscription.is_group_managed:
             return PollResult()
         self._steps.advance(now)
@@ -130,17 +135,18 @@ class ClassicMembership(Membership[Member]):
         return self._rebalance(now)
 
     def _rebalance(self, now: float) -> PollResult:
-        # PREPARING and COMPLETING without steps: an exception ended the rebalance between two of them.
+        # If the state is PREPARING or COMPLETING, but no steps are queued, an exception ended the rebalance between two
+        # steps. It begins again.
         if not self._member.rebalancing:
             if not self._pattern_matched():
                 return PollResult()
             self._begin_prepare(now)
             if self._steps:
                 return PollResult(wait_ms=0.0 if self._steps.commit is not None else FOREVER)
-        # A JoinGroup is never sent behind one that has no response yet. The coordinator would read it only after that
-        # response, even if this consumer was closed in between. A static member that joins without a member id counts
-        # as the newest one, so the coordinator would fence the consumer that was opened with the same group_instance_id
-        # since.
+        # A JoinGroup is never sent behind one that has no response yet. The coordinator would read the second one only
+        # after it has sent that response. By then, this consumer may be closed, and another one with the same
+        # group_instance_id may have joined. The coordinator regards a static member that joins without a member id as
+        # the newest one, so the late JoinGroup would fence that other consumer.
         if self._request_number or self._abandoned:
             return PollResult()
         if self._member.state is MemberState.JOINING:
@@ -194,7 +200,8 @@ class ClassicMembership(Membership[Member]):
     def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
         self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
         self._subscription.reset_group_subscription()
-        if self._member.state is MemberState.PREPARING:  # else reset meanwhile: prepare again, what is left is lost
+        # If the member was reset meanwhile, the next poll prepares again and calls on_lost for the other partitions.
+        if self._member.state is MemberState.PREPARING:
             self._member.transition_to(MemberState.JOINING)
 
     # --- JoinGroup -------------------------------------------------------------------------------------------------
@@ -203,7 +210,7 @@ class ClassicMembership(Membership[Member]):
         member = self._member
         topics = self._subscription.subscribed_topics()
         owned = self._subscription.assigned()
-        try:  # plugins run here: until the message is complete nothing counts as sent
+        try:  # assignors run here and may raise, so nothing is recorded as sent before
             message = join_message(self._config, member, self._assignors.values(), topics, owned, self._last_generation)
         except AssignorError as error:
             self._fail(error, now)
@@ -212,7 +219,7 @@ class ClassicMembership(Membership[Member]):
         number = self._next_request()
         request = self._join_request(message, lambda reply: self._on_join(number, sent, reply))
         self._joined_topics = topics
-        # A static member without a member id receives the present assignment, without a rebalance.
+        # A static member that joins without a member id receives its current assignment, without a rebalance.
         self._owes_join = self._may_owe_join and not sent.member_id and member.group_instance_id is not None
         self._may_owe_join = bool(owned) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         self._leader = None
@@ -242,7 +249,7 @@ class ClassicMembership(Membership[Member]):
         if message.error_code:
             if JOIN_ACTIONS[message.error_code] is GroupErrorAction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
-                if sent.member_id:  # it was sent with the request: no second response may ask for one
+                if sent.member_id:  # the request already had one: the second time, wait for the backoff
                     self._retry_at_once(reply.now)
             else:
                 self._react(JOIN_ACTIONS, message.error_code, sent, "join", reply.now)
@@ -280,9 +287,10 @@ class ClassicMembership(Membership[Member]):
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 
     def _take_part(self, message: JoinGroupResponse) -> None:
-        """Become a follower of this generation, or its leader, which needs metadata of all members' topics to assign.
+        """Prepare the SyncGroup, as a follower or as the leader. A leader requests metadata of all members' topics.
 
-        Raises ConfigError for an assignor that is not configured, ProtocolError for a subscription that does not parse.
+        Raises ConfigError if the group chose an assignor that is not configured, and ProtocolError if a member's
+        subscription cannot be decoded.
         """
         assignor = self._assignors.get(message.protocol_name or "")
         if assignor is None:
@@ -296,7 +304,7 @@ class ClassicMembership(Membership[Member]):
             self._refresh = self._metadata.refresh()
 
     def _join_again(self, error: KafkaError, now: float) -> None:
-        """The generation cannot be completed: raise the error from poll, send another JoinGroup after the backoff."""
+        """Give the generation up: let poll raise the error, and send another JoinGroup after the backoff."""
         self._fail(error, now)
         self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
         self._member.transition_to(MemberState.JOINING)
@@ -314,12 +322,12 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _assign(self, now: float) -> bool:
-        """Compute the assignment. Returns False while metadata is missing, or after a failure."""
+        """Compute all members' assignments, as the leader. Returns False if metadata is missing or this fails."""
         leader = self._leader
         if leader is None:
             return False
         if self._refresh is not None and not self._refresh.done:
-            return False  # one response is enough: a topic that it lacks is not assigned
+            return False  # waits for one metadata response; topics that are missing in it are not assigned
         try:
             assignments = leader.assign(self._cluster)
         except KafkaError as error:
@@ -366,8 +374,9 @@ class ClassicMembership(Membership[Member]):
         self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._subscription.assigned())
         if self._owes_join:
             member.request_rejoin("partitions may have been withheld from this static member before it was reset")
-        # The heartbeat thread may have received this response, or a call between two polls. Positions are then ahead of
-        # the records that the user has processed, so everything that commits or revokes waits for the next poll.
+        # This response may have been received outside `poll`: by the heartbeat thread, or by another call of the user.
+        # The positions may then be ahead of the records that the user has processed, so everything that commits or
+        # revokes waits for the next poll.
         self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
         member.transition_to(MemberState.COMPLETING)
 
@@ -380,7 +389,7 @@ class ClassicMembership(Membership[Member]):
     # --- after the sync --------------------------------------------------------------------------------------------
 
     def _begin_complete(self, generation: Generation, assignment: Assignment, now: float) -> None:
-        """Queue the steps after the SyncGroup: commit and revoke partitions that move away, take over the others."""
+        """Queue the steps after a SyncGroup: commit, revoke the partitions that move away, apply the assignment."""
         if self._member.generation != generation:
             return  # the member was reset since the response: this poll prepares another join
         self._completed = self._group_metadata_of(generation)
@@ -394,7 +403,8 @@ class ClassicMembership(Membership[Member]):
         owned = frozenset(self._subscription.assigned())
         revoked = owned - assigned
         if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
-            # Records consumed while the group joined are not committed yet; the new owner starts from the commit.
+            # Records consumed while the group joined are not committed yet. The new owners start at the committed
+            # offsets.
             self._subscription.mark_pending_revocation(revoked)
             self._commit_first(now)
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
@@ -407,8 +417,8 @@ class ClassicMembership(Membership[Member]):
         self._steps.add(self._stable)
 
     def _notify_assignor(self, assignment: Assignment) -> None:
-        """Call the plugin's on_assignment. The user's poll() raises its error; the rebalance is completed all the
-        same."""
+        """Call the assignor's on_assignment. If it raises, the user's poll() raises the error, but the rebalance
+        continues."""
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
         try:
             assignor.on_assignment(assignment, self.group_metadata())
@@ -427,13 +437,13 @@ class ClassicMembership(Membership[Member]):
         return self._request_number
 
     def _abandon_request(self) -> None:
-        """Ignore the response to the request in flight."""
+        """Ignore the response to the JoinGroup or SyncGroup in flight, if there is one."""
         if self._request_number:
             self._abandoned.add(self._request_number)
             self._request_number = 0
 
     def _is_current(self, number: int) -> bool:
-        """Returns True if a response belongs to the request in flight, which it then ends."""
+        """Returns True if a response belongs to the current request, and records that none is in flight any more."""
         self._abandoned.discard(number)
         if number != self._request_number:
             return False
@@ -443,7 +453,7 @@ class ClassicMembership(Membership[Member]):
     # --- failures --------------------------------------------------------------------------------------------------
 
     def _request_failed(self, error: KafkaError, now: float) -> None:
-        """Handle a request without a response: the connection broke, or the broker lacks a version."""
+        """Handle a request that failed without a response: the connection was lost, or the broker lacks a version."""
         self._member.request_rejoin("the coordinator did not respond")
         if not error.retriable:
             self._fail(error, now)
@@ -490,18 +500,21 @@ class ClassicMembership(Membership[Member]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """Returns the callback to run before leaving: on_lost if the partitions are no longer owned, else on_revoke."""
+        """Drop the queued steps. Returns the listener call to run before leaving, or None if nothing is assigned.
+
+        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        """
         self._steps.clear()
         gone = not self._member.generation.valid or self._member.rebalancing
         return self._leave_callback_for(self._subscription.assigned(), gone=gone)
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Returns the JoinGroup that a static member owes the group when it closes without a LeaveGroup, or None.
+        """Returns the JoinGroup that a static member must send before it closes without a LeaveGroup, or None.
 
-        A leader that moves partitions away from a cooperative member leaves them unassigned until the member has
-        revoked them and joined again. If the member closes before that join, its successor receives the present
-        assignment without a rebalance, and these partitions would have no owner. This JoinGroup starts the rebalance.
-        It names no owned partitions, and its response is ignored.
+        When the leader moves partitions away from a cooperative member, they stay unassigned until the member has
+        revoked them and joined again. If the member closes before that join, its successor receives the current
+        assignment without a rebalance, and these partitions have no owner. This JoinGroup starts that rebalance. It
+        names no owned partitions, and its response is ignored.
         """
         member = self._member
         stays = member.group_instance_id is not None and not leave_group

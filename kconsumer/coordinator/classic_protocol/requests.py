@@ -18,8 +18,8 @@ from kconsumer.schema.classic_group import (
 from kconsumer.types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-JOIN_TIMEOUT_SLACK_MS = 5000
-STATIC_MEMBERS_FROM = 5  # version of JoinGroup
+JOIN_TIMEOUT_SLACK_MS = 5000  # how much longer than the rebalance timeout to wait for the response
+STATIC_MEMBERS_FROM = 5  # the first version of JoinGroup with a group_instance_id
 
 
 def join_message(
@@ -30,7 +30,10 @@ def join_message(
     owned: Iterable[TopicPartition],
     last_generation: int,
 ) -> JoinGroupRequest:
-    """Returns a JoinGroup with the assignors in the configured order, each with its encoding of the subscription."""
+    """Returns a JoinGroup with the subscription, encoded once for each assignor, in the configured order.
+
+    Raises AssignorError if an assignor fails.
+    """
     owned = sorted(owned)
     protocols = [
         JoinGroupRequestProtocol(
@@ -57,7 +60,7 @@ def join_timeout_ms(config: GroupRebalanceConfig) -> float:
 
 
 def sync_message(member: Member, assignments: list[SyncGroupRequestAssignment]) -> SyncGroupRequest:
-    """Returns a SyncGroup, with the assignments of all members if this one is the leader."""
+    """Returns a SyncGroup. `assignments` has those of all members if this one is the leader, else none."""
     generation = member.generation
     return SyncGroupRequest(
         group_id=member.group_id,

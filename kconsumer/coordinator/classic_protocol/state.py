@@ -1,8 +1,8 @@
 """The state of a classic member: its generation, its step of the rebalance, and whether it must join again.
 
 Decides which changes of state are legal. The managers of membership, heartbeats and commits share this state and decide
-about requests. Java has no states PREPARING and COMPLETING, but counts them as STABLE; they exist here because
-callbacks and the commit before a rebalance are steps that the engine runs.
+which requests are sent. Java has no states PREPARING and COMPLETING: its members are STABLE during these steps. Here
+they exist because the callbacks and the commit before a rebalance are steps of their own, which the engine runs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ log = get_logger(__name__)
 
 
 class Generation(NamedTuple):
-    """The generation id, the member id and the assignor that the group chose."""
+    """A generation of a group, and a member's id in it."""
 
     id: int = -1
     member_id: str = ""
-    protocol: str | None = None
+    protocol: str | None = None  # the name of the assignor that the group chose
 
     @property
     def valid(self) -> bool:
-        """True if the coordinator assigned both ids and they were not reset since."""
+        """True if the coordinator has assigned both ids and neither has been reset since."""
         return self.id >= 0 and self.member_id != ""
 
 
@@ -67,10 +67,10 @@ class Member:
         self.generation = Generation()
         self.state = MemberState.UNJOINED
         self.rejoin_reason: str | None = None  # set while the member must join again; sent with JoinGroup
-        self.fenced: KafkaError | None = None  # another consumer with the same group_instance_id took the place
+        self.fenced: KafkaError | None = None  # set if another consumer with the same group_instance_id took over
 
     def transition_to(self, state: MemberState) -> None:
-        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        """Change the state. Raises StateError and changes nothing if `TRANSITIONS` does not allow it."""
         self.state = checked_transition(TRANSITIONS, f"the member of group {self.group_id}", self.state, state)
 
     @property
@@ -94,7 +94,7 @@ class Member:
         return self.generation.valid and self.state in _COMMIT_STATES
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again with the next poll. The first reason is kept and sent to the coordinator."""
+        """Make the next poll join again. If there are several reasons, the first is sent to the coordinator."""
         if self.rejoin_reason is None:
             log.info("group %s: rejoin requested: %s", self.group_id, reason)
             self.rejoin_reason = reason
@@ -108,12 +108,15 @@ class Member:
         self.generation = Generation(member_id=member_id)
 
     def joined(self, generation: Generation) -> None:
-        """Take over the generation of a JoinGroup response."""
+        """Set the generation of a JoinGroup response. The state becomes SYNCING."""
         self.generation = generation
         self.transition_to(S.SYNCING)
 
     def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
-        """Forget the generation, which the coordinator no longer accepts, and join again with the next poll."""
+        """Forget the generation, which the coordinator no longer accepts. The next poll joins again.
+
+        `fenced` is the error if another consumer with the same group_instance_id took over.
+        """
         self.fenced = fenced
         member_id = self.generation.member_id if keep_member_id else ""
         log.info("group %s: generation %d reset: %s", self.group_id, self.generation.id, reason)
@@ -122,7 +125,7 @@ class Member:
         self.request_rejoin(reason)
 
     def leave(self) -> None:
-        """Forget the generation: the consumer leaves the group."""
+        """Forget the generation and any request to rejoin, because the consumer leaves the group."""
         self.generation = Generation()
         self.rejoin_reason = None
         self.transition_to(S.UNJOINED)

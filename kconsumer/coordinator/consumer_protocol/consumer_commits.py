@@ -1,8 +1,8 @@
-"""Commits under the consumer protocol (KIP-848): topics go by id where ids are known, and only heartbeats end the
+"""Commits under the consumer protocol (KIP-848): requests contain topic ids, and a refused commit does not end the
 membership.
 
-An id is better than a name for what was read: a topic that was deleted and created again has the same name, but offsets
-of the old topic mean nothing in the new one. A request has ids if all of its topics' ids are known, as in Java.
+Ids are safer than names. A topic that was deleted and created again has the same name, but offsets of the old topic
+mean nothing in the new one. If the id of a topic is unknown, the request contains only names, as in Java.
 """
 
 from __future__ import annotations
@@ -52,18 +52,21 @@ class ConsumerCommitProtocol(CommitProtocol):
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """None: a fenced member reports its error by itself."""
+        """None: the membership manager raises the error of a fenced member."""
         return None
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
         """Do nothing: the response to the next heartbeat says whether the member is still in the group."""
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the ids of the topics that the positions come from, whatever their names mean by now."""
+        """Returns the ids of the topics that the records were read from, or no ids if one is unknown.
+
+        Such an id may differ from the current one if the topic was deleted and created again.
+        """
         return _all_or_none(partitions, self._consumed_id)
 
     def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the ids of the topics as they are now."""
+        """Returns the ids that the topics have in metadata, or no ids if one is unknown."""
         return _all_or_none(partitions, lambda tp: self._cluster.topic_id(tp.topic))
 
     def is_recreated(self, ids: Ids) -> bool:
@@ -71,7 +74,7 @@ class ConsumerCommitProtocol(CommitProtocol):
         return any(self._cluster.topic_id(tp.topic) not in (None, topic_id) for tp, topic_id in ids.items())
 
     def on_unknown_topic_id(self) -> None:
-        """Request metadata: our ids may be the old ones."""
+        """Request metadata, because the ids in the cache may be outdated."""
         self._metadata.request_update()
 
     def _consumed_id(self, tp: TopicPartition) -> bytes | None:

@@ -1,8 +1,8 @@
 """Heartbeats of the consumer protocol (KIP-848): when one is due, which fields it has, and what its response means.
 
-One request joins the group, acknowledges assignments, keeps the membership and leaves. A field is sent if it changed
-since the last heartbeat that succeeded. After a failure all fields are sent again, because the coordinator repeats an
-assignment only to a member that sends all of them. What follows from an assignment is decided in `manager.py`.
+The same request joins the group, acknowledges assignments, keeps the membership and leaves. A field is sent if it
+changed since the last heartbeat that succeeded. After a failure all fields are sent again, because the coordinator
+repeats an assignment only if a heartbeat has all fields. `manager.py` decides what follows from an assignment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_VERSION_WITH_REGEX = 1
 
 
 class ConsumerHeartbeatErrorAction(ErrorAction):
-    """What an error code of ConsumerGroupHeartbeat leads to."""
+    """The reaction to an error code of ConsumerGroupHeartbeat; the value describes it."""
 
     COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
     RETRY = "heartbeat again after the backoff"
@@ -81,7 +81,7 @@ class HeartbeatListener(Protocol):
         """Apply the change of state that a heartbeat announces. Called when the heartbeat was sent."""
 
     def on_poll_timer_expired(self) -> None:
-        """Leave the group: the user did not poll for `max_poll_interval_ms`."""
+        """Leave the group, because the user did not poll for `max_poll_interval_ms`."""
 
 
 class SentFields:
@@ -92,10 +92,10 @@ class SentFields:
         self._member = member
         self._subscription = subscription
         self._sent: dict[str, Any] = {}
-        self._has_sent_regex = False  # at any time: the coordinator may still have it
+        self._has_sent_regex = False  # never cleared, because the coordinator may still have the pattern
 
     def forget(self) -> None:
-        """Send all fields with the next heartbeat."""
+        """Forget the sent fields, so that the next heartbeat contains all fields."""
         self._sent.clear()
 
     @property
@@ -107,7 +107,7 @@ class SentFields:
         )
 
     def message(self) -> ConsumerGroupHeartbeatRequest:
-        """Returns the next heartbeat, and remembers its fields."""
+        """Returns the next heartbeat, with the fields that have changed, and records them as sent."""
         member = self._member
         full = member.state is MemberState.JOINING
         if full:
@@ -137,8 +137,11 @@ class SentFields:
         return message
 
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
-        """Send the pattern if it changed. An empty one clears it: without the field the coordinator keeps the pattern
-        that it has for this member id, also when the member joins again after a leave that did not arrive."""
+        """Add the subscription pattern to the heartbeat if it has changed.
+
+        An empty string removes the pattern. Without the field, the coordinator keeps the pattern that it has for this
+        member id, even if the member joins again after a heartbeat to leave that the coordinator did not receive.
+        """
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)
         if self._has_sent_regex and self._changed("regex", regex):
@@ -169,10 +172,10 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._membership = membership
         self._fields = SentFields(config, member, subscription)
         self._in_flight = 0  # number of the heartbeat in flight; 0: none
-        self._numbers = 0
+        self._numbers = 0  # heartbeats sent so far
         self._repeats = False  # a heartbeat was repeated at once, and none has succeeded since
         self._last_ended = 0  # number of the last heartbeat of a membership that has ended
-        self._interval_ms = 0.0  # each response of the coordinator sets it
+        self._interval_ms = 0.0  # set by each successful response
         self._sent_at = 0.0
 
     @property
@@ -181,7 +184,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return self._in_flight != 0
 
     def reset_session_timer(self, now: float) -> None:
-        """Nothing to do: only the coordinator has a session timeout in this protocol."""
+        """Do nothing: in this protocol only the coordinator has a session timeout."""
 
     def time_to_next_ms(self, now: float) -> float:
         """Returns the time (ms) until `poll` has something to do."""
@@ -193,7 +196,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return max(0.0, wait_ms)
 
     def poll(self, now: float) -> PollResult:
-        """Returns a heartbeat if one is due."""
+        """Returns a heartbeat if one is due. Begins to leave the group if the poll interval is exceeded."""
         member = self._member
         if not member.in_group:
             return PollResult()
@@ -216,7 +219,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._last_ended = self._numbers
 
     def request(self, now: float) -> UnsentRequest:
-        """Returns the heartbeat to send now, and changes the state as if it were sent."""
+        """Returns the heartbeat to send now. Changes the member's state and the timers as if it had been sent."""
         self._numbers += 1
         number = self._in_flight = self._numbers
         self._sent_at = now
@@ -240,7 +243,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             return backoff_ms
         if self._member.state is MemberState.LEAVING:
             return 0.0
-        if self._fields.subscription_changed:  # Java waits for the interval; send it at once
+        if self._fields.subscription_changed:  # sent at once; Java waits for the interval
             return backoff_ms
         return max(backoff_ms, self._next_heartbeat - now)
 
@@ -261,7 +264,9 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             self._fields.forget()
             self._react(message, reply.now)
             return
-        if not (joins and self._repeats):  # a member that is fenced after each join has made no progress
+        # A join that succeeds after a repeated heartbeat does not end the backoff: the member may be fenced after each
+        # join, and would then join again without pause.
+        if not (joins and self._repeats):
             self._backoff.reset()
             self._repeats = False
         self._interval_ms = float(message.heartbeat_interval_ms)
@@ -269,8 +274,10 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._membership.on_heartbeat_success(message, reply.now)
 
     def _too_late(self, reply: Reply) -> None:
-        """Handle a response to a heartbeat of a membership that has ended: the one that left, or one sent before it. It
-        does not concern the membership that may have begun since, only the coordinator."""
+        """Handle a response to a heartbeat of a membership that has ended.
+
+        An error may show that the coordinator is lost. It does not change a membership that has begun since.
+        """
         error = reply.error
         if error is None and reply.message.error_code:
             error = error_for(reply.message.error_code, self._where(reply.message.error_message))
@@ -286,8 +293,8 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         if isinstance(error, UnsupportedVersionError):
             self._membership.on_fatal(self._unsupported(error))
         elif not error.retriable:
-            # The next heartbeat may succeed: a password is corrected, a response can be parsed again. Java ends the
-            # membership.
+            # The membership continues, because the next heartbeat may succeed, for example after a wrong password was
+            # corrected. Java ends the membership.
             self._error = error
             self._retry(now)
         else:
@@ -314,8 +321,10 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 self._membership.on_fenced(str(error), now)
 
     def _repeat(self, now: float) -> None:
-        """Send the next heartbeat at once, as Java does, but only once: a coordinator that repeats the same response
-        must not be requested without pause."""
+        """Send the next heartbeat at once, as Java does, but only once; after that wait for the backoff.
+
+        Otherwise this consumer would send heartbeats without pause to a coordinator that repeats the same response.
+        """
         if self._repeats:
             self._retry(now)
         else:

@@ -1,10 +1,10 @@
 """Membership of the consumer protocol (KIP-848): the reconciliation of the owned partitions with the target assignment.
 
-The coordinator assigns. The member resolves topic ids, stops fetching from the partitions to revoke, commits, calls
-on_revoke, drops them, owns the added partitions without fetching them, calls on_assign, and acknowledges. Callbacks are
-steps in a queue: the engine runs the one that is due on the caller's thread and then calls `callback_done`. After a
-callback that raises, the reconciliation is not acknowledged, and the next poll retries it. When heartbeats are sent is
-decided in `heartbeat.py`.
+The coordinator computes the target assignment. The member then takes these steps: it resolves topic ids, stops fetching
+from the partitions to revoke, commits, calls on_revoke, drops these partitions, adds the new ones without fetching from
+them yet, calls on_assign, and acknowledges. Callbacks are steps in a queue: the engine runs the one that is due on the
+calling thread and then calls `callback_done`. If a callback raises, the reconciliation is not acknowledged, and the
+next poll retries it. `heartbeat.py` decides when heartbeats are sent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = get_logger(__name__)
 
 
 class ConsumerMembership(Membership[ConsumerMember]):
-    """Takes part in a group whose coordinator assigns (Java's `ConsumerMembershipManager`)."""
+    """Reconciles a member's partitions with its target assignment (Java's `ConsumerMembershipManager`)."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._names = names
         self.heartbeat = ConsumerHeartbeatManager(config, member, subscription, coordinator, self, self._metrics, rng)
         self._pending_on_assign: frozenset[TopicPartition] = frozenset()  # owned, but on_assign has not returned
-        # Owned, but unknown to the listener: on_assign has not started, or on_revoke has.
+        # Owned partitions for which on_assign has not been called yet, or on_revoke has been called already.
         self._unknown_to_listener: frozenset[TopicPartition] = frozenset()
         self._left_idle = False  # the member left, or leaves, because the user does not poll
 
@@ -70,8 +70,11 @@ class ConsumerMembership(Membership[ConsumerMember]):
             self._unknown_to_listener |= frozenset(callback.partitions)
 
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
-        """Continue after a callback. If it raised during a reconciliation, the next poll retries that; partitions that
-        are lost or revoked for leaving are dropped in any case."""
+        """Continue after a listener call. `error` is the exception that it raised, or None.
+
+        After an error during a reconciliation, the next poll retries the reconciliation. Partitions that were lost, or
+        that are revoked because the member leaves, are dropped in any case.
+        """
         if self._steps.due_callback is not callback:
             return  # the member was fenced meanwhile
         if error is not None and self._member.state is MemberState.RECONCILING:
@@ -82,18 +85,20 @@ class ConsumerMembership(Membership[ConsumerMember]):
 
     @property
     def idle(self) -> bool:
-        """True if the member has nothing to do, so that `poll` need not be called for it."""
+        """True if the member has nothing to do, so that calling `poll` would have no effect."""
         return self._member.state is MemberState.STABLE and not self._steps
 
     def take_error(self) -> KafkaError | None:
-        """Returns the error that ended the membership. Every call raises it while there is a subscription. A consumer
-        that has unsubscribed, and perhaps assigned partitions itself, needs no membership."""
+        """Returns the error that ended the membership, or None.
+
+        Every call raises it until the user unsubscribes. A consumer without a subscription needs no membership.
+        """
         return self._error if self._subscription.is_group_managed else None
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Join if necessary, and reconcile as far as possible without waiting."""
+        """Join the group if necessary, and reconcile as far as possible without waiting. Returns no requests."""
         if not self._subscription.is_group_managed:
             return PollResult()
         self._steps.advance(now)
@@ -117,7 +122,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- what heartbeats report ------------------------------------------------------------------------------------
 
     def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
-        """Take over the member epoch of a response, and its target assignment if it has one."""
+        """Set the member epoch and, if the response has one, the target assignment. Change the state accordingly."""
         member = self._member
         if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
             return  # the response to a heartbeat of the membership that is ending
@@ -136,7 +141,10 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.transition_to(MemberState.STABLE)
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """Lose all partitions, then join again: the coordinator does not have this member."""
+        """Queue on_lost for all partitions and a new join, because the coordinator no longer has this member.
+
+        A member that was leaving does not join again.
+        """
         member = self._member
         if not member.in_group:
             return
@@ -163,7 +171,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._lose_all(None, 0.0)
 
     def on_heartbeat_sent(self) -> None:
-        """Apply the change of state that a heartbeat announces: it was sent."""
+        """Change the state, because the heartbeat that acknowledges an assignment or leaves was sent."""
         member = self._member
         if member.state is MemberState.ACKNOWLEDGING:
             member.transition_to(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
@@ -172,7 +180,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.forget_assignment()
 
     def on_poll_timer_expired(self) -> None:
-        """Leave the group, because the user does not poll. Its next poll runs on_lost."""
+        """Leave the group, because the user does not poll. The user's next poll runs on_lost."""
         member = self._member
         self._left_idle = True
         self._drop_rebalance()
@@ -207,14 +215,14 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- reconciliation --------------------------------------------------------------------------------------------
 
     def _reconcile(self, now: float) -> bool:
-        """Queue the steps from the owned partitions to the target assignment, as far as its topic ids have names.
+        """Queue the steps from the owned partitions to the target assignment, and run those that need not wait.
 
-        Returns True if other managers now have something to do.
+        Topics whose names are not known yet are left out. Returns True if other managers now have something to do.
         """
         member = self._member
         goal, wanted = self._names.resolve(member.target)
-        # This is necessary even if nothing else is to do: on_revoke may have raised, and then the coordinator assigned
-        # the owned partitions again.
+        # This is necessary even if no steps follow. Example: on_revoke has raised, and then the coordinator assigned
+        # the partitions again that this member still owns. They must be fetched again.
         self._subscription.set_target_assignment(wanted)
         current = member.current
         if current.local_epoch >= 0 and goal.partitions == current.partitions and not self._pending_on_assign:
@@ -252,8 +260,10 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """Start leaving. Returns the callback to run first: on_lost if the partitions are no longer owned, else
-        on_revoke."""
+        """Start leaving. Returns the listener call to run first, or None if the listener has no partitions.
+
+        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        """
         self._drop_rebalance()
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
@@ -261,10 +271,11 @@ class ConsumerMembership(Membership[ConsumerMember]):
         return self._leave_callback_for(self._known_to_listener(self._subscription.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Drop the assignment. Returns the heartbeat that leaves, or None if none must be sent.
+        """Drop the assignment. Returns the heartbeat that leaves the group, or None if none must be sent.
 
-        `leave_group` None: dynamic members leave; static members announce a successor. True: all members leave. False:
-        dynamic members send nothing, and the coordinator removes them after the session timeout.
+        With `leave_group` None, dynamic members leave, and static members announce that a successor will join (member
+        epoch -2). With True, every member leaves. With False, static members do the same as with None; dynamic members
+        send nothing, and the coordinator removes them after the session timeout.
         """
         member = self._member
         self._steps.clear()
@@ -275,7 +286,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
                 member.transition_to(MemberState.UNSUBSCRIBED)
             return None
         self._left_idle = False
-        if member.state is MemberState.PREPARE_LEAVING:  # else the poll interval was exceeded during a heartbeat
+        if member.state is MemberState.PREPARE_LEAVING:  # else LEAVING, because the poll interval was exceeded
             member.transition_to(MemberState.LEAVING)
         static = member.group_instance_id is not None
         if self._coordinator.connection_id is None or (leave_group is False and not static):

@@ -1,8 +1,8 @@
 """The state of a member of the consumer protocol (KIP-848): member id, member epoch, state and assignments.
 
-Decides which changes of state are legal; the states are Java's (`MemberState`). The managers of membership, heartbeats
-and commits share this state and decide about requests. A member epoch has the role of the generation of the classic
-protocol, but each member has its own.
+Decides which changes of state are legal. The states are those of Java's `MemberState`. The managers of membership,
+heartbeats and commits share this state and decide which requests are sent. A member epoch has the role of the
+generation in the classic protocol, but each member has its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2
+LEAVE_STATIC_EPOCH = -2  # a successor with the same group_instance_id will join
 
 
 class MemberState(enum.Enum):
@@ -32,10 +32,10 @@ class MemberState(enum.Enum):
     ACKNOWLEDGING = "acknowledging"  # the target assignment is owned; the heartbeat that reports it is due
     STABLE = "stable"
     FENCED = "fenced"  # the coordinator removed the member: run on_lost, then join again
-    PREPARE_LEAVING = "prepare leaving"  # callbacks before leaving
+    PREPARE_LEAVING = "prepare leaving"  # the callbacks before leaving have to run
     LEAVING = "leaving"  # the heartbeat that leaves is due
     STALE = "stale"  # left because the caller did not poll; the next poll joins again
-    FATAL = "fatal"
+    FATAL = "fatal"  # ended by an error that every call raises
 
 
 S = MemberState
@@ -51,7 +51,7 @@ TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     S.STALE: frozenset({S.JOINING}),
     S.FATAL: frozenset(),
 }
-NOT_IN_GROUP = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # not in the group as far as heartbeats go
+NOT_IN_GROUP = frozenset({S.UNSUBSCRIBED, S.FENCED, S.FATAL, S.STALE})  # no heartbeats are sent
 LEAVING_STATES = frozenset({S.PREPARE_LEAVING, S.LEAVING})
 
 TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
@@ -59,14 +59,17 @@ TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
 
 @dataclass(frozen=True, slots=True)
 class LocalAssignment:
-    """Partitions by topic id, with a local number: the same partitions, assigned again after others, must be
-    acknowledged again (Java's class of this name)."""
+    """Assigned partitions by topic id, with a number that grows with each change (Java's class of this name).
 
-    local_epoch: int = -1  # -1: nothing was ever assigned, which is not the same as an assignment of nothing
+    Example: the coordinator assigns A, then B, then A again. The numbers of the two assignments of A differ, so that
+    the second one is acknowledged, too.
+    """
+
+    local_epoch: int = -1  # -1: nothing was assigned yet; an empty assignment has a number of 0 or more
     partitions: TopicIds = field(default_factory=dict)
 
     def followed_by(self, partitions: TopicIds) -> LocalAssignment:
-        """Returns the next assignment, which is this one if the partitions are the same."""
+        """Returns the assignment after this one, with these partitions. Returns this one if they are the same."""
         if self.local_epoch >= 0 and partitions == self.partitions:
             return self
         return LocalAssignment(self.local_epoch + 1, partitions)
@@ -90,7 +93,7 @@ class ConsumerMember:
         self.current = LocalAssignment()  # what is owned, and was or will be acknowledged
 
     def transition_to(self, state: MemberState) -> None:
-        """Change the state. Raises StateError, changing nothing, if the table does not allow it."""
+        """Change the state. Raises StateError and changes nothing if `TRANSITIONS` does not allow it."""
         old = self.state
         self.state = checked_transition(TRANSITIONS, f"the member of group {self.group_id}", old, state)
         log.debug("group %s: member %s: %s -> %s", self.group_id, self.member_id, old.name, state.name)
@@ -102,7 +105,7 @@ class ConsumerMember:
 
     @property
     def in_group(self) -> bool:
-        """True if the coordinator has this member, or will have it with the next heartbeat."""
+        """True if the coordinator has this member, or will have it after the next heartbeat."""
         return self.state not in NOT_IN_GROUP
 
     @property
@@ -112,7 +115,7 @@ class ConsumerMember:
 
     @property
     def generation(self) -> Generation:
-        """The member epoch and member id in the form that commits use; -1 and "" outside the group."""
+        """The member epoch and member id as a Generation, for commits. It is invalid outside the group."""
         if self.member_epoch <= JOIN_EPOCH:
             return Generation()
         return Generation(self.member_epoch, self.member_id)
@@ -123,16 +126,16 @@ class ConsumerMember:
         return self.member_epoch > JOIN_EPOCH
 
     def request_rejoin(self, reason: str) -> None:
-        """Log that this is not possible: the coordinator decides when to rebalance (as Java does)."""
+        """Log a warning, as Java does: in this protocol only the coordinator can start a rebalance."""
         log.warning("group %s: a rebalance cannot be requested with group_protocol='consumer'", self.group_id)
 
     def update_epoch(self, member_epoch: int, member_id: str) -> None:
-        """Take over the member epoch of a response, and the member id, which brokers before KIP-1082 choose."""
+        """Set the member epoch and member id of a response. Brokers before KIP-1082 choose the member id."""
         self.member_epoch = member_epoch
         self.member_id = member_id
 
     def assign(self, partitions: TopicIds) -> None:
-        """Take over a target assignment."""
+        """Set the target assignment."""
         self.target = self.target.followed_by(partitions)
 
     def own(self, assignment: LocalAssignment) -> None:
@@ -141,12 +144,12 @@ class ConsumerMember:
         self.transition_to(S.ACKNOWLEDGING)
 
     def set_leave_epoch(self, *, for_good: bool = False) -> None:
-        """Set the member epoch of the heartbeat that leaves. A static member comes back, unless for good."""
+        """Set the member epoch for the heartbeat that leaves: -1, or -2 for static members unless `for_good`."""
         is_static = self.group_instance_id is not None
         self.member_epoch = LEAVE_STATIC_EPOCH if is_static and not for_good else LEAVE_EPOCH
 
     def forget_assignment(self) -> None:
-        """Own nothing, be assigned nothing; the next heartbeat joins."""
+        """Clear the owned and the target assignment. Set the member epoch with which the next heartbeat joins."""
         self.member_epoch = JOIN_EPOCH
         self.target = self.current = LocalAssignment()
 

@@ -1,7 +1,7 @@
 """Names of assigned topics: the coordinator assigns topic ids, the rest of the consumer uses names.
 
-Decides that a name stays known while its topic is assigned. So no partition is revoked when metadata lacks the topic
-for a moment, because the topic is being deleted or a broker that lags behind sent the response.
+Decides that a name is kept while its topic is assigned. So no partition is revoked if metadata lacks the topic for a
+moment: because the topic is being deleted, or because a broker with outdated metadata sent the response.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kconsumer.types import TopicPartition
 
 
 class TopicNames:
-    """Resolves assignments, and requests metadata of unknown ids."""
+    """Maps the topic ids of assignments to names, and requests metadata of unknown ids."""
 
     def __init__(self, cluster: Cluster, metadata: MetadataManager) -> None:
         self._cluster = cluster
@@ -21,8 +21,10 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
 
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
-        """Returns the part of the target assignment whose names are known, and its partitions. Requests metadata of the
-        other topics."""
+        """Returns the part of the target assignment whose topic names are known: by topic id, and by topic name.
+
+        Requests metadata of the other topics.
+        """
         known = {
             topic_id: self._cluster.topic_name(topic_id) or self._names.get(topic_id) for topic_id in target.partitions
         }
@@ -33,6 +35,6 @@ class TopicNames:
         return LocalAssignment(target.local_epoch, partitions), wanted
 
     def forget(self) -> None:
-        """Forget all names: no topic is assigned any more."""
+        """Forget all names, because no topic is assigned any more."""
         self._names.clear()
         self._metadata.add_topic_ids(frozenset())
