@@ -1,4 +1,6 @@
-"""Streams a topic to a table with Spark, as a TOML file describes: `python -m kconsumer.spark.pipeline CONF.toml`.
+"""Streams Kafka topics to files or a table with Spark. A TOML file describes the pipeline.
+
+It is run with `python -m kconsumer.spark.pipeline CONF.toml`, or in Python:
 
     from kconsumer.spark.pipeline import load, run
 
@@ -23,9 +25,11 @@ __all__ = ["PipelineConfig", "dry_run", "load", "parse", "run"]
 
 
 def run(config: PipelineConfig, spark: Any = None) -> Outcome:
-    """Run a pipeline until an `available_now` trigger has read everything, or until SIGTERM or Ctrl-C.
+    """Run a pipeline until SIGTERM or Ctrl-C, or until everything is read if the trigger is `available_now`.
 
-    A session that the caller passes is not stopped. Only a listener is added to it during the run.
+    Without `spark`, a session is created, and stopped at the end. A session that the caller passes is not stopped, and
+    only gets a listener for the time of the run. Raises ConfigError for a wrong expression, and PipelineError if the
+    pipeline fails.
     """
     from kconsumer.spark.pipeline.runner import run
 
@@ -33,7 +37,7 @@ def run(config: PipelineConfig, spark: Any = None) -> Outcome:
 
 
 def dry_run(config: PipelineConfig, spark: Any = None) -> list[Check]:
-    """Check everything that `run` needs without writing anything. Returns the findings."""
+    """Check everything that `run` needs, without writing anything. Returns the findings, which include errors."""
     from kconsumer.spark.pipeline.runner import dry_run
 
     return dry_run(config, spark)

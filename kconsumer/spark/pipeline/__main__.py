@@ -1,7 +1,7 @@
-"""`python -m kconsumer.spark.pipeline CONF.toml`. This file can also be passed to spark-submit.
+"""The command `python -m kconsumer.spark.pipeline CONF.toml`. This file can also be passed to spark-submit.
 
-Exit codes: 0 finished or stopped by a signal; 1 failed, may be started again; 2 the configuration is wrong; 130 ended
-by a second Ctrl-C.
+Exit codes: 0 finished, or stopped by a signal; 1 failed, and can be started again; 2 the configuration is wrong; 130
+ended by a second signal.
 """
 
 from __future__ import annotations

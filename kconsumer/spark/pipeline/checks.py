@@ -1,7 +1,7 @@
 """Checks before a pipeline starts: topics, checkpoint, outputs, executors, packages.
 
-Each check is one function that yields findings and changes nothing. The checks decide the level of a finding; the
-runner decides how to react.
+Each check is one function that yields findings and changes nothing. The runner prints findings of the level `warn`, and
+does not start a pipeline with a finding of the level `fail`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "org.
 
 @dataclass(frozen=True)
 class Check:
-    """A finding of a check."""
+    """A finding: the result of a check, good or bad."""
 
     what: str
     level: Level
@@ -39,7 +39,7 @@ class Check:
 
 
 def broker(config: PipelineConfig) -> Iterator[Check]:
-    """Check that the topics can be reached, and report their sizes."""
+    """Check that the topics can be reached, and report their numbers of partitions and offsets."""
     try:
         with Admin(options.parse(config.source, "stream")) as admin:
             partitions = admin.partitions()
@@ -56,7 +56,7 @@ def broker(config: PipelineConfig) -> Iterator[Check]:
 
 
 def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Report where the queries start, and warn of output that this checkpoint did not write."""
+    """Report where the queries start. Warn of starting options without effect, and of output without a checkpoint."""
     outputs: list[tuple[str, str, str | None]] = [("rows", "sink.path", config.sink.path)]
     if config.aggregate is not None:
         outputs.append(("windows", "aggregate.path", config.aggregate.path))
@@ -76,7 +76,7 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
 
 
 def batches(spark: Any, path: str) -> list[int]:
-    """Return the numbers of the finished micro-batches of a checkpoint."""
+    """Return the numbers of the finished micro-batches in the checkpoint at `path`."""
     names = [path.getName() for path in Folder(spark, f"{path}/commits").matching("*")]
     return [int(name) for name in names if name.isdigit()]
 
@@ -113,7 +113,7 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
 
 
 def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Check that the session has the package of the sink's format."""
+    """Check that the session has the package of the sink's format, if the format needs one."""
     name = PACKAGES.get(config.sink.format)
     if name is None:
         return
@@ -130,10 +130,13 @@ IN_SESSION: tuple[SessionCheck, ...] = (checkpoint, packages, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
-    """Return the findings of the checks at every start. Brokers are not among them: the query contacts them anyway."""
+    """Run the checks that are made at every start, and return their findings.
+
+    Brokers are not checked, because the query contacts them anyway.
+    """
     return [found for check in IN_SESSION for found in check(config, spark)]
 
 
 def everything(config: PipelineConfig, spark: Any) -> list[Check]:
-    """Return the findings of all checks, for a dry run."""
+    """Run all checks, for a dry run, and return their findings."""
     return [*broker(config), *before_start(config, spark)]

@@ -1,7 +1,7 @@
-"""Turns records into rows: decoded fields or a reason why they are invalid, valid rows, dead letters, windows.
+"""Builds the Spark plans of a pipeline: decodes records, finds invalid ones, and aggregates rows by time windows.
 
-These functions build plans and run nothing. One chain of conditions checks a record; the first condition that holds is
-its `reason`. Rows without a reason are valid.
+Nothing runs in here. Each record is tested by a list of conditions for invalid records. The first condition that is
+true gives the reason in the column `_reason`. Rows without a reason are valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _JSON, _RECORD = "_json", "_record"
 
 
 def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
-    """Return the stream of records. `commit` is true for the one stream of a pipeline that commits its offsets."""
+    """Return a stream of the source's records. Only one stream of a pipeline must be read with `commit`.
+
+    Without `commit`, the stream ignores the source option commitGroupId.
+    """
     reader = spark.readStream.format("kconsumer").schema(RECORD)
     for name, value in config.source.items():
         if commit or name.lower() != "commitgroupid":
@@ -31,7 +34,11 @@ def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
 
 
 def decoded(records: Any, decode: Decode) -> Any:
-    """Return each record unchanged in `_record`, its fields, metadata, `event_time`, and `_reason` (null: valid)."""
+    """Decode records. Returns rows that contain fields, metadata, `event_time`, `_record` and `_reason`.
+
+    `_record` is the unchanged record. `_reason` is why it is invalid, or null if it is valid. Raises ConfigError for a
+    wrong expression.
+    """
     metadata = (F.col(name.removeprefix("kafka_")).alias(name) for name in METADATA)
     frame = records.select(F.struct(*records.columns).alias(_RECORD), *metadata)
     frame = _fields(frame, decode) if decode.format == "json" else frame.withColumn("value", F.col(f"{_RECORD}.value"))
@@ -50,7 +57,7 @@ def decoded(records: Any, decode: Decode) -> Any:
 
 
 def _fields(frame: Any, decode: Decode) -> Any:
-    """Add the fields of the JSON object as columns."""
+    """Add the fields of the JSON object as columns, and the parsed object as `_json`. Raises ConfigError."""
     assert decode.schema is not None
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     text = F.col(f"{_RECORD}.value").cast("string")
@@ -69,7 +76,10 @@ def _fields(frame: Any, decode: Decode) -> Any:
 
 
 def _reason(frame: Any, decode: Decode) -> Any:
-    """Return an expression for why a record is invalid: the first condition that holds, or null."""
+    """Return a column expression for the reason why a record is invalid. It is null for valid records.
+
+    Raises ConfigError for a wrong rule.
+    """
     value = F.col(f"{_RECORD}.value")
     tests: list[tuple[Any, str]] = []
     if decode.format == "json":
@@ -96,18 +106,22 @@ def _reason(frame: Any, decode: Decode) -> Any:
 
 
 def valid(frame: Any, decode: Decode) -> Any:
-    """Return the rows without a reason: fields, the configured metadata, `event_time`."""
+    """Return the valid rows, with their fields, `event_time`, and the metadata that decode.metadata names."""
     hidden = {REASON, _RECORD, *(set(METADATA) - set(decode.metadata))}
     return frame.where(F.col(REASON).isNull()).select(*(f"`{name}`" for name in frame.columns if name not in hidden))
 
 
 def dead_letters(frame: Any) -> Any:
-    """Return the invalid rows: the reason and the unchanged record."""
+    """Return the invalid rows, with the reason and the columns of the unchanged record."""
     return frame.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), f"{_RECORD}.*")
 
 
 def windows(frame: Any, aggregate: Aggregate) -> Any:
-    """Aggregate valid rows by window and columns. A window is appended when the watermark has passed its end."""
+    """Aggregate valid rows by time window and the columns `aggregate.by`. Returns one row for each combination.
+
+    Spark outputs the rows of a window once, when the watermark has passed its end. Raises ConfigError for a wrong
+    expression.
+    """
     timed = frame.withWatermark(EVENT_TIME, aggregate.watermark)
     columns = []
     for name, text in aggregate.columns.items():
@@ -125,7 +139,10 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
 
 
 def partitioned(frame: Any, sink: Sink, time: str) -> Any:
-    """Add the derived columns that the output is partitioned by."""
+    """Add the columns `date` and `hour` of the column `time`, if the output is partitioned by them.
+
+    Raises ConfigError if it is partitioned by a column that does not exist.
+    """
     derived = {"date": "yyyy-MM-dd", "hour": "HH"}
     for name in sink.partition_by:
         if name in frame.columns:
@@ -137,5 +154,5 @@ def partitioned(frame: Any, sink: Sink, time: str) -> Any:
 
 
 def _expression(key: str, error: Exception) -> ConfigError:
-    """Return an error with Spark's message for an expression, without the stack trace."""
+    """Return an error with the key of a wrong expression and the first line of Spark's message."""
     return ConfigError(f"{key}: {str(error).strip().splitlines()[0]}")

@@ -1,6 +1,6 @@
-"""Reports the progress of a pipeline: a line and a JSON object for each micro-batch, from Spark's own reports.
+"""Reports the progress of a pipeline: a line and a JSON object for each micro-batch, made from Spark's own reports.
 
-Decides the content and the format of a report. Spark's listener decides when one is made.
+Spark sends a report to the listener in `runner.py` after each micro-batch, and the listener passes it to `Reporter`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 class BatchReport:
     """A finished micro-batch of one query."""
 
-    query: str
-    batch: int
-    rows: int
+    query: str  # name of the query
+    batch: int  # number of the micro-batch
+    rows: int  # including invalid ones
     seconds: float
-    invalid: int = 0
-    lag: Mapping[str, int] = field(default_factory=dict)
+    invalid: int = 0  # invalid rows
+    lag: Mapping[str, int] = field(default_factory=dict)  # topic -> lag in offsets
 
     @property
     def rate(self) -> float:
@@ -48,7 +48,7 @@ class BatchReport:
         return "  ".join(parts)
 
     def document(self, wall_ms: int) -> dict[str, Any]:
-        """Return the report as a JSON document for the progress log."""
+        """Return the report as an object for the progress log. `wall_ms` is the time in ms since 1970."""
         return {
             "time_ms": wall_ms, "query": self.query, "batch": self.batch, "rows": self.rows, "invalid": self.invalid,
             "seconds": round(self.seconds, 3), "rows_per_second": round(self.rate, 1), "lag": dict(self.lag),
@@ -56,7 +56,7 @@ class BatchReport:
 
 
 def lags(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return the lag of each topic after a micro-batch, in offsets, from Spark's report."""
+    """Return the lag of each topic, in offsets, as Spark's report of a micro-batch contains it."""
     found: dict[str, int] = {}
     for source in progress.get("sources", ()):
         try:
@@ -91,15 +91,15 @@ class Reporter:
         self.ended: set[str] = set()  # run ids of terminated queries
 
     def counted(self, query: str, batch: int, records: int, invalid: int) -> None:
-        """Store the counts of a batch by its sink, before Spark reports the batch.
+        """Store the counts of records and invalid records of a micro-batch, until Spark reports the micro-batch.
 
-        Spark's own count contains records twice if the plan reads them twice.
+        `progress` then uses them in place of Spark's count, which includes records twice if the plan reads them twice.
         """
         with self._changed:
             self._counts[query, batch] = records, invalid
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """Report a finished micro-batch. One without rows is counted but not written."""
+        """Report a finished micro-batch, given Spark's report. A micro-batch without rows is only counted."""
         name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
         with self._changed:
             rows, invalid = self._counts.pop((name, batch), (int(progress["numInputRows"]), 0))
@@ -116,7 +116,7 @@ class Reporter:
             self._note(report)
 
     def _note(self, report: BatchReport) -> None:
-        """Append to the progress log. A failure is logged and does not end the pipeline."""
+        """Append a report to the progress log. A failure is logged and does not end the pipeline."""
         if self._log is None:
             return
         try:
@@ -126,12 +126,12 @@ class Reporter:
             log.warning("cannot write to %s: %s", self._log, error)
 
     def terminated(self, run_id: str) -> None:
-        """Record that a run has ended: Spark sends no more reports of it."""
+        """Store that a run of a query has ended, so that Spark sends no more reports of it."""
         with self._changed:
             self.ended.add(run_id)
             self._changed.notify_all()
 
     def wait(self, holds: Callable[[Reporter], bool], seconds: float) -> bool:
-        """Wait until a condition on the reports holds. Returns False after `seconds`."""
+        """Wait until `holds(self)` is true. Returns False if it still is not after `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), seconds)

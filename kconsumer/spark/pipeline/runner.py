@@ -1,7 +1,7 @@
 """Starts the queries of a pipeline, reports their progress, and stops them cleanly.
 
 There are at most two queries, each with its own checkpoint below `run.checkpoint`: `rows` writes valid rows and dead
-letters, `windows` writes the aggregate. `frames.py` and `sinks.py` decide what is written of a micro-batch.
+letters, `windows` writes the aggregates. `frames.py` builds the rows to write, and `sinks.py` writes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kconsumer.spark.pipeline.sinks import Batch
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "run"]
 
-# Defaults, which the file may override. Spark's own default for timestamps in Parquet is the deprecated INT96.
+# Defaults of the session, which the file may override. Spark's default for timestamps in Parquet is the deprecated INT96.
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -49,15 +49,18 @@ class PipelineError(KafkaError):
 class Outcome:
     """The result of a run."""
 
-    rows: int
-    invalid: int
-    batches: int
+    rows: int  # records of all micro-batches, including invalid ones
+    invalid: int  # invalid records
+    batches: int  # finished micro-batches of the query `rows`
     stopped: bool  # by a signal, or by the caller
     findings: list[checks.Check] = field(default_factory=list)
 
 
 def session(config: PipelineConfig) -> Any:
-    """Create a session with the settings of the file. Executors on this machine use this Python."""
+    """Create a session with the settings of the file.
+
+    With a local master, executors run the Python of this process, unless PYSPARK_PYTHON is set.
+    """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, whose own arguments may name a cluster
     if config.spark.get("spark.master", "cluster" if submitted else "local").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -86,9 +89,9 @@ def _write(text: str) -> None:
 
 
 class Writer(ABC):
-    """Writes the micro-batches of a query. Spark calls it once or more for each of them.
+    """Writes the micro-batches of a query. Spark calls it at least once for each micro-batch, in a thread of its own.
 
-    Nothing is written after `close`: when Spark stops a query, a call may still be running in a thread of its own.
+    A call may still be running after Spark has stopped the query. After `close` has returned, nothing is written.
     """
 
     def __init__(self, query: QueryId) -> None:
@@ -105,7 +108,7 @@ class Writer(ABC):
         """Write a micro-batch."""
 
     def close(self) -> None:
-        """Wait for a running call, whose jobs are cancelled already, and reject further calls."""
+        """Reject further calls, and wait until a running call has ended. Spark has cancelled its jobs already."""
         self._closed = True
         with self._lock:
             pass
@@ -128,7 +131,7 @@ class RowsWriter(Writer):
         if self._valid.runs_all:
             seen = Observation()
             self._write_valid(frame.observe(seen, *numbers), batch)
-            # The records are read a second time only for the few micro-batches that have dead letters.
+            # To write dead letters, Spark reads the records a second time. Few micro-batches have dead letters.
             self._write_dead_letters(frame, seen.get, batch)
             return
         kept = frame.persist()
@@ -150,7 +153,7 @@ class RowsWriter(Writer):
 
 
 class WindowsWriter(Writer):
-    """Writes the windows that a micro-batch completed. They are few, but spread over many tasks."""
+    """Writes the aggregates of the time windows that a micro-batch completed."""
 
     def __init__(self, spark: Any, config: PipelineConfig, query: QueryId) -> None:
         super().__init__(query)
@@ -158,31 +161,37 @@ class WindowsWriter(Writer):
         self._writer = sinks.make(spark, self._sink)
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Write one file, or one for each folder."""
+        """Write the rows in one task. They are few but come from many tasks, which would write many small files."""
         self._writer.write(frames.partitioned(frame.repartition(1), self._sink, "window_start"), batch)
 
 
 class QueryId:
-    """The id of a query that is being started. Its first micro-batch may be written before the id is known."""
+    """The id of a query, which is known only when the query has started.
+
+    Spark may write the first micro-batch earlier, in another thread. So `get` waits for the id.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._known, self._id = threading.Event(), ""
 
     def set(self, value: str) -> None:
-        """Set the id."""
+        """Store the id."""
         self._id = value
         self._known.set()
 
     def get(self) -> str:
-        """Wait for the id and return it."""
+        """Wait for the id and return it. Raises PipelineError after 60 s."""
         if not self._known.wait(60):
             raise PipelineError(f"query {self.name} did not start")
         return self._id
 
 
 def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
-    """Return the streams of a pipeline by the names of their queries. Raises ConfigError for a wrong expression."""
+    """Build the streams of a pipeline. Returns the stream of each query by its name: `rows`, and perhaps `windows`.
+
+    Raises ConfigError for a wrong expression.
+    """
     rows = frames.decoded(frames.read(spark, config, commit=True), config.decode)
     frames.partitioned(frames.valid(rows, config.decode), config.sink, EVENT_TIME)
     found = {"rows": rows}
@@ -207,14 +216,17 @@ def _start(stream: Any, config: PipelineConfig, query: QueryId, write: Callable[
 
 
 class Listener(StreamingQueryListener):
-    """Passes Spark's reports to reporters, and those of the query `rows` to the listener that commits offsets."""
+    """Passes Spark's reports of the pipeline's queries to their reporters.
+
+    Reports of the query `rows` are passed to `lag`, too, which commits offsets.
+    """
 
     def __init__(self, names: dict[str, Reporter], lag: LagListener | None, rows: str) -> None:
         self._names, self._lag, self._rows = names, lag, rows
         self._runs: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name, as those below
-        """Store the name of a run of this pipeline, and ignore other queries of the session."""
+        """Store the name of a query of this pipeline by its run id. Other queries of the session are ignored."""
         if event.name in self._names:
             self._runs[str(event.runId)] = event.name
 
@@ -240,7 +252,10 @@ class Listener(StreamingQueryListener):
 
 @contextlib.contextmanager
 def _stop_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop`. A second signal raises KeyboardInterrupt."""
+    """Handle signals during the block: the first SIGTERM or SIGINT sets `stop`, a second raises KeyboardInterrupt.
+
+    On another thread than the main thread no handlers are installed, because Python does not allow it.
+    """
 
     def handle(number: int, frame: Any) -> None:
         if stop.is_set():
@@ -260,7 +275,7 @@ def _stop_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | None = None) -> Outcome:
-    """See `kconsumer.spark.pipeline.run`. Another thread can set `stop` to end the run."""
+    """Run a pipeline, as `kconsumer.spark.pipeline.run` describes. Another thread can set `stop` to end the run."""
     stop = stop or threading.Event()
     with _stop_signals(stop), _session(config, given) as spark, _stop_signals(stop):
         findings = checks.before_start(config, spark)
@@ -316,7 +331,10 @@ def _lag(config: PipelineConfig) -> LagListener | None:
 
 
 def _finish_batch(reporter: Reporter, started: list[Any], seconds: float) -> None:
-    """Wait for running micro-batches to finish. One that is stopped instead is repeated at the next start."""
+    """Wait until the running micro-batches have finished, at most `seconds`.
+
+    If a query is stopped during a micro-batch, the next start of the pipeline repeats the micro-batch.
+    """
     names = [query.name for query in started if query.isActive and query.status["isTriggerActive"]]
     before = dict(reporter.done)
     reporter.wait(lambda reported: all(reported.done.get(name, 0) > before.get(name, 0) for name in names), seconds)
@@ -339,7 +357,7 @@ def _report_findings(findings: list[checks.Check]) -> None:
 
 
 def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
-    """See `kconsumer.spark.pipeline.dry_run`."""
+    """Check a pipeline, as `kconsumer.spark.pipeline.dry_run` describes."""
     with _session(config, given) as spark:
         found = checks.everything(config, spark)
         try:

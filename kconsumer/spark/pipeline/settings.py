@@ -1,7 +1,7 @@
 """The keys of a pipeline's file in one table, and their checked, immutable values.
 
-Decides names, defaults and which values are rejected; every error names the key. Needs neither Spark nor a broker:
-`frames.py` checks SQL expressions when it builds the plan, `checks.py` checks that topics exist.
+Each section of the file has a class here. Every error names the key. Needs neither Spark nor a broker: `frames.py`
+checks SQL expressions when it builds the plan, `checks.py` checks that topics exist.
 """
 
 from __future__ import annotations
@@ -32,62 +32,62 @@ __all__ = [
 
 Text = Mapping[str, str]
 
-# Columns of decoded rows in addition to the fields. A field cannot have these names.
+# Columns of rows that the pipeline adds to the decoded fields. A field cannot have these names.
 METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
 EVENT_TIME = "event_time"
 DERIVED = ("date", "hour")
-# Options of the source that the pipeline sets itself: it reads the columns that it needs, undecoded.
+# Options of the source that users cannot set, because the pipeline always reads the same columns without decoding them.
 RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "headers", "includeheaders")
-RECORDS_PER_TRIGGER = 1_000_000
+RECORDS_PER_TRIGGER = 1_000_000  # the default of maxOffsetsPerTrigger
 
 
 @dataclass(frozen=True)
 class Decode:
-    """How values are decoded, and which rows are valid."""
+    """The section `decode`: how values are decoded, and which rows are valid."""
 
     format: str
     schema: str | None  # DDL
-    required: tuple[str, ...]
-    rules: Text
-    event_time: str
-    metadata: tuple[str, ...]
+    required: tuple[str, ...]  # fields that must not be null
+    rules: Text  # name of a rule -> SQL expression that must be true
+    event_time: str  # SQL expression
+    metadata: tuple[str, ...]  # the columns of METADATA that valid rows contain
     on_invalid: str
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The output for invalid records."""
+    """The section `dead_letters`: the output for invalid records."""
 
     path: str | None
 
 
 @dataclass(frozen=True)
 class Sink:
-    """The output for valid rows: a folder of files or a table, and how it is partitioned."""
+    """An output: a folder of files or a table, and how it is partitioned. The section `sink` is that of valid rows."""
 
     format: str
     path: str | None
     table: str | None
     partition_by: tuple[str, ...]
-    max_records_per_file: int
-    files: int | None
-    options: Text
+    max_records_per_file: int  # 0: no maximum
+    files: int | None  # maximum number of tasks that write a micro-batch
+    options: Text  # of Spark's writer
 
     @property
     def place(self) -> str:
-        """The path or the table."""
+        """The path or the name of the table, for messages."""
         return self.path or self.table or "the terminal"
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A table of windows, in addition to the rows."""
+    """The section `aggregate`: an output for aggregates of time windows, in addition to the output for rows."""
 
     window: str
     slide: str | None
     watermark: str
     by: tuple[str, ...]
-    columns: Text
+    columns: Text  # name -> SQL expression
     path: str | None
     table: str | None
     partition_by: tuple[str, ...]
@@ -95,23 +95,23 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Run:
-    """How the queries are run and reported."""
+    """The section `run`: how the queries are run and reported."""
 
     name: str
     checkpoint: str
-    trigger: str
+    trigger: str  # AVAILABLE_NOW or an interval
     progress_log: str | None
-    stop_timeout: int
+    stop_timeout: int  # seconds
 
     @property
     def interval(self) -> str | None:
-        """The time between two micro-batches. None: read everything available, then end."""
+        """The time between two micro-batches, or None if the queries read everything available and then end."""
         return None if self.trigger == AVAILABLE_NOW else self.trigger
 
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """The whole file."""
+    """The settings of a pipeline, with the defaults of keys that its file does not contain."""
 
     source: Text  # options of the Spark source
     decode: Decode
@@ -132,7 +132,7 @@ class PipelineConfig:
 # --- the table ------------------------------------------------------------------------------------
 
 Reader = Callable[[str, Any], Any]  # (key, value of the file) -> value; raises ConfigError
-REQUIRED = object()
+REQUIRED = object()  # in place of a default: the key must be in the file
 AVAILABLE_NOW = "available_now"
 DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
 
@@ -144,12 +144,12 @@ class Key(NamedTuple):
     name: str
     read: Reader
     default: Any
-    meaning: str
-    takes: str
+    meaning: str  # for the documentation
+    takes: str  # the allowed values, for the documentation and messages
 
     @property
     def full(self) -> str:
-        """The name with its section."""
+        """The name of the key with its section, such as `sink.path`."""
         return f"{self.section}.{self.name}"
 
 
@@ -291,7 +291,10 @@ SECTIONS = tuple(dict.fromkeys([*FREE, *(row.section for row in KEYS)]))
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
-    """Read the file of a pipeline. `overrides` (`section.key=value`) replace its keys. Raises ConfigError."""
+    """Read and check the file of a pipeline. Raises ConfigError.
+
+    Each of `overrides`, such as `run.trigger=10 seconds`, replaces the value of a key.
+    """
     try:
         with Path(path).open("rb") as file:
             document = tomllib.load(file)
@@ -305,7 +308,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
 
 
 def _override(document: dict[str, Any], line: str) -> None:
-    """Apply an override such as `run.trigger=10 seconds`. The value is parsed as TOML, or else taken as text."""
+    """Apply an override such as `run.trigger=10 seconds`. A value that is not TOML is used as text."""
     name, equals, text = line.partition("=")
     section, dot, key = name.strip().partition(".")
     if not equals or not dot:
@@ -324,7 +327,7 @@ def _override(document: dict[str, Any], line: str) -> None:
 
 
 def parse(document: Mapping[str, Any]) -> PipelineConfig:
-    """Check the content of a file. Raises ConfigError."""
+    """Check the content of a pipeline's file, given as parsed TOML. Returns the settings. Raises ConfigError."""
     for section, content in document.items():
         if section not in SECTIONS:
             raise ConfigError(f"section [{section}] does not exist{_instead(section, SECTIONS)}")
@@ -362,7 +365,10 @@ def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(given: Mapping[str, Any]) -> dict[str, str]:
-    """Check the options of the source. Unknown ones raise ConfigError, where the source itself only logs a warning."""
+    """Check the options of the source and return them as text.
+
+    Raises ConfigError for an unknown option too, for which the source itself only logs a warning.
+    """
     found = flatten("source", given)
     names = {row.name.lower(): row.name for row in options.OPTIONS.values()}
     for name in found:
@@ -389,7 +395,10 @@ def _session(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def flatten(key: str, table: Mapping[str, Any]) -> dict[str, str]:
-    """Join the keys of nested tables with dots. So a TOML file may write `a.b` with or without quotes."""
+    """Return the values of nested tables as text, with their keys joined by dots.
+
+    So a TOML file may contain the key `a.b` with or without quotes. Raises ConfigError for a list or a date.
+    """
     found: dict[str, str] = {}
     for name, value in table.items():
         match value:
@@ -440,7 +449,7 @@ def _check_place(section: str, sink: Sink) -> None:
 
 
 def _check_places(config: PipelineConfig) -> None:
-    """Check that no folder contains another one: files would be read as part of the wrong output."""
+    """Check that no folder is inside another one, because its files would be read as part of the wrong output."""
     places = {
         "sink.path": config.sink.path,
         "aggregate.path": config.aggregate and config.aggregate.path,

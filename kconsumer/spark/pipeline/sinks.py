@@ -1,10 +1,10 @@
 """Writes a micro-batch exactly once, even if Spark runs it several times.
 
-Spark repeats a micro-batch, with the same records, until its checkpoint says that it is done. So a sink must recognize
-a batch that it has written. Names of files contain the id of the query and the number of the batch, and a repeated
-batch first deletes its files. Files are written to a staging folder and renamed into the output, so a reader sees
-neither half a file nor the files of a lost task. (Spark's own file sink leaves such files in the folder, and lists the
-valid ones in a log that only Spark reads.)
+Spark may repeat a micro-batch, with the same records, until it is marked as done in the checkpoint. So a sink must
+recognize a batch that it has written. The name of each file contains the id of the query and the number of the batch.
+If a batch is repeated, the files of the earlier attempt are deleted. Files are written to a staging folder and then
+renamed into the output, so a reader never finds an incomplete file or a file of a lost task. (Spark's own file sink
+leaves such files in the folder, and lists the valid ones in a log that only Spark reads.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["BatchSink", "ConsoleSink", "DeltaSink", "FileSink", "Folder", "Icebe
 
 @dataclass(frozen=True)
 class Batch:
-    """The identity of a micro-batch, which is the same when it is repeated."""
+    """Identifies a micro-batch. A repeated micro-batch has the same query and number."""
 
     query: str  # the id in the checkpoint
     number: int
@@ -31,23 +31,23 @@ class Batch:
 
 
 class BatchSink(Protocol):
-    """Writes the rows of a micro-batch. A repeated write does not repeat the rows."""
+    """Writes the rows of a micro-batch. If the same batch is written again, the output contains its rows once."""
 
-    #: Whether each write runs the whole plan in one action that Spark observes. Writes to tables do not: a table skips
-    #: a batch that it has, and Delta runs the plan in a way that an Observation never completes.
+    #: Whether each write runs the whole plan in one action, so that an Observation counts all rows. It is False for
+    #: tables: they skip a batch that they contain already, and a write to Delta never completes an Observation.
     runs_all: bool
 
     def write(self, frame: Any, batch: Batch) -> None: ...
 
 
 def file_name(batch: Batch, index: int, written: str) -> str:
-    """Return the name of a file of a batch. It has the suffix of `written`, the name that Spark chose."""
+    """Return the final name of the file number `index` of a batch. It has the suffix of `written`, Spark's own name."""
     _, dot, ending = written.partition(".c")
     return f"{batch}-{index:05d}" + (f".c{ending}" if dot else ".parquet")
 
 
 class Folder:
-    """A folder of any file system that Spark supports, through its JVM."""
+    """A folder in any file system that Spark supports. All operations are calls to Hadoop in Spark's JVM."""
 
     def __init__(self, spark: Any, path: str) -> None:
         self._jvm = spark._jvm
@@ -56,15 +56,15 @@ class Folder:
         self.root = self._files.makeQualified(self.root)
 
     def at(self, path: str) -> Any:
-        """Return a Hadoop path."""
+        """Convert a path to Hadoop's Path."""
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def exists(self) -> bool:
-        """Whether the folder exists."""
+        """Return True if the folder exists."""
         return bool(self._files.exists(self.root))
 
     def files(self) -> list[str]:
-        """Return the data files in the folder and below, as sorted relative paths."""
+        """Return the data files in the folder and its subfolders, as sorted relative paths."""
         if not self.exists():
             return []
         base, found, listed = self.root.toUri(), [], self._files.listFiles(self.root, True)
@@ -77,7 +77,7 @@ class Folder:
         return [status.getPath() for status in self._files.globStatus(self.at(f"{self.root}/{pattern}")) or ()]
 
     def move(self, source: Any, to: str) -> None:
-        """Rename a file into the folder."""
+        """Rename the file `source` to the relative path `to` in the folder. Raises OSError if that fails."""
         target = self.at(f"{self.root}/{to}")
         self._files.mkdirs(target.getParent())
         if not self._files.rename(source, target):
@@ -89,7 +89,7 @@ class Folder:
 
 
 class FileSink:
-    """Parquet files in folders named after columns."""
+    """Writes Parquet files to subfolders for the values of the partition columns, such as `date=2024-05-01`."""
 
     runs_all = True
 
@@ -97,8 +97,8 @@ class FileSink:
         assert sink.path is not None
         self._spark, self._sink = spark, sink
         self._folder = Folder(spark, sink.path)
-        self._tried: set[Batch] = set()
-        self._began = False
+        self._tried: set[Batch] = set()  # the last batch whose files this object began to rename
+        self._began = False  # whether this object has written a batch completely
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write to a staging folder, delete files of an earlier attempt, then rename the new files into the output."""
@@ -119,10 +119,10 @@ class FileSink:
             staging.delete()
 
     def _delete_files(self, batch: Batch) -> None:
-        """Delete the files of an earlier attempt.
+        """Delete the files of earlier attempts to write a batch.
 
-        An earlier run can have attempted only the first batch of this run. Later ones can have been attempted only by
-        this run, which remembers them in `_tried`.
+        An earlier run may have attempted the first batch of this run, but none of the later ones. So a later batch has
+        such files only if this run has attempted it, and is then in `_tried`.
         """
         for path in self._folder.matching("*/" * len(self._sink.partition_by) + f"{batch}-*"):
             self._folder.delete(path)
@@ -135,7 +135,7 @@ class FileSink:
 
 
 class DeltaSink:
-    """A Delta table. Delta skips a batch of this query that it has written already."""
+    """Appends to a Delta table. Delta skips a batch of a query that is in the table already."""
 
     runs_all = False
 
@@ -151,7 +151,7 @@ class DeltaSink:
 
 
 class IcebergSink:
-    """An Iceberg table. The summary of a snapshot names the batch that wrote it."""
+    """Appends to an Iceberg table. The summary of each snapshot contains the query and the number of its batch."""
 
     runs_all = False
 
@@ -159,7 +159,7 @@ class IcebergSink:
 
     def __init__(self, spark: Any, sink: Sink) -> None:
         self._spark, self._sink = spark, sink
-        self._done: dict[str, int] = {}
+        self._done: dict[str, int] = {}  # id of a query -> number of its newest batch in the table
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Append the rows, unless the table has a snapshot of this batch."""
@@ -180,7 +180,7 @@ class IcebergSink:
         self._done[batch.query] = batch.number
 
     def _newest(self, query: str) -> int:
-        """Return the number of the newest batch of this query in the table, -1 without any."""
+        """Return the number of the newest batch of this query in the table, or -1 if there is none."""
         if not self._spark.catalog.tableExists(self._sink.table):
             return -1
         summary = f"summary['{self.QUERY}'] = '{query}'"
@@ -190,7 +190,7 @@ class IcebergSink:
 
 
 class ConsoleSink:
-    """Prints the first rows of each batch and stores nothing, for trying a pipeline out."""
+    """Prints the first rows of each batch and stores nothing. It is for trying a pipeline out."""
 
     runs_all = False
 
@@ -198,17 +198,17 @@ class ConsoleSink:
         self._sink = sink
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Print the first rows."""
+        """Print the first rows: 20, or as many as the option `numRows` sets."""
         frame.show(int(self._sink.options.get("numRows", 20)), truncate=False)
 
 
 def limit_tasks(frame: Any, sink: Sink) -> Any:
-    """Limit the number of writing tasks to `files`. `make` limits the rows of a file."""
+    """Return the frame with at most `sink.files` tasks that write it, or unchanged if that is None."""
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 
 def make(spark: Any, sink: Sink) -> BatchSink:
-    """Create the sink for a section of the file."""
+    """Create the sink that the settings describe."""
     if sink.max_records_per_file and "maxRecordsPerFile" not in sink.options:
         limit = {"maxRecordsPerFile": str(sink.max_records_per_file)}
         sink = Sink(**{**sink.__dict__, "options": {**sink.options, **limit}})
