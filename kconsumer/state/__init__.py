@@ -1,1 +1,1 @@
-"""What we believe of the cluster and of our own partitions; no I/O."""
+"""The consumer's cached state: cluster metadata, subscription, assigned partitions. These modules do no I/O."""

@@ -1,7 +1,7 @@
 """The metadata cache: brokers, topics, partitions and their leaders.
 
-Decides which of two contradicting responses about a partition is newer (by leader epochs and topic ids). When metadata
-is requested is decided in `metadata/manager.py`.
+Decides which of two contradicting responses about a partition is newer (by leader epochs and topic ids).
+`metadata/manager.py` decides when metadata is requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from kconsumer.errors import StaleMetadataError, error_class
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kconsumer.types import Node, PartitionInfo, TopicPartition
 
-# Leader epochs below this Metadata version may go backwards when a broker restarts (Kafka before 2.4).
+# The first version of Metadata with reliable leader epochs. In lower versions, they may go backwards when a broker
+# restarts (Kafka before 2.4).
 RELIABLE_EPOCHS_FROM = 9
 _NO_ID = bytes(16)
 
@@ -30,7 +31,7 @@ NO_LEADER = LeaderAndEpoch()
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition of a metadata response, with brokers by id."""
+    """One partition of a metadata response. Brokers are given as node ids."""
 
     leader_id: int
     epoch: int | None
@@ -46,7 +47,7 @@ class TopicMetadata:
     topic_id: bytes | None
     internal: bool
     partitions: dict[int, PartitionMetadata]
-    listed: int = 0  # partitions in the response; `partitions` lacks those whose leader epoch was older than one seen
+    listed: int = 0  # number of partitions in the response; `partitions` may lack some with outdated leader epochs
     infos: tuple[PartitionInfo, ...] | None = None  # the public form, built when it is first needed
 
 
@@ -54,7 +55,7 @@ class TopicMetadata:
 class MetadataUpdate:
     """What a metadata response changed."""
 
-    full: bool
+    full: bool  # the response replaced all topics
     progressed: bool = False  # it had a newer leader, partition or topic id, so another request soon may help
     stale: bool = False  # it reports a leader that is missing or moving, so metadata must be requested again
     topics: frozenset[str] = frozenset()
@@ -73,24 +74,27 @@ class Cluster:
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._leaders: dict[TopicPartition, LeaderAndEpoch] = {}
-        # These two are kept when topics disappear: a broker that lags behind must not bring back an old leader, and a
-        # topic that is deleted and created again is missing in between.
+        # These two are kept when a topic disappears from metadata. A broker with outdated metadata must not bring back
+        # an old leader. A topic that is deleted and created again is missing in between.
         self._epochs: dict[TopicPartition, int] = {}
         self._last_ids: dict[str, bytes] = {}
 
     # --- queries -----------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition) -> LeaderAndEpoch:
-        """Returns the partition's leader; no leader if a newer leader epoch than the cached one was seen."""
+        """Returns the partition's leader and leader epoch.
+
+        The leader is None if it is unknown, or if a newer leader epoch than that of the cached leader was seen.
+        """
         return self._leaders.get(tp, NO_LEADER)
 
     def topics(self) -> frozenset[str]:
-        """Returns the known topics."""
+        """Returns the names of the known topics."""
         return frozenset(self._topics)
 
     @property
     def internal_topics(self) -> frozenset[str]:
-        """Those of `topics()` that are Kafka's own (`__consumer_offsets`…)."""
+        """The known topics that Kafka uses itself (`__consumer_offsets`…)."""
         return frozenset(name for name, topic in self._topics.items() if topic.internal)
 
     def knows(self, topics: Iterable[str]) -> bool:
@@ -113,7 +117,7 @@ class Cluster:
         return count > 0 and not 0 <= tp.partition < count
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...] | None:
-        """Returns the topic's partitions in order, or None if it is unknown."""
+        """Returns the topic's partitions in order, or None if the topic is unknown."""
         known = self._topics.get(topic)
         if known is None:
             return None
@@ -128,7 +132,7 @@ class Cluster:
         return next((info for info in infos if info.partition == tp.partition), None)
 
     def partition_infos(self, topics: Iterable[str] | None = None) -> list[PartitionInfo]:
-        """Returns all partitions of these topics (None: of all topics), sorted, without unknown topics."""
+        """Returns all partitions of these topics (None: of all topics), sorted. Unknown topics are skipped."""
         wanted = sorted(self._topics if topics is None else set(topics))
         return [info for topic in wanted for info in self.partitions_for(topic) or ()]
 
@@ -138,15 +142,15 @@ class Cluster:
         return None if known is None else known.topic_id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Returns the name of the topic with this id, or None."""
+        """Returns the name of the topic with this id, or None if the id is unknown."""
         return self._names.get(topic_id)
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """Returns the newest leader epoch that was seen."""
+        """Returns the newest leader epoch that was seen, or None."""
         return self._epochs.get(tp)
 
     def node_if_online(self, tp: TopicPartition, node_id: int) -> Node | None:
-        """Returns the broker, or None if it is unknown or an offline replica of the partition."""
+        """Returns the broker, or None if it or the partition is unknown, or its replica of the partition is offline."""
         topic = self._topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
         if partition is None or node_id in partition.offline:
@@ -163,10 +167,10 @@ class Cluster:
         full: bool,
         keep: Callable[[str, bool], bool] = lambda *_: True,
     ) -> MetadataUpdate:
-        """Apply a MetadataResponse of this version.
+        """Apply a MetadataResponse of this version. Returns what has changed.
 
-        A full response replaces all topics, a partial one those that it names. Topics for which `keep(name, internal)`
-        is False are dropped. Brokers are always replaced.
+        A full response replaces all topics, a partial one only the topics that it names. Topics for which
+        `keep(name, internal)` is False are dropped. Brokers are always replaced.
         """
         result = MetadataUpdate(full=full, topics=frozenset(t.name for t in response.topics if t.name))
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
@@ -194,10 +198,10 @@ class Cluster:
         return result
 
     def update_leader(self, tp: TopicPartition, leader_id: int, epoch: int, node: Node | None = None) -> bool:
-        """Apply a leader that a Fetch response named, with its address (KIP-951). Returns True if it was newer.
+        """Set the leader that a Fetch response named (KIP-951). `node` is its address, if the response had one.
 
-        Ignored unless the leader epoch is newer than any seen before, and the partition and the broker's address are
-        known.
+        Returns False and changes nothing unless the leader epoch is newer than any seen before, and the partition and
+        the broker's address are known.
         """
         topic = self._topics.get(tp.topic)
         old = None if topic is None else topic.partitions.get(tp.partition)
@@ -221,8 +225,11 @@ class Cluster:
         return True
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Record a leader epoch from a commit or a ListOffsets response. Returns True if it is newer than the
-        known one: the cached leader is then outdated, and metadata should be requested."""
+        """Record a leader epoch from a committed offset or a ListOffsets response.
+
+        Returns True if it is newer than the known one. The cached leader is then outdated, and metadata should be
+        requested. Returns False and changes nothing if it is not newer or no epoch is known.
+        """
         known = self._epochs.get(tp)
         if known is None or epoch <= known:
             return False
@@ -232,8 +239,10 @@ class Cluster:
         return True
 
     def forget(self) -> None:
-        """Drop brokers and topics, to bootstrap again (KIP-899). Leader epochs are kept: a topic that was created again
-        is recognized by its id."""
+        """Drop brokers and topics, so that the client can bootstrap again (KIP-899).
+
+        Leader epochs are kept. `_read_topic` ignores them for a topic that may have been created again.
+        """
         self.nodes, self._topics = {}, {}
         self._rebuild()
 
@@ -244,7 +253,8 @@ class Cluster:
     ) -> TopicMetadata:
         new_id = topic.topic_id if topic.topic_id != _NO_ID else None
         before = self._topics.get(name)
-        # This is also True if the topic was missing meanwhile: then its old leader epochs mean nothing for this one.
+        # This is also True if the cache lacks the topic. It may have been deleted and created again, and then the
+        # leader epochs of the old topic mean nothing for the new one.
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
         if new_id is not None:
             if self._last_ids.get(name, new_id) != new_id:
@@ -269,7 +279,7 @@ class Cluster:
         recreated: bool,
         result: MetadataUpdate,
     ) -> PartitionMetadata | None:
-        """Choose between a response and the cached entry, by leader epoch."""
+        """Returns the entry with the newer leader epoch: that of the response, or the cached one (`kept`)."""
         epoch = partition.leader_epoch if reliable and partition.leader_epoch >= 0 else None
         seen = self._epochs.get(tp)
         if epoch is None:
@@ -299,7 +309,7 @@ class Cluster:
                 leader = LeaderAndEpoch(self.nodes.get(partition.leader_id), partition.epoch)
                 if epoch is not None and epoch != partition.epoch:
                     leader = LeaderAndEpoch(None, epoch)
-                # Keeping the equal object lets positions be compared with it by identity.
+                # An equal object is reused, so that positions can be compared with it by identity.
                 before = old.get(tp)
                 self._leaders[tp] = before if before is not None and before == leader else leader
         self._names = {topic.topic_id: name for name, topic in self._topics.items() if topic.topic_id}

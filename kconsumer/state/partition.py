@@ -1,7 +1,7 @@
 """The state of one assigned partition: its position, its flags, the offsets that brokers reported.
 
-Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched. When requests are
-sent is decided in `offsets/reset_manager.py`.
+Decides which changes of state are legal (`TRANSITIONS`) and whether the partition may be fetched.
+`offsets/reset_manager.py` decides when requests for resets and validations are sent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class FetchState(enum.Enum):
 
 INITIALIZING, FETCHING, AWAIT_RESET, AWAIT_VALIDATION = FetchState
 
-# A response that arrives late must not change the state any more: `SubscriptionState` compares what was requested with
-# the present state before it calls a method that does.
+# A response that arrives late must not change the state. So `SubscriptionState` compares the request with the current
+# state before it calls a method that changes the state.
 TRANSITIONS: Mapping[FetchState, frozenset[FetchState]] = {
     INITIALIZING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
     FETCHING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
@@ -48,13 +48,13 @@ class FetchPosition(NamedTuple):
 
 
 class Tally:
-    """What the partition states of one assignment share."""
+    """Counters and flags that the partition states of one assignment share."""
 
     __slots__ = ("dirty", "now", "unchecked_leaders", "without_position")
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = now  # the latest time (ms) that a manager passed; the time of changes
-        self.dirty: dict[PartitionState, None] = {}  # changed for fetching since the last `take_dirty`
+        self.now = now  # the latest time (ms) that a manager passed; recorded as the time of changes
+        self.dirty: dict[PartitionState, None] = {}  # states that changed since the last `take_dirty`
         self.without_position = 0  # number of partitions without a valid position
         self.unchecked_leaders = False  # a position was set without a leader
 
@@ -68,15 +68,17 @@ class Tally:
         self.unchecked_leaders = False
 
     def successor(self) -> Tally:
-        """Returns an empty tally for the next assignment. The states of revoked partitions keep this one, so later
-        changes of them do not affect the next."""
+        """Returns a tally for the next assignment, in which no partition is counted yet.
+
+        The states of revoked partitions keep the old tally, so later changes of them are not counted in the new one.
+        """
         tally = Tally(self.now)
         tally.unchecked_leaders = self.unchecked_leaders
         return tally
 
 
 class PartitionState:
-    """State of one assigned partition."""
+    """The state of one assigned partition."""
 
     __slots__ = (
         "_preferred_replica",
@@ -111,7 +113,7 @@ class PartitionState:
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
         self.topic_id: bytes | None = None  # of the topic that was read up to the position; None: nothing was read
-        self.fetchable = False  # computed by each change, so that reading it costs nothing
+        self.fetchable = False  # computed with each change, because it is read far more often
         self.paused = False
         # SubscriptionState computes these two, from the target assignment and from the subscription.
         self.pending_revocation = False
@@ -122,9 +124,9 @@ class PartitionState:
         self.log_start_offset: int | None = None
         self.reset_strategy: OffsetReset | None = None
         self.reset_end: int | None = None  # the end of the log, for a reset by duration
-        self.next_retry = 0.0  # ms; no request for this partition is sent before
-        self.failures = 0  # consecutive ones, of the request that the present state waits for
-        self.out_of_range = 0  # number of resets whose offset was out of range again
+        self.next_retry = 0.0  # ms; no request for this partition is sent before this time
+        self.failures = 0  # consecutive failures of the request that the current state waits for
+        self.out_of_range = 0  # consecutive resets of a position that was out of range
         self.last_error = ""
         self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred_replica: int | None = None
@@ -133,10 +135,10 @@ class PartitionState:
     # --- transitions -------------------------------------------------------------------------------------
 
     def transition_to(self, new: FetchState, position: FetchPosition | None = None) -> None:
-        """Change the state, at `position` (None keeps the present one).
+        """Change the state and, unless it is None, the position. A state without a position drops it.
 
-        Raises StateError, changing nothing, if the table does not allow it, or if the new state needs a position and
-        there is none.
+        Raises StateError and changes nothing if `TRANSITIONS` does not allow the change, or if the new state needs a
+        position and there is none.
         """
         old = self.fetch_state
         checked_transition(TRANSITIONS, f"partition {self.topic_partition}", old, new)
@@ -160,12 +162,12 @@ class PartitionState:
         self._refresh()
 
     def join(self, tally: Tally) -> None:
-        """Count this state in the tally of a new assignment that keeps the partition."""
+        """Use the tally of a new assignment that contains this partition, too."""
         self.tally = tally
         tally.without_position += not self.has_valid_position
 
     def advance(self, position: FetchPosition, topic_id: bytes | None) -> None:
-        """Move the position past records that were taken from the topic with this id."""
+        """Set the position after records of the topic with this id were taken."""
         self.position = position
         self.topic_id = topic_id
 
@@ -176,15 +178,18 @@ class PartitionState:
         self.position = position
 
     def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
-        """Drop the position and request another one by `strategy`, not before `retry_at` (ms)."""
+        """Drop the position and await a reset by `strategy`. It is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
         self.reset_strategy = strategy
         self.reset_end = None
         self.next_retry = retry_at
 
     def reset_out_of_range(self, strategy: OffsetReset, delay_ms: Callable[[int], float]) -> None:
-        """Reset a position that is outside the log: at once, or after `delay_ms(delays)` if the broker has refused the
-        offset of the last reset, too."""
+        """Reset a position that is out of range.
+
+        The first reset is requested at once. If the offset that it finds is out of range, too, the next one is delayed
+        by `delay_ms(0)`, then by `delay_ms(1)` and so on.
+        """
         resets = self.out_of_range
         self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
         self.out_of_range += 1
@@ -194,28 +199,31 @@ class PartitionState:
         self.out_of_range = 0
 
     def set_reset_end(self, end: int) -> None:
-        """Remember the end of the log for a reset by duration (LATEST: it must be requested), and retry at once."""
+        """Store the log's end offset for a reset by duration, and retry at once. LATEST (-1): request the end first."""
         self.reset_end = end
         self.next_retry = 0.0
 
     def seek(self, position: FetchPosition) -> None:
-        """Use this position without validation."""
+        """Set this position, without validation."""
         self.transition_to(FETCHING, position)
         self.topic_id = None
         self.reset_strategy = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """Use this position, after validation against the leader's log if the leader epochs are known (KIP-320)."""
+        """Set this position, and validate it first if the leader epochs are known (KIP-320)."""
         self.seek(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:
-        """Validate `position`, or use it at once if a leader epoch is unknown."""
+        """Set this position and await its validation. If a leader epoch is unknown, fetch from it at once."""
         checkable = position.offset_epoch is not None and position.leader.epoch is not None
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
     def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
-        """Compare the position's leader with the present one. Returns True if the position awaits validation."""
+        """Validate the position again if its leader differs from the current one, `leader`.
+
+        Returns True if the position awaits validation.
+        """
         position = self.position
         if position is None or leader.leader is None:
             return False
@@ -232,18 +240,18 @@ class PartitionState:
     # --- retries -----------------------------------------------------------------------------------------
 
     def retry_at(self, at: float, error: str = "") -> None:
-        """Request nothing for this partition before `at` (ms). `error`, if any, is shown by `partition_states()`."""
+        """Send no request for this partition before `at` (ms). `partition_states()` shows `error`, if there is one."""
         self.next_retry = at
         if error:
             self.last_error = error
 
     def back_off(self, now: float, delay_ms: Callable[[int], float], error: str) -> None:
-        """Count a failure and request nothing for `delay_ms(earlier failures)`."""
+        """Count a failure, and send no request for the next `delay_ms(n)` ms after `n` earlier failures."""
         self.failures += 1
         self.retry_at(now + delay_ms(self.failures - 1), error)
 
     def set_last_error(self, error: str) -> None:
-        """Keep the error that `partition_states()` shows until the state changes."""
+        """Set the error that `partition_states()` shows until the state changes."""
         self.last_error = error
 
     # --- flags -------------------------------------------------------------------------------------------
@@ -286,18 +294,18 @@ class PartitionState:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Let the fetch planner check this partition again: its next fetch may have another offset or broker."""
+        """Let the fetch planner check this partition again. Its next fetch may need another offset or broker."""
         self.tally.dirty[self] = None
 
     @property
     def has_valid_position(self) -> bool:
-        """True if the position may be fetched from, committed and returned."""
+        """True if the position needs no reset and no validation, so that it may be fetched from and committed."""
         return self.fetch_state is FETCHING
 
     # --- what brokers report -----------------------------------------------------------------------------
 
     def update_offsets(self, high_watermark: int, last_stable_offset: int = -1, log_start_offset: int = -1) -> None:
-        """Store the offsets that a broker reported; -1 where it reported none."""
+        """Store the offsets that a broker reported. An offset of -1 was not reported and changes nothing."""
         if high_watermark >= 0:
             self.high_watermark = high_watermark
         if last_stable_offset >= 0:
@@ -306,20 +314,20 @@ class PartitionState:
             self.log_start_offset = log_start_offset
 
     def preferred_replica(self, now: float) -> int | None:
-        """Returns the id of the broker that the leader named for fetching, until its lease ends (KIP-392)."""
+        """Returns the id of the preferred read replica (KIP-392), or None if there is none or its lease has ended."""
         if self._preferred_replica is not None and now > self._preferred_until:
             self._preferred_replica = None
         return self._preferred_replica
 
     def set_preferred_replica(self, broker_id: int, until: float) -> None:
-        """Fetch from this broker until then (ms); naming the same one again does not extend the lease."""
+        """Fetch from this broker until `until` (ms). Setting the same broker again does not extend its lease."""
         if self._preferred_replica != broker_id:
             self._preferred_replica = broker_id
             self._preferred_until = until
             self.mark_dirty()
 
     def clear_preferred_replica(self) -> int | None:
-        """Fetch from the leader again. Returns the broker that was preferred."""
+        """Fetch from the leader again. Returns the id of the broker that was preferred, or None."""
         old, self._preferred_replica = self._preferred_replica, None
         if old is not None:
             self.mark_dirty()
@@ -331,11 +339,11 @@ class PartitionState:
         return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:
-        """Returns the last stable offset for read_committed, else the high watermark."""
+        """Returns the last stable offset for read_committed, else the high watermark; None if it is unknown."""
         return self.last_stable_offset if read_committed else self.high_watermark
 
     def lag(self, read_committed: bool = False) -> int | None:
-        """Returns the number of offsets from the position to the end, or None if one of them is unknown."""
+        """Returns the number of offsets from the position to `end_offset`, or None if one of them is unknown."""
         end = self.end_offset(read_committed)
         return None if end is None or self.position is None else end - self.position.offset
 

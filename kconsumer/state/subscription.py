@@ -57,7 +57,7 @@ class SubscriptionState:
         self.broker_pattern: str | None = None
         self.assignment_version = 0  # grows with each change of the assigned partitions
         self.topics_version = 0  # grows with each change of the topics that need metadata
-        # The positions before a `poll` that has moved them and has not returned its records yet.
+        # The positions before a running `poll` that has moved them, but has not returned its records yet.
         self.unreturned: dict[TopicPartition, FetchPosition] = {}
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()  # of all members, while this one is the leader of the group
@@ -67,7 +67,7 @@ class SubscriptionState:
 
     @property
     def now(self) -> float:
-        """The latest time (ms) that a manager passed: the time of changes of partitions."""
+        """The latest time (ms) that a manager passed. It is recorded as the time of changes of partitions."""
         return self._tally.now
 
     @now.setter
@@ -77,13 +77,18 @@ class SubscriptionState:
     # --- what the user subscribes to ---------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> bool:
-        """Subscribe to exactly these topics. Returns True if they changed. Raises StateError after another kind of
-        subscription."""
+        """Subscribe to exactly these topics. Returns True if they changed.
+
+        Raises StateError if another kind of subscription is in use.
+        """
         self._become(SubscriptionKind.TOPICS)
         return self._set_topics(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to the topics whose whole name matches. Raises StateError after another kind of subscription."""
+        """Subscribe to the topics whose whole name matches.
+
+        Raises StateError if another kind of subscription is in use.
+        """
         self._become(SubscriptionKind.PATTERN)
         if self.pattern != pattern:
             self.pattern = pattern
@@ -91,15 +96,20 @@ class SubscriptionState:
             self._update_fetchable()
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
-        """Subscribe to the topics that the coordinator matches (KIP-848). Raises StateError after another kind of
-        subscription."""
+        """Subscribe to a pattern that the coordinator matches against the topics (KIP-848).
+
+        Raises StateError if another kind of subscription is in use.
+        """
         self._become(SubscriptionKind.BROKER_PATTERN)
         if self.broker_pattern != pattern.pattern:
             self.broker_pattern = pattern.pattern
             self.topics_version += 1
 
     def subscribe_matched(self, topics: Iterable[str]) -> bool:
-        """Set the topics that the pattern matches. Returns True if they changed."""
+        """Set the topics that the pattern matches. Returns True if they changed.
+
+        Raises StateError if the subscription is not a pattern that the client matches.
+        """
         if self.kind is not SubscriptionKind.PATTERN:
             raise StateError("topics can be matched only for a pattern subscription")
         return self._set_topics(frozenset(topics))
@@ -110,8 +120,11 @@ class SubscriptionState:
         return self.subscribe_matched(t for t in cluster.topics() - excluded if self.matches_subscription(t))
 
     def assign(self, partitions: Collection[TopicPartition]) -> bool:
-        """Assign exactly these partitions, without a group. Returns True if they changed. Partitions that were assigned
-        before keep their state. Raises StateError after another kind of subscription."""
+        """Assign exactly these partitions, without a group. Returns True if they changed.
+
+        Partitions that were assigned before keep their state. Raises StateError if another kind of subscription is in
+        use.
+        """
         self._become(SubscriptionKind.ASSIGNED)
         if self._states.keys() == set(partitions):
             return False
@@ -120,7 +133,7 @@ class SubscriptionState:
         return True
 
     def unsubscribe(self) -> None:
-        """Forget subscription and assignment."""
+        """Forget the subscription and the assignment."""
         self.kind = SubscriptionKind.NONE
         self.pattern = self.broker_pattern = None
         self._group_topics = frozenset()
@@ -152,15 +165,19 @@ class SubscriptionState:
 
     @property
     def has_pattern(self) -> bool:
-        """True if metadata of all topics is needed."""
+        """True if the client matches a pattern, for which it needs metadata of all topics."""
         return self.kind is SubscriptionKind.PATTERN
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Returns the subscribed topics; for a pattern those that match, for a manual assignment none."""
+        """Returns the subscribed topics.
+
+        For a pattern that the client matches, these are the matching topics. For a pattern that the coordinator
+        matches, and for a manual assignment, the result is empty.
+        """
         return self._topics if self.kind in _BY_GROUP else frozenset()  # inlined: each poll calls this
 
     def metadata_topics(self) -> frozenset[str]:
-        """Returns the topics that need metadata: our own, and for the leader of a group those of all members."""
+        """Returns the topics that need metadata: those of this consumer and, in a group's leader, of all members."""
         return self._topics | self._group_topics if self._group_topics else self._topics
 
     def needs_metadata(self, topic: str) -> bool:
@@ -176,14 +193,17 @@ class SubscriptionState:
         return self.is_group_managed and topic in self._topics
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """As the leader of the group, need metadata of all members' topics. Returns True if some are not our own."""
+        """Add all members' topics to `metadata_topics()`, because this consumer is the leader of the group.
+
+        Returns True if some of them are not topics of this consumer. Raises StateError without a subscription.
+        """
         if not self.is_group_managed:
             raise StateError("only a subscription takes part in a group")
         self._set_group_topics(frozenset(topics))
         return not self._topics.issuperset(self._group_topics)
 
     def reset_group_subscription(self) -> None:
-        """Need metadata of our own topics only."""
+        """Remove other members' topics from `metadata_topics()`."""
         self._set_group_topics(frozenset())
 
     def _set_group_topics(self, topics: frozenset[str]) -> None:
@@ -194,7 +214,10 @@ class SubscriptionState:
     # --- assignment --------------------------------------------------------------------------------------
 
     def assign_from_group(self, partitions: Collection[TopicPartition]) -> None:
-        """Apply an assignment of the group. Partitions that were assigned before keep their state."""
+        """Apply an assignment of the group. Partitions that were assigned before keep their state.
+
+        Raises StateError without a subscription.
+        """
         if not self.is_group_managed:
             raise StateError("the group cannot assign partitions to a consumer that has no subscription")
         self._set_assignment(partitions)
@@ -233,7 +256,7 @@ class SubscriptionState:
         return self._states.get(tp)
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Let the others be fetched before this one; ignored if it is not assigned."""
+        """Move the partition to the end of the order of fetching. Ignored if it is not assigned."""
         state = self._states.pop(tp, None)
         if state is not None:
             self._states[tp] = state
@@ -243,10 +266,10 @@ class SubscriptionState:
     def seek(
         self, tp: TopicPartition, offset: int, epoch: int | None = None, leader: LeaderAndEpoch = NO_LEADER
     ) -> None:
-        """Continue at `offset`.
+        """Set the position to `offset`. Raises StateError if the partition is not assigned.
 
-        `epoch` is the leader epoch of the record before it. With one, the position is validated first, as soon as the
-        leader's own epoch is known. `leader` is the partition's leader, if known.
+        `epoch` is the leader epoch of the record before `offset`. If it is given, the position is validated first, as
+        soon as the leader's current epoch is known. `leader` is the partition's leader, if known.
         """
         position = FetchPosition(offset, epoch, leader)
         state = self.get(tp)
@@ -256,8 +279,11 @@ class SubscriptionState:
             state.seek_unvalidated(position)
 
     def request_reset(self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0) -> None:
-        """Drop the position and request another one by `strategy` (None: the configured one), not before `retry_at`
-        (ms)."""
+        """Drop the position and await a reset by `strategy` (None: by the reset policy).
+
+        The reset is not requested before `retry_at` (ms). Raises NoOffsetForPartitionError if the strategy is `none`,
+        and StateError if the partition is not assigned.
+        """
         state = self.get(tp)
         strategy = strategy or self.default_reset
         if strategy == OffsetReset.NONE:
@@ -265,17 +291,20 @@ class SubscriptionState:
         state.reset(strategy, retry_at)
 
     def reset_out_of_range(self, tp: TopicPartition, delay_ms: Callable[[int], float]) -> None:
-        """Reset a position that is outside the log: at once, or after `delay_ms(delays)` if the broker has refused the
-        offset of the last reset, too."""
+        """Reset a position that is out of range, by the reset policy.
+
+        `delay_ms` delays repeated resets, as in `PartitionState.reset_out_of_range`. Raises NoOffsetForPartitionError
+        if the reset policy is `none`.
+        """
         state = self.get(tp)
         if self.default_reset == OffsetReset.NONE:
             raise no_offset_error([tp])
         state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Reset those of the partitions (None: all assigned ones) that never had a position.
+        """Reset the partitions without a position so far. `partitions` limits this to some (None: all assigned ones).
 
-        Raises NoOffsetForPartitionError with all of them, changing nothing, if the reset policy is `none`.
+        If the reset policy is `none`, changes nothing and raises NoOffsetForPartitionError, which names all of them.
         """
         waiting = self.partitions_to_initialize()
         if partitions is not None:
@@ -289,8 +318,11 @@ class SubscriptionState:
     def maybe_seek_after_reset(
         self, tp: TopicPartition, offset: int, strategy: OffsetReset, leader: LeaderAndEpoch = NO_LEADER
     ) -> bool:
-        """Use the offset that a reset found. Returns False, changing nothing, if the partition is no longer assigned or
-        no longer awaits a reset by this strategy."""
+        """Set the position to the offset that a reset found, and return True.
+
+        Returns False and changes nothing if the partition is no longer assigned, or no longer awaits a reset by this
+        strategy.
+        """
         state = self._states.get(tp)
         if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
             return False
@@ -299,7 +331,7 @@ class SubscriptionState:
         return True
 
     def position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Returns the position, validated or not, or None if there is none. Raises StateError if not assigned."""
+        """Returns the position, validated or not, or None. Raises StateError if the partition is not assigned."""
         return self.get(tp).position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
@@ -307,7 +339,7 @@ class SubscriptionState:
         self.get(tp).set_position(position)
 
     def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
-        """Keep the positions before a `poll` that moves them, until it returns its records."""
+        """Store the positions before a `poll` moved them. Commits use these until `poll` returns its records."""
         self.unreturned = positions
 
     def clear_unreturned(self) -> None:
@@ -315,7 +347,7 @@ class SubscriptionState:
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions in the form of commits, without records that `poll` has not returned yet."""
+        """Returns the valid positions as offsets to commit. Records that `poll` has not returned yet do not count."""
         unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
@@ -325,7 +357,7 @@ class SubscriptionState:
         return consumed
 
     def has_all_positions(self) -> bool:
-        """Returns True if every assigned partition has a valid position. Costs nothing."""
+        """Returns True if every assigned partition has a valid position. Takes constant time."""
         return not self._tally.without_position
 
     def partitions_to_initialize(self) -> list[TopicPartition]:
@@ -352,16 +384,20 @@ class SubscriptionState:
         return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
 
     def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, error: str = "") -> None:
-        """Request nothing for these before `at` (ms). `error` is shown by `partition_states()`. Skips partitions that
-        are no longer assigned."""
+        """Send no request for these partitions before `at` (ms). `partition_states()` shows `error`.
+
+        Partitions that are no longer assigned are skipped.
+        """
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
                 state.retry_at(at, error)
 
     def back_off(self, reasons: Mapping[TopicPartition, object], now: float, delay_ms: Callable[[int], float]) -> None:
-        """Count a failure of each partition and back it off by `delay_ms(failures)`. The reasons are shown
-        by `partition_states()`."""
+        """Count a failure of each partition, and back it off by `delay_ms(n)` ms after `n` earlier failures.
+
+        `partition_states()` shows the reasons. Partitions that are no longer assigned are skipped.
+        """
         for tp, reason in reasons.items():
             state = self._states.get(tp)
             if state is not None:
@@ -370,7 +406,10 @@ class SubscriptionState:
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 
     def maybe_validate(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """Compare the position's leader with the present one. Returns True if the position awaits validation."""
+        """Validate the position again if its leader differs from the current one, `leader`.
+
+        Returns True if the position awaits validation.
+        """
         state = self._states.get(tp)
         return state is not None and state.maybe_validate(leader)
 
@@ -380,23 +419,28 @@ class SubscriptionState:
         return self._tally.unchecked_leaders
 
     def validate_all(self, cluster: Cluster) -> None:
-        """Compare every position's leader with the cluster's."""
+        """Validate each position again if its leader differs from the current one in `cluster`."""
         self._tally.clear_unchecked_leaders()
         leader_of = cluster.leader
         for tp, state in self._states.items():
             state.maybe_validate(leader_of(tp))
 
     def forget_epochs(self, topics: Collection[str]) -> None:
-        """Drop the leader epochs of topics that were deleted and created again: those of the old logs mean nothing in
-        the new ones. A position beyond the end of a new log is out of range; it shows no truncation."""
+        """Drop the leader epochs of positions in topics that were deleted and created again.
+
+        Epochs of an old log mean nothing in the new one. A position beyond the end of the new log is then handled as
+        out of range, and not as a truncation.
+        """
         for tp, state in self._states.items():
             position = state.position
             if tp.topic in topics and position is not None and position.offset_epoch is not None:
                 state.validate(position._replace(offset_epoch=None))
 
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
-        """Use the position `requested` without validation, which this broker cannot do. Ignored if the position has
-        changed since."""
+        """Use the position `requested` without validation, because the broker does not support it.
+
+        Ignored if the position has changed since the request.
+        """
         state = self._awaiting_validation(tp, requested)
         if state is not None:
             state.complete_validation()
@@ -404,11 +448,12 @@ class SubscriptionState:
     def maybe_complete_validation(
         self, tp: TopicPartition, requested: FetchPosition, end_offset: int, end_epoch: int
     ) -> Truncation | None:
-        """Handle the end of the position's leader epoch in the leader's log (-1: it has no such epoch).
+        """Handle the response to a validation of the position `requested`.
 
-        A position that is not beyond the end is valid. Otherwise the log was truncated. With a reset policy the
-        position moves to the divergent offset, or is reset if that is unknown. Without one, returns the truncation for
-        an error. Ignored if the position has changed since the request.
+        `end_offset` and `end_epoch` are the end of the position's leader epoch in the leader's log, or -1 if the log
+        has no such epoch. A position that is not beyond the end is valid. Otherwise the log was truncated. With a reset
+        policy, the position moves to the divergent offset, or is reset if that is unknown. With the policy `none`,
+        returns the truncation for an error. Ignored if the position has changed since the request.
         """
         state = self._awaiting_validation(tp, requested)
         if state is None:
@@ -421,8 +466,11 @@ class SubscriptionState:
         return None
 
     def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
-        """Handle a Fetch response in which the leader reports that its log diverges from what was read (KIP-595), as if
-        validation had found it. Ignored if the position is not beyond the divergent offset."""
+        """Handle a Fetch response in which the leader reports that its log diverges from what was read (KIP-595).
+
+        This has the same effects and result as a truncation found by a validation. Ignored if the position is not
+        beyond the divergent offset.
+        """
         state = self.get(tp)
         position = state.position
         if position is None or position.offset <= divergent.offset:
@@ -432,7 +480,10 @@ class SubscriptionState:
     def _truncate_at(
         self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
-        """Move a truncated position to the divergent offset, or reset it. Returns the truncation without a policy."""
+        """Move the position to the divergent offset, or reset it if that is unknown.
+
+        With the reset policy `none`, changes nothing and returns the truncation.
+        """
         if self.default_reset == OffsetReset.NONE:
             return Truncation(position, divergent)
         if divergent is None:
@@ -468,14 +519,19 @@ class SubscriptionState:
         self._update_fetchable()
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove these from the target assignment: their records are no longer fetched or returned."""
+        """Remove these partitions from the target assignment. Their records are no longer fetched or returned.
+
+        Raises StateError if one of them is not assigned.
+        """
         revoked = {tp for tp in partitions if self.get(tp)}
         kept = self._states.keys() if self._target is None else self._target
         self.set_target_assignment(kept - revoked)
 
     def _update_fetchable(self) -> None:
-        """Compute which partitions are not in the target assignment or not subscribed. Called whenever the target, the
-        subscription or the assignment has changed."""
+        """Set the flags `pending_revocation` and `unsubscribed` of all partitions.
+
+        Called whenever the target assignment, the subscription or the assignment has changed.
+        """
         target = self._target
         unsubscribed = {tp.topic: False for tp in self._states}
         if self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN):
@@ -486,35 +542,38 @@ class SubscriptionState:
                 state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
-        """Do not fetch these until on_assign has returned. Then the membership calls this again with False."""
+        """Stop fetching these partitions until this is called with `awaiting=False`, after on_assign has returned."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
                 state.flag(awaiting_callback=awaiting)
 
     def is_fetchable(self, tp: TopicPartition) -> bool:
-        """Returns True if the partition is assigned, has a valid position and no flag stops fetching."""
+        """Returns True if the partition is assigned, has a valid position and has no flag that stops fetching."""
         state = self._states.get(tp)
         return state is not None and state.fetchable
 
     def fetchable(self, available: Callable[[TopicPartition], bool] | None = None) -> list[TopicPartition]:
-        """Returns the fetchable partitions that are `available`, in the order in which they are fetched."""
+        """Returns the fetchable partitions, in the order of fetching. `available` is a filter; None: all of them."""
         if available is None:
             return [tp for tp, state in self._states.items() if state.fetchable]
         return [tp for tp, state in self._states.items() if state.fetchable and available(tp)]
 
     def states(self) -> Mapping[TopicPartition, PartitionState]:
-        """Returns the live states by partition. Do not change them while iterating."""
+        """Returns the states by partition. This is the live mapping: do not change the assignment while iterating."""
         return self._states
 
     @property
     def has_changes(self) -> bool:
-        """True if `take_changes` returns any."""
+        """True if `take_changes` would return at least one state."""
         return bool(self._tally.dirty)
 
     def take_changes(self) -> Iterable[PartitionState]:
-        """Returns the states that changed for fetching since the last call: whether they are fetchable, the position,
-        or the broker. A new assignment is shown by `assignment_version` only."""
+        """Returns the states with a change that matters for fetching since the last call.
+
+        Such a change concerns whether they are fetchable, the position, or the broker. Only `assignment_version` shows
+        a new assignment.
+        """
         return self._tally.take_dirty()
 
     def __repr__(self) -> str:
