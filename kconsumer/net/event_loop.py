@@ -1,8 +1,7 @@
-"""The event loop: the selector and every open connection. Connects, reads, writes, expires.
+"""The event loop: does the I/O of all connections. It connects, reads, writes, and handles timeouts.
 
-Decides what happens to a connection when bytes arrive, when none arrive in time, and when it ends. It does not decide
-which brokers there are and when one may be tried; that is the NetworkClient's task. Nothing is opened before the first
-use.
+Decides what happens to a connection when bytes arrive, when none arrive in time, and when it ends. The NetworkClient
+decides which brokers there are and when to connect to one. Descriptors are opened at the first use.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ log = get_logger("kconsumer.net")
 
 
 class ConnectionLoop:
-    """Does the I/O of the connections in `nodes`. One thread at a time may use it, except for `waker.wake`."""
+    """Does the I/O of the connections in `nodes`. Only one thread at a time may use it, except for `waker.wake`."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class ConnectionLoop:
         self.nodes: dict[str, NodeConnection] = {}
         self.waker = Waker()
         self.closed = False
-        self.rebootstrap_required = False  # a broker says that it is not the one this client expects (KIP-1242)
+        self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
         self._clock = clock
         self._policy = policy
@@ -73,12 +72,12 @@ class ConnectionLoop:
         self.background = BackgroundExecutor(self.waker.wake_nowait, start_thread)
         self._background_receiver = BackgroundReceiver(self._interest)
         self.receiver = self._background_receiver.receiver
-        self._deferred_writes: dict[NodeConnection, None] = {}  # with requests that no socket was offered yet
-        self._done: list[ClientResponse] = []
+        self._deferred_writes: dict[NodeConnection, None] = {}  # nodes whose queued requests `flush` must write
+        self._done: list[ClientResponse] = []  # what `poll` returns next
         self._disconnects = DisconnectClassifier(self.nodes)
-        self._changed = False  # a connection became ready or was lost: the caller may want to act
+        self._changed = False  # a connection became ready or was lost, so `poll` must return
         self._entered_at = 0.0  # when `poll` was called last
-        self._next_timer = FOREVER  # no timer is due before this moment; it may be early, never late
+        self._next_timer = FOREVER  # when the next timeout passes, or earlier; never later
 
     @property
     def receiving(self) -> bool:
@@ -141,7 +140,7 @@ class ConnectionLoop:
         return done
 
     def idle(self, now: float) -> bool:
-        """Returns whether `poll` would find nothing to do now. Changes nothing, so a signal handler may run in the
+        """Returns True if `poll` would have nothing to do now. Changes no state, so a signal handler may run in the
         middle of it, and even close the loop."""
         selector = self._interest.selector
         if selector is None or self._deferred_writes or self._done or self._changed or self.waker.is_set:
@@ -162,7 +161,7 @@ class ConnectionLoop:
     def close(self) -> None:
         """Close every descriptor. Sends nothing and never blocks."""
         self.closed = True
-        self._interest.close()  # first: nothing may be unregistered
+        self._interest.close()  # first, so that no socket is unregistered: a forked child shares the epoll set
         self._resolver.close()
         self.background.close()
         self._background_receiver.close()
@@ -181,7 +180,7 @@ class ConnectionLoop:
     # --- connecting ---
 
     def connect(self, node: NodeConnection, now: float) -> None:
-        """Try the next address of the broker's name. Resolves the name first when all have been tried."""
+        """Start to connect to the next address of the broker. If all have been tried, resolve the name again first."""
         self._open()
         if not node.remaining_addresses:
             lookup = self._resolver.look_up(self._resolution(node), node.host, node.port)
@@ -191,7 +190,8 @@ class ConnectionLoop:
             self._start_attempt(node, now)
 
     def _resolution(self, node: NodeConnection) -> Resolve:
-        """Returns how to resolve a name: bootstrap servers may be aliases, advertised names are canonical."""
+        """Returns the function that resolves a node's name. `client_dns_lookup` may require canonical names for
+        bootstrap servers."""
         canonical = self._config.client_dns_lookup == CANONICAL and node.is_bootstrap
         return resolve_canonical if canonical else self._resolve
 
@@ -203,7 +203,7 @@ class ConnectionLoop:
                 self._start_attempt(node, now)
 
     def _start_attempt(self, node: NodeConnection, now: float) -> None:
-        """Start to connect, once certificates that have changed have been read."""
+        """Start to connect. If certificates have changed on disk, wait first until they have been read."""
         node.on_resolved()
         task = self._connector.refresh(self.background) if node.remaining_addresses else None
         if task is None:
@@ -214,7 +214,7 @@ class ConnectionLoop:
         self._continue_refreshed(node, now)
 
     def _continue_refreshed(self, node: NodeConnection, now: float) -> None:
-        """Continue an attempt that waited for certificates, if they have been read."""
+        """Continue an attempt that waits for certificates, if they have been read. Back off if that has failed."""
         task = node.refresh
         if task is None or not task.completed:
             return
@@ -228,7 +228,8 @@ class ConnectionLoop:
         log.info("%s", error)
 
     def _try_addresses(self, node: NodeConnection, now: float) -> None:
-        """Start to connect to the first address that does not fail at once."""
+        """Start to connect to the next address. If that fails at once, try the ones after it, and back off after the
+        last."""
         without_tls = node.probe is not None and node.probe.without_tls
         connect = self._connect_plain if without_tls else self._connector.connect
         while node.remaining_addresses:
@@ -263,7 +264,7 @@ class ConnectionLoop:
             self._interest.update_connecting(node)
 
     def _attempt_failed(self, node: NodeConnection, reason: str, now: float) -> None:
-        """Try the next address at once, or back off after the last."""
+        """Handle a failed attempt: try the next address at once, or back off after the last."""
         node.attempt_failed(reason)
         self._detach(node, now)
         if node.remaining_addresses:
@@ -287,7 +288,7 @@ class ConnectionLoop:
     # --- authentication ---
 
     def reauthenticate(self, node: NodeConnection, now: float) -> None:
-        """Authenticate again over a connection in use, before its session ends and before the next request."""
+        """Start to authenticate again over an open connection (KIP-368). Closes the connection if that fails."""
         connection = node.connection
         if connection is None:
             return
@@ -320,7 +321,7 @@ class ConnectionLoop:
     # --- bytes ---
 
     def send(self, node: NodeConnection, request: ClientRequest, now: float, *, deferred: bool) -> None:
-        """Queue a request, and write it unless that is `deferred` to `flush`."""
+        """Queue a request. Writes it at once, or with `deferred` leaves that to `flush`."""
         node.send(request, now)
         if deferred:
             self._deferred_writes[node] = None
@@ -328,14 +329,14 @@ class ConnectionLoop:
             self.write(node, now)
 
     def flush(self, now: float) -> None:
-        """Write what was deferred."""
+        """Write the requests that `send` has deferred."""
         while self._deferred_writes:
             node, _ = self._deferred_writes.popitem()
             self.write(node, now)
 
     def write(self, node: NodeConnection, now: float) -> None:
-        """Write what is queued as far as the socket takes it, and wait for room for the rest. Must be called whenever
-        something has been queued."""
+        """Write a node's queued requests until the socket takes no more, and register the socket for the rest. Must be
+        called whenever a request has been queued."""
         connection = node.connection
         if connection is None:
             return
@@ -353,8 +354,8 @@ class ConnectionLoop:
         self._interest.update_connected(node, reads=node not in self._background_receiver.jobs)
 
     def _serve(self, node: NodeConnection, mask: int, now: float) -> None:
-        """Handle the events that the selector reported. Writes first: if that ends the connection, there is nothing to
-        read any more."""
+        """Handle the events that the selector has reported for a node. Writes first and then reads, unless the write
+        has ended the connection."""
         connection, transport = node.connection, node.transport
         if connection is None or transport is None:
             return
@@ -373,7 +374,8 @@ class ConnectionLoop:
     def _read(
         self, node: NodeConnection, connection: Connection, now: float, received: ReceivedBytes | None = None
     ) -> None:
-        """Read what has arrived, or take what was `received` in the background, and act on what it means."""
+        """Process the bytes in the socket, or those `received` in the background. Ends the connection after an error or
+        a disconnect."""
         state = connection.state
         try:
             if received is None:
@@ -397,7 +399,8 @@ class ConnectionLoop:
     def _after_handshake_data(
         self, node: NodeConnection, connection: Connection, before: ConnectionState, now: float
     ) -> None:
-        """Continue after bytes that arrived before the connection was READY: it is ready now, or writes more."""
+        """Continue a handshake after a read in a state other than READY: write its next request, or record that the
+        connection is ready."""
         if connection.state is not READY:
             self.write(node, now)
             return
@@ -418,7 +421,7 @@ class ConnectionLoop:
     # --- receiving in the background ---
 
     def _collect_background(self, now: float) -> None:
-        """Continue the connections for which the background receiver has received something."""
+        """Process what the background receiver has received, and let it start with the next responses."""
         try:
             while (taken := self._background_receiver.take()) is not None:
                 node, received = taken
@@ -443,8 +446,11 @@ class ConnectionLoop:
     # --- endings ---
 
     def disconnect(self, node: NodeConnection, error: KafkaError, now: float, culprit: InFlight | None = None) -> None:
-        """End a connection with an error, fail its requests and back off. If it was a probe that proved nothing, only
-        the attempt has failed."""
+        """Close a connection because of an error, fail its requests and start the backoff.
+
+        The request that caused the error (`culprit`) fails with `error`, the others with a lost connection. A probe
+        without a verdict is only a failed attempt, so the next address is tried.
+        """
         connection = node.connection
         if connection is None:
             return
@@ -453,7 +459,7 @@ class ConnectionLoop:
                 connection.close(error, now)
                 self._attempt_failed(node, connection.probe.no_response, now)
                 return
-            node.probe_next(connection.probe)  # an ordinary attempt would only be closed again
+            node.probe_next(connection.probe)  # the listener would close an ordinary connection again
         if self._metrics is not None and isinstance(error, AuthenticationError):
             self._metrics.authentication_failed(now, reauthentication=connection.established)
         self._done += connection.close(error, now, culprit)
@@ -463,13 +469,14 @@ class ConnectionLoop:
         log.info("%s", error)
 
     def close_quietly(self, node: NodeConnection, now: float) -> None:
-        """Close a connection without requests: no error, no backoff."""
+        """Close a connection that has no requests in flight, and end its attempts. Sets no error and no backoff."""
         if node.connection is not None:
             self._detach(node, now)
         node.cancel_attempts()
 
     def _io_failed(self, node: NodeConnection, connection: Connection, error: OSError | KafkaError, now: float) -> None:
-        """End a connection whose socket failed, or whose broker sent bytes that end it."""
+        """Close a connection after an error of its socket (OSError), or in the bytes that the broker sent
+        (KafkaError)."""
         if isinstance(error, OSError):
             self.disconnect(node, connection_lost_error(node, connection, os_reason(error)), now)
             return
@@ -478,13 +485,13 @@ class ConnectionLoop:
         self.disconnect(node, error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
 
     def _interrupted(self, node: NodeConnection, connection: Connection, error: BaseException, now: float) -> None:
-        """End a connection in whose I/O an exception came from outside, such as a signal handler's: bytes were perhaps
-        received and not noted."""
+        """Close a connection whose I/O was interrupted by an exception, such as one of a signal handler. Bytes may have
+        been received that were not recorded, so the connection cannot be used any more."""
         reason = f"interrupted by {type(error).__name__}"
         self.disconnect(node, connection_lost_error(node, connection, reason), now)
 
     def _detach(self, node: NodeConnection, now: float) -> None:
-        """Close the socket and remove the connection from everything that knows it."""
+        """Close a node's socket, after the selector and the background receiver have stopped using it."""
         self._deferred_writes.pop(node, None)
         if node.connection is not None:
             self._disconnects.on_detach(node.connection)
@@ -497,7 +504,7 @@ class ConnectionLoop:
     # --- timeouts ---
 
     def _run_timers(self, now: float) -> None:
-        """Expire attempts, requests and idle connections."""
+        """Handle all timeouts that have passed, of attempts, requests and idle connections. Updates `_next_timer`."""
         for node in self.nodes.values():
             if node.next_timer(self._max_idle_ms) > now:
                 continue
@@ -534,9 +541,11 @@ class ConnectionLoop:
             self.disconnect(node, connection.timeout_error(entry), now, entry)
 
     def _is_arriving(self, node: NodeConnection, now: float) -> bool:
-        """Returns whether a response is arriving: part of it is here, or bytes came in this very step. A caller that
-        was away for longer than the timeout finds in the socket what arrived meanwhile, and reads no more than a part
-        of a large response in one step."""
+        """Returns whether a response has arrived in part, or any bytes have arrived since `poll` was called.
+
+        If the caller has not polled for longer than the request timeout, the response may be in the socket. As one
+        `poll` may read only a part of a large response, the request must not time out meanwhile.
+        """
         if self._background_receiver.progressed(node):
             node.note_progress(now)
         return node.is_arriving(self._entered_at)

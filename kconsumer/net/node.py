@@ -1,8 +1,11 @@
 """The state of one connection id, connected or not: its socket, its backoff and the addresses to try.
 
-Decides when a connection may be tried again (reconnect backoff), how long an attempt may take (setup timeout), which of
-a name's addresses is next, and when to stop reading or writing. It does not decide what an error means for the
-connection; that is left to the event loop, which also owns the selector.
+To connect, a node starts a round of attempts: the broker's name is resolved, changed certificates are read, and then
+the addresses are tried one after the other until one connects. If none does, the round has failed and the backoff
+starts.
+
+Decides when the next round may start (reconnect backoff), how long an attempt may take (setup timeout), which address
+is next, and when to stop reading or writing. The event loop owns the selector and decides what to do after an error.
 """
 
 from __future__ import annotations
@@ -33,18 +36,20 @@ FOREVER = float("inf")
 MAX_IN_FLIGHT = 100
 READY = ConnectionState.READY
 
-# The rest of a larger frame is received in the background. The sockets hold about as much as this (of the broker's send
-# buffer, 100 KiB by default, the system makes the double); then the broker waits until the client receives.
+# If more bytes than this of a frame are missing, they are received in the background. The sockets' buffers hold about
+# as many: the broker's send buffer is 100 KiB by default, which the system doubles. When the buffers are full, the
+# broker waits until the client receives.
 MIN_BACKGROUND_BYTES = 1 << 18
 
-CLOSES_BETWEEN_PROBES = 4
+CLOSES_BETWEEN_PROBES = 4  # after a probe, the next one is due after this many disconnects
 
 ReceivedBytes = tuple[bytes | None, int, int]
-"""What the background receiver has received: the size before the frame, bytes of the frame, and an errno."""
+"""A result of the background receiver: the four-byte size prefix (or None, if it was received before), the number of
+received bytes of the frame, and an errno (0: no error)."""
 
 
 class ReconnectPolicy:
-    """Holds the reconnect backoff and the connection setup timeout of all nodes."""
+    """Computes the reconnect backoff and the connection setup timeout, for all nodes."""
 
     def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
         self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
@@ -53,16 +58,16 @@ class ReconnectPolicy:
         )
 
     def backoff_ms(self, failures: int) -> float:
-        """Returns the pause before the next attempt, after one failure that followed `failures` others."""
+        """Returns the backoff (ms) after a failure, with `failures` other failures in a row before it."""
         return self._backoff.delay_ms(failures)
 
     def setup_timeout_ms(self, failures: int) -> float:
-        """Returns how long the next attempt may take, after `failures` attempts that failed."""
+        """Returns how long (ms) the next attempt may take, after `failures` failed rounds in a row."""
         return self._setup_timeout.delay_ms(failures)
 
 
 class NodeConnection:
-    """One connection id. `connection` and `transport` are set together, while connecting or connected."""
+    """The state of one connection id. `connection` and `transport` are both set while there is a socket, else None."""
 
     __slots__ = (
         "_metrics",
@@ -100,21 +105,21 @@ class NodeConnection:
         self.name = broker_name(node_id, host, port)
         self.connection: Connection | None = None
         self.transport: Transport | None = None
-        self.address: Address | None = None  # of the last attempt
-        self.dns_lookup: Lookup | None = None  # while an attempt waits for it
-        self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates, while an attempt waits for it
-        self.remaining_addresses: list[Address] = []  # that this round of attempts has not tried
+        self.address: Address | None = None  # the one tried last
+        self.dns_lookup: Lookup | None = None  # set while an attempt waits for it
+        self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates; set while an attempt waits
+        self.remaining_addresses: list[Address] = []  # the addresses that this round has not tried yet
         self.attempt_errors: list[str] = []  # why the addresses tried in this round failed
         self.error: KafkaError | None = None  # why the last connection or round of attempts ended
-        self.failures = 0  # rounds and connections in a row that failed
+        self.failures = 0  # rounds and connections in a row that have failed; sets the backoff
         self.closed_before_use = 0  # connections in a row that the broker closed before its first response
         self.closes = 0  # connections that the broker closed without an error response since the last probe
-        self.next_probe: Probe | None = None  # of the next round of attempts
-        self.probe: Probe | None = None  # of the present round: its attempts are probes
+        self.next_probe: Probe | None = None  # if set, the attempts of the next round are probes
+        self.probe: Probe | None = None  # if set, the attempts of this round are probes
         self.repeats = RepeatedFailures()
-        self.setup_failures = 0  # rounds of attempts in a row that failed
+        self.setup_failures = 0  # rounds in a row without a connection; sets the setup timeout
         self.backoff_until = 0.0
-        self.setup_deadline = 0.0  # of the present attempt
+        self.setup_deadline = 0.0  # when the present attempt times out
         self.throttled_until = 0.0
         self.last_attempt = -FOREVER
         self.last_used = 0.0  # when a request was sent or bytes arrived last
@@ -123,22 +128,22 @@ class NodeConnection:
 
     @property
     def is_bootstrap(self) -> bool:
-        """Returns whether the connection is to one of `bootstrap_servers`, and not to a broker from metadata."""
+        """Returns whether this is a connection to a bootstrap server, and not to a broker from metadata."""
         return self.id.startswith("-")
 
     @property
     def known_as(self) -> str:
-        """The broker's host name for certificates and Kerberos."""
+        """The host name that TLS and Kerberos use for the broker: the canonical one, if it was looked up."""
         return (self.address and self.address.host) or self.host
 
     @property
     def preparing(self) -> bool:
-        """Returns whether an attempt waits for a background task, before there is a socket."""
+        """Returns whether an attempt waits for its DNS lookup or for certificates. It has no socket yet."""
         return self.dns_lookup is not None or self.refresh is not None
 
     @property
     def state(self) -> str:
-        """The state for people."""
+        """The state as text, for reports."""
         if self.connection is not None:
             return self.connection.state.value
         if self.refresh is not None:
@@ -146,7 +151,7 @@ class NodeConnection:
         return "not connected" if self.dns_lookup is None else "resolving"
 
     def move(self, node: Node) -> None:
-        """Set the broker's address. If it has changed, the failures at the old one no longer count."""
+        """Set the broker's host and port. If they have changed, forget all failures and the backoff."""
         if (node.host, node.port) == (self.host, self.port):
             return
         self.host, self.port = node.host, node.port
@@ -162,13 +167,14 @@ class NodeConnection:
     # --- attempts ---
 
     def start_round(self, lookup: Lookup, policy: ReconnectPolicy, now: float) -> None:
-        """Start a round of attempts: wait for the name to be resolved."""
+        """Start a round of attempts, which first waits for a DNS lookup."""
         self.dns_lookup = lookup
         self.probe, self.next_probe = self.next_probe, None
         self._start_waiting(policy, now)
 
     def on_resolved(self) -> None:
-        """Take the addresses from the lookup, if there is one. The one used last has just failed, and comes last."""
+        """Store the addresses of the completed lookup, if there is one. The address tried last comes last, as it has
+        just failed."""
         lookup = self.dns_lookup
         if lookup is None:
             return
@@ -178,12 +184,12 @@ class NodeConnection:
         self.attempt_errors = [os_reason(lookup.error)] if lookup.error is not None else []
 
     def start_refresh(self, task: BackgroundTask[Any], policy: ReconnectPolicy, now: float) -> None:
-        """Wait for a task that reads changed certificates."""
+        """Let the attempt wait for a task that reads changed certificates."""
         self.refresh = task
         self._start_waiting(policy, now)
 
     def on_refreshed(self) -> None:
-        """End this wait."""
+        """End the wait for certificates."""
         self.refresh = None
 
     def _start_waiting(self, policy: ReconnectPolicy, now: float) -> None:
@@ -191,18 +197,19 @@ class NodeConnection:
         self.setup_deadline = now + policy.setup_timeout_ms(self.setup_failures)
 
     def next_address(self) -> Address:
-        """Returns the address to try next."""
+        """Remove the first of the remaining addresses, and make it the present one. Returns it."""
         self.address = self.remaining_addresses.pop(0)
         return self.address
 
     def start_attempt(self, transport: Transport, connection: Connection, policy: ReconnectPolicy, now: float) -> None:
-        """Own the socket and the protocol state of an attempt that began."""
+        """Store the socket and the protocol state of a new attempt, and start its setup timeout."""
         self.transport, self.connection = transport, connection
         self.last_used = now
         self._start_waiting(policy, now)
 
     def finish_connect(self, now: float) -> bool:
-        """Continue to connect. Returns True once the connection can send. Raises as `Transport.finish_connect`."""
+        """Continue to connect. Once the transport can send, queue the first request and return True. Raises as
+        `Transport.finish_connect`, or a KafkaError if SASL cannot start."""
         connection, transport = self.connection, self.transport
         assert connection is not None
         assert transport is not None
@@ -217,7 +224,7 @@ class NodeConnection:
         self.attempt_errors.append(f"{reason} ({self.address})")
 
     def preparation_timed_out(self) -> None:
-        """Store what did not finish in time before a connect: reading changed certificates or resolving the name."""
+        """Store that the DNS lookup or the reading of certificates did not complete before the setup deadline."""
         waited = f"within {self.setup_deadline - self.last_attempt:.0f} ms"
         if self.refresh is not None:
             reason = f"changed certificates were not read {waited} (does a callable such as ssl_password not return?)"
@@ -226,11 +233,11 @@ class NodeConnection:
         self.attempt_errors = [reason]
 
     def round_failed(self) -> None:
-        """Count a round of attempts without a connection."""
+        """Count a round of attempts that ended without a connection."""
         self.setup_failures += 1
 
     def established(self) -> None:
-        """Forget the failures: the connection is ready. The next round of attempts resolves the name again."""
+        """Forget all failures, because the connection is ready. The next round resolves the name again."""
         self.failures = self.setup_failures = 0
         self.repeats.reset()
         self.backoff_until = 0.0
@@ -238,27 +245,27 @@ class NodeConnection:
         self.remaining_addresses.clear()
 
     def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
-        """End the round of attempts or the connection with an error, and start the backoff."""
+        """Start the backoff, after a round of attempts has failed or a connection has ended with an error."""
         self.dns_lookup = self.refresh = None
-        self.remaining_addresses.clear()  # the name may have other addresses by then
+        self.remaining_addresses.clear()  # after the backoff the name may have other addresses
         self.error = error
         self.last_attempt = now
         self.backoff_until = now + policy.backoff_ms(self.failures)
         self.failures += 1
 
     def cancel_attempts(self) -> None:
-        """Stop waiting for background tasks, and resolve the name again before the next attempt."""
+        """End the round of attempts: wait for no background task any more. The next round resolves the name again."""
         self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()
 
     def forget_error(self) -> None:
-        """Forget the last error: this client closed the connection itself."""
+        """Forget the last error, because this client closed the connection itself."""
         self.error = None
 
     # --- bytes ---
 
     def may_send(self, now: float) -> bool:
-        """Returns whether a request may be sent."""
+        """Returns whether a request may be sent now: the connection is ready, not throttled, and not full."""
         connection = self.connection
         return (
             connection is not None
@@ -275,7 +282,7 @@ class NodeConnection:
         self.last_used = now
 
     def write(self, now: float) -> None:
-        """Write queued requests as far as the socket takes them. Raises OSError or KafkaError."""
+        """Write queued requests until the socket takes no more bytes. Raises OSError or KafkaError."""
         connection, transport = self.connection, self.transport
         assert connection is not None
         assert transport is not None
@@ -296,11 +303,14 @@ class NodeConnection:
         responses: list[ClientResponse],
         receive_in_background: Callable[[NodeConnection, memoryview], bool],
     ) -> int:
-        """Read until the socket is empty or no response is due. Passes the rest of a large frame to the background
-        receiver. Appends responses to the caller's requests to `responses`. Raises OSError or KafkaError.
+        """Read until the socket is empty or no request is in flight. Appends completed responses to `responses`, except
+        those to the connection's own requests. Raises OSError or KafkaError.
 
-        Returns the number of bytes of the last read, WOULD_BLOCK if it found none or the background receiver continues,
-        or 0 if the broker has closed the connection.
+        The rest of a large frame is passed to `receive_in_background`, which returns True if the background receiver
+        reads it.
+
+        Returns the number of bytes of the last read, which is 0 if the broker has closed the connection. Returns
+        WOULD_BLOCK if there were none, or if the background receiver continues.
         """
         connection, transport = self.connection, self.transport
         assert connection is not None
@@ -317,13 +327,13 @@ class NodeConnection:
             completed = connection.received(count, now, responses)
             if self._metrics is not None:
                 self._metrics.received(self.id, count, completed)
-            # A read that filled the view may have left bytes in the socket. Another read costs less than another
-            # select, but none is worth it when every request has its response.
+            # If the view is full, the socket may have more bytes. Another read costs less than another select. But if
+            # every request has its response, no more bytes are expected.
             if (count < len(view) or not connection.has_in_flight) and not transport.pending:
                 return count
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
-        """Process bytes that the background receiver put into the frame buffer. Raises and returns as `read`."""
+        """Process bytes that the background receiver has put into the frame buffer. Raises and returns as `read`."""
         connection = self.connection
         assert connection is not None
         self.last_used = now
@@ -341,7 +351,7 @@ class NodeConnection:
         return count
 
     def is_arriving(self, since: float) -> bool:
-        """Returns whether part of a response has arrived, or any bytes arrived at `since` (ms) or later."""
+        """Returns whether a response has arrived in part, or any bytes have arrived at `since` (ms) or later."""
         return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
 
     def note_progress(self, now: float) -> None:
@@ -349,36 +359,38 @@ class NodeConnection:
         self.progress_at = now
 
     def throttle(self, now: float) -> None:
-        """Send nothing for as long as the broker has asked for (KIP-219)."""
+        """Send no requests for the throttle time that the broker has returned (KIP-219)."""
         assert self.connection is not None
         self.throttled_until = max(self.throttled_until, now + self.connection.take_throttle())
 
     # --- endings ---
 
     def close(self) -> None:
-        """Close the socket and forget the connection. Sends nothing."""
+        """Close the socket and remove the connection. Sends nothing."""
         if self.transport is not None:
             self.transport.close()
         self.connection = self.transport = None
         self.progress_at = -FOREVER
 
     def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
-        """Count a disconnect that may mean a refused authentication. Returns the refusal from the `limit`-th on."""
+        """Count a disconnect that may mean a refused authentication. Returns `refusal` if it is at least the `limit`-th
+        in a row, else None."""
         self.closed_before_use += 1
         return refusal if self.closed_before_use >= limit else None
 
     def on_closed_before_use(self) -> None:
-        """Count a disconnect before the first response, for the backoff, too: the handshake had reset its count."""
+        """Count a disconnect before the first response. The backoff grows with this count, because its own count of
+        failures was reset when the connection became ready."""
         self.closed_before_use += 1
         self.failures = self.closed_before_use
 
     def reset_closes(self) -> None:
-        """Forget such disconnects: a request had its response."""
+        """Reset the counts of disconnects, because a request has had a response."""
         self.closed_before_use = self.closes = 0
 
     def probe_due(self, closes: int) -> bool:
-        """Count a disconnect without an error response. Returns whether the next round of attempts should be a probe:
-        after `closes` of them, and then after every `CLOSES_BETWEEN_PROBES`."""
+        """Count a disconnect without an error response. Returns whether the next round should be a probe, which is so
+        at the disconnect number `closes`, and then at every `CLOSES_BETWEEN_PROBES`-th."""
         self.closes += 1
         due = self.closes >= closes
         if due:
@@ -386,11 +398,12 @@ class NodeConnection:
         return due
 
     def probe_next(self, probe: Probe) -> None:
-        """Make the next round of attempts a probe."""
+        """Make the attempts of the next round probes."""
         self.next_probe = probe
 
     def next_timer(self, max_idle_ms: float) -> float:
-        """Returns when a timeout of this connection may end, if nothing happens before."""
+        """Returns the earliest time (ms) at which a timeout of this connection may pass: for setup, requests or
+        idleness."""
         connection = self.connection
         if connection is None:
             return self.setup_deadline if self.preparing else FOREVER
