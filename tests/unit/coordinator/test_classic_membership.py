@@ -253,8 +253,8 @@ def rejoins(group: GroupHarness) -> UnsentRequest:
 @pytest.mark.parametrize("step", ["joining", "syncing", "synced", "revoked"])
 def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str) -> None:
     """A cooperative static member that closes in the middle of a rebalance sends a last JoinGroup without owned
-    partitions. Its successor receives the present assignment, and without that join no member would read the
-    partitions that were to be moved.
+    partitions. Without that join its successor would receive the present assignment, and no member would read the
+    withheld partitions.
     """
     group = static_member()
     if step == "joining":

@@ -1,4 +1,4 @@
-"""What a poll returns of what is buffered, and what it raises."""
+"""Which buffered records a poll returns, and which errors it raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.harnesses.fetching import FetchHarness, offsets
 
 
 def logged(partitions: int = 1, *, records: int = 10, **options: object) -> FetchHarness:
-    """A harness whose partitions have one batch each."""
+    """Return a harness whose partitions have one batch each."""
     harness = FetchHarness(partitions, **options)
     for log in harness.logs.values():
         log.append(records)
@@ -45,7 +45,7 @@ def test_nothing_buffered() -> None:
 
 
 def test_limit_is_kept_over_calls() -> None:
-    """No call returns more than it was asked for, and the next one continues behind."""
+    """No call returns more records than requested, and the next call continues after them."""
     harness = logged(2)
     one, two = harness.tps
     harness.fetch()
@@ -57,7 +57,9 @@ def test_limit_is_kept_over_calls() -> None:
 
 
 def test_positions_and_next_offsets() -> None:
-    """Positions move behind the returned records, with the leader epoch of their batch; the result has them, too."""
+    """Positions move behind the returned records, with the leader epoch of their batch; the result contains these
+    positions.
+    """
     harness = FetchHarness(2)
     one, two = harness.tps
     harness.epochs = {0: 3, 1: 3}
@@ -98,7 +100,7 @@ def test_pipelined_fetches_keep_the_order() -> None:
 
 
 def test_move_without_records() -> None:
-    """Over control batches and what compaction left the position moves without a record, and `moved` says so."""
+    """Control batches and offsets that compaction removed move the position without a record, and `moved` is True."""
     harness = FetchHarness()
     tp = harness.tps[0]
     log = harness.logs[tp]
@@ -113,7 +115,7 @@ def test_move_without_records() -> None:
 
 
 def test_compacted_tail() -> None:
-    """Behind a batch whose end compaction took away the next fetch starts after the gap."""
+    """After a batch whose last records were compacted the next fetch starts after the gap."""
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.add(build_batch([b"0", b"1"], last_offset_delta=49, leader_epoch=0), 50)
@@ -124,7 +126,7 @@ def test_compacted_tail() -> None:
 
 
 def test_current_lag() -> None:
-    """The lag counts from what was returned, not from what is buffered."""
+    """The lag is measured from the returned records, not from the buffered ones."""
     harness = logged()
     harness.fetch()
     assert 10 == harness.subscription.get(harness.tps[0]).lag()
@@ -136,7 +138,7 @@ def test_current_lag() -> None:
 
 
 def test_seek_drops_what_is_buffered() -> None:
-    """Nothing from before a seek is returned."""
+    """Nothing that was buffered before a seek is returned."""
     harness = logged()
     harness.fetch()
     harness.collect(2)
@@ -148,7 +150,9 @@ def test_seek_drops_what_is_buffered() -> None:
 
 @pytest.mark.parametrize("how", ["revoke", "unsubscribe", "unassign", "reassign", "reset", "validate", "callback"])
 def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
-    """Data of a partition that left, is leaving, or has no valid position is dropped; that of others is not."""
+    """Data of a partition that was revoked, is being revoked, or has no valid position is dropped; data of other
+    partitions is kept.
+    """
     harness = logged(2)
     one, two = harness.tps
     harness.fetch()
@@ -174,7 +178,7 @@ def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
 
 
 def test_paused_head_does_not_block_others() -> None:
-    """A partition paused while it is being read is put aside; it continues where it was when it resumes."""
+    """If a partition is paused while its fetch is read, the fetch is parked; after resume it continues where it was."""
     harness = logged(3)
     one, two, three = harness.tps
     harness.fetch()
@@ -190,7 +194,7 @@ def test_paused_head_does_not_block_others() -> None:
 
 
 def test_paused_partition_is_not_fetched_again_for_its_buffered_data() -> None:
-    """What was put aside is still there after resuming: the next fetch is for what follows."""
+    """Parked data is still there after resume, and the next fetch requests what follows it."""
     harness = logged()
     tp = harness.tps[0]
     harness.fetch()
@@ -201,7 +205,7 @@ def test_paused_partition_is_not_fetched_again_for_its_buffered_data() -> None:
 
 
 def test_seek_while_paused() -> None:
-    """A seek drops what was put aside."""
+    """A seek drops parked data."""
     harness = logged()
     tp = harness.tps[0]
     harness.fetch()
@@ -245,8 +249,9 @@ def test_corrupt_batch_behind_good_records() -> None:
 
 
 def test_seek_to_where_a_corrupt_batch_ends() -> None:
-    """All its records were good, only its count is not: the position is behind it already, and a seek to just there
-    ends the error."""
+    """If only the record count of a batch is wrong, its records are returned and the position is behind the batch. A
+    seek to that position ends the error.
+    """
     harness = FetchHarness()
     tp = harness.tps[0]
     harness.logs[tp].add(build_batch([b"0", b"1"], record_count=3), 2)
@@ -263,7 +268,7 @@ def test_seek_to_where_a_corrupt_batch_ends() -> None:
 
 
 def test_corrupt_partition_behind_another() -> None:
-    """What was taken from one partition is returned before the next one's error is raised."""
+    """Records of one partition are returned before the error of the next one is raised."""
     harness = FetchHarness(2)
     one, two = harness.tps
     harness.logs[one].append(3)
@@ -275,7 +280,7 @@ def test_corrupt_partition_behind_another() -> None:
 
 
 def test_checksums_are_not_checked_when_told_so() -> None:
-    """With check_crcs off a wrong checksum is not checked."""
+    """With check_crcs=False records with a wrong checksum are returned."""
     harness = FetchHarness(check_crcs=False)
     harness.logs[harness.tps[0]].add(build_batch([b"0"], crc=1), 1)
     harness.fetch()
@@ -283,7 +288,7 @@ def test_checksums_are_not_checked_when_told_so() -> None:
 
 
 def test_batch_that_does_not_fit() -> None:
-    """Bytes without one whole batch are an error that names the partition."""
+    """Bytes without a complete batch raise an error that names the partition."""
     harness = logged()
     harness.answer(*harness.poll(), p0={"records": build_batch([b"a"])[:-1]})
     with pytest.raises(RecordTooLargeError, match="t-0"):
@@ -291,14 +296,15 @@ def test_batch_that_does_not_fit() -> None:
 
 
 def fetch_again(harness: FetchHarness, **changes: Any) -> None:
-    """Let the backoff of failed partitions end, and answer what is asked then."""
+    """Let the backoff of failed partitions end, and respond to the next requests."""
     harness.now += harness.config.retry_backoff_max_ms
     harness.answer(*harness.poll(), **changes)
 
 
 def test_topic_authorization() -> None:
-    """A refused topic is raised after what is buffered of others, and then by every poll while it is refused; what
-    others have buffered meanwhile is returned in between."""
+    """TopicAuthorizationError is raised after the buffered data of other topics, and then by every poll until
+    permission is granted; data of other topics is returned in between.
+    """
     harness = logged(2)
     one, two = harness.tps
     harness.subscription.move_to_end(two)
@@ -326,8 +332,9 @@ def test_topic_authorization() -> None:
 
 @pytest.mark.parametrize("code", [2, 76, 4242])
 def test_other_errors_are_raised(code: int) -> None:
-    """Codes without a remedy are raised with partition and offset by every poll; the position stays, and another
-    answer ends it."""
+    """Other error codes are raised with partition and offset by every poll and keep the position, until another
+    response replaces them.
+    """
     harness = logged()
     harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
     for _ in range(2):
@@ -342,7 +349,7 @@ def test_other_errors_are_raised(code: int) -> None:
 
 @pytest.mark.parametrize("act", ["seek", "pause", "unsubscribe"])
 def test_raised_until_the_user_acts(act: str) -> None:
-    """An error is raised no more once its partition was sought, paused, or taken away."""
+    """An error is no longer raised once the user seeks or pauses its partition, or it is unassigned."""
     harness = logged()
     tp = harness.tps[0]
     harness.answer(*harness.poll(), p0={"error_code": 2, "records": None})
@@ -372,7 +379,7 @@ def test_error_gone_with_nothing_to_read() -> None:
 
 
 def test_out_of_range_resets_by_policy() -> None:
-    """With a policy an offset out of range leads to a reset and nothing is raised."""
+    """With a reset policy OFFSET_OUT_OF_RANGE leads to a reset and nothing is raised."""
     harness = logged(auto_offset_reset="latest")
     harness.answer(*harness.poll(), p0={"error_code": 1, "records": None})
     assert {} == harness.collect()
@@ -382,7 +389,7 @@ def test_out_of_range_resets_by_policy() -> None:
 
 
 def test_out_of_range_without_policy() -> None:
-    """Without a policy it is raised with the offset; the position stays, and a seek mends it."""
+    """Without a policy OffsetOutOfRangeError is raised with the offset and the position stays, until a seek."""
     harness = logged(auto_offset_reset="none")
     tp = harness.tps[0]
     harness.seek(tp, 99)
@@ -400,7 +407,7 @@ def test_out_of_range_without_policy() -> None:
 
 
 def test_out_of_range_of_an_old_position() -> None:
-    """Out of range for an offset from before a seek says nothing of the new position."""
+    """OFFSET_OUT_OF_RANGE for an offset from before a seek does not affect the new position."""
     harness = logged(auto_offset_reset="none")
     tp = harness.tps[0]
     harness.seek(tp, 99)
@@ -413,7 +420,7 @@ def test_out_of_range_of_an_old_position() -> None:
 
 
 def test_out_of_range_of_a_fetch_ahead_waits_its_turn() -> None:
-    """When the fetch ahead is out of range, what was fetched before is returned before the reset."""
+    """If a prefetch is out of range, earlier data is returned before the reset."""
     harness = logged(auto_offset_reset="none")
     tp = harness.tps[0]
     harness.fetch()
@@ -428,14 +435,16 @@ def test_out_of_range_of_a_fetch_ahead_waits_its_turn() -> None:
 
 
 def test_deserializers() -> None:
-    """Values come as the deserializer made them."""
+    """Values are the results of the deserializer."""
     harness = logged(value_deserializer=int)
     harness.fetch()
     assert list(range(10)) == [record.value for record in harness.collector.collect(10)]
 
 
 def test_deserializer_failure() -> None:
-    """Records before a bad one are returned; then each call raises at it and tries it again; a seek skips it."""
+    """Records before a bad one are returned; then each call tries the bad one again and raises, until a
+    seek skips it.
+    """
     failing = {b"4"}
 
     def read(data: bytes) -> int:
@@ -481,7 +490,7 @@ def test_deserializer_that_recovers() -> None:
 
 
 def test_deserializer_failure_keeps_the_fetch_ahead() -> None:
-    """After a failed record is skipped by healing, the fetch that was made ahead is still good."""
+    """When the failing deserializer works again, the prefetched data is returned."""
     failures = [ValueError("once")]
 
     def read(data: bytes) -> int:

@@ -1,4 +1,6 @@
-"""What a poll for columns takes of what is buffered: bounded by bytes, without deserializers, gaps explained."""
+"""What a poll for columns returns of the buffered data: it is limited by bytes, runs no deserializers and explains
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ TP = TopicPartition("t", 0)
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_take_stops_with_the_record_that_reaches_the_bytes(codec: str) -> None:
-    """Parts of a byte size over several batches: each ends with the record that fills it, and no record is lost."""
+    """Each take ends with the record that reaches the byte limit, over several batches and without loss."""
     data = b"".join(build_batch([b"v" * 100] * 10, base_offset=base, codec=codec) for base in range(0, 50, 10))
     fetch, sizes, offsets = PartitionFetch(TP, data, 0), [], []
     while not fetch.exhausted:
@@ -28,7 +30,7 @@ def test_take_stops_with_the_record_that_reaches_the_bytes(codec: str) -> None:
 
 
 def test_collect_is_bounded_by_bytes_over_partitions() -> None:
-    """The bound holds for all partitions together."""
+    """The limit applies to the sum of all partitions."""
     harness = FetchHarness(2)
     for log in harness.logs.values():
         log.append(10)
@@ -42,7 +44,7 @@ def test_collect_is_bounded_by_bytes_over_partitions() -> None:
 
 
 def test_no_deserializer_runs_for_columns() -> None:
-    """A deserializer that would fail is not asked."""
+    """A deserializer that would fail is not called."""
     harness = FetchHarness(1, value_deserializer=int)
     harness.logs[harness.tps[0]].add(build_batch([b"not a number"]), 1)
     harness.fetch()
@@ -51,7 +53,7 @@ def test_no_deserializer_runs_for_columns() -> None:
 
 
 def test_batches_passed_over_are_named() -> None:
-    """Markers and aborted batches, each once, clipped to where the fetch began."""
+    """Each skipped marker and aborted batch is reported once, from the fetch offset on."""
     data = (
         build_batch([b"a", b"b"], producer_id=7, transactional=True)
         + control_batch("abort", 2, producer_id=7)
@@ -64,7 +66,7 @@ def test_batches_passed_over_are_named() -> None:
 
 
 def test_records_say_what_was_passed_over() -> None:
-    """The result of a poll carries it, by partition."""
+    """The result of a poll contains the skipped offsets by partition."""
     harness = FetchHarness(1)
     tp = harness.tps[0]
     harness.logs[tp].append(2)

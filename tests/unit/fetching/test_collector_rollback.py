@@ -1,4 +1,4 @@
-"""What a poll took but could not return is not consumed."""
+"""Records that a poll took but could not return are not consumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TP = TopicPartition("t", 0)
 
 
 def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
-    """Two collects, then undo: the position is where the second one found it, and the buffered rest is dropped."""
+    """After two collects, undo restores the position from before the second one and drops the rest of the buffer."""
     components = make_components()
     subscription, buffer, collector = components.subscription, components.buffer, components.collector
     subscription.assign([TP])
@@ -35,7 +35,7 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
 
 
 def test_undo_of_the_last_records_fetches_them_again() -> None:
-    """With nothing left in the buffer and the fetch behind them in flight, they come again all the same."""
+    """If the buffer is empty and the next fetch is in flight, the undone records are fetched again."""
     harness = FetchHarness()
     tp = harness.tps[0]
     harness.logs[tp].append(10)

@@ -1,4 +1,4 @@
-"""Order, parking, dropping and byte accounts of the fetch buffer."""
+"""The fetch buffer: its order, parked and dropped fetches, and its byte count."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def drain(buffer: FetchBuffer) -> list[CompletedFetch]:
 
 
 def test_order_of_arrival() -> None:
-    """Fetches take turns as they came, across partitions."""
+    """Fetches are read in the order of their arrival, across partitions."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     fetches = [add(buffer, a, 0, 5), add(buffer, b, 0, 5), add(buffer, a, 5, 9), add(buffer, b, 5, 9)]
@@ -42,7 +42,7 @@ def test_order_of_arrival() -> None:
 
 
 def test_head_stays_until_finished() -> None:
-    """The fetch being read is kept over calls, whatever arrives."""
+    """The fetch that is being read stays first until its end, whatever arrives."""
     buffer = FetchBuffer(1000)
     first = add(buffer, chain(buffer, A), 0, 5)
     assert first is buffer.peek()
@@ -51,7 +51,7 @@ def test_head_stays_until_finished() -> None:
 
 
 def test_bytes_are_counted_until_read_or_dropped() -> None:
-    """Waiting bytes grow with what arrives and shrink with what is read or dropped."""
+    """Waiting bytes increase with each arrival and decrease when data is read or dropped."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     first = add(buffer, a, 0, 5, size=100)
@@ -68,14 +68,14 @@ def test_bytes_are_counted_until_read_or_dropped() -> None:
 
 
 def test_same_position_continues_the_chain() -> None:
-    """A chain is kept while assignment and position fit it."""
+    """A chain of fetches is kept while assignment and position match it."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     assert a is buffer.chain(A, a.state, FetchPosition(0))
 
 
 def test_other_position_drops_the_chain() -> None:
-    """After a seek the chain and its data go, and a new one starts at the position."""
+    """After a seek the chain and its data are dropped, and a new chain starts at the position."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
@@ -87,7 +87,7 @@ def test_other_position_drops_the_chain() -> None:
 
 
 def test_new_assignment_drops_the_chain() -> None:
-    """The same partition and offset under a new assignment is another chain."""
+    """Under a new assignment the same partition and offset begin another chain."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
@@ -96,7 +96,7 @@ def test_new_assignment_drops_the_chain() -> None:
 
 
 def test_expects_only_the_end_of_a_live_chain() -> None:
-    """Only a fetch from where the chain ends is taken."""
+    """Only a fetch that starts at the end of the chain is accepted."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     assert buffer.accepts(a, 0, a.leader)
@@ -105,7 +105,7 @@ def test_expects_only_the_end_of_a_live_chain() -> None:
 
 
 def test_unknown_end_is_learned_when_all_is_read() -> None:
-    """A chain whose end could not be guessed continues from the position once it is empty."""
+    """A chain whose end could not be derived continues at the position once it is empty."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     fetch = CompletedFetch(a, 0, size=10)
@@ -117,7 +117,7 @@ def test_unknown_end_is_learned_when_all_is_read() -> None:
 
 
 def test_parked_chain_lets_others_pass_and_keeps_its_order() -> None:
-    """A paused partition's fetches are put aside, and come back in order and first when it resumes."""
+    """The fetches of a paused partition are parked; after resume they are read first and in order."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     first, second = add(buffer, a, 0, 5), add(buffer, a, 5, 9)
@@ -136,7 +136,7 @@ def test_parked_chain_lets_others_pass_and_keeps_its_order() -> None:
 
 
 def test_only_parked_data_is_no_data() -> None:
-    """`has_data` says whether a collect could return anything."""
+    """`has_data` is True if a collect can return anything."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
@@ -150,7 +150,7 @@ def test_only_parked_data_is_no_data() -> None:
 
 
 def test_retain() -> None:
-    """Chains that are not kept go with their turns, the fetch being read included."""
+    """Chains that are not retained are removed with their place in the order, also the one being read."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     add(buffer, a, 0, 5)
@@ -161,7 +161,7 @@ def test_retain() -> None:
 
 
 def test_settled_lists_read_and_dropped_once() -> None:
-    """Each fetch that ends, read or dropped, is reported once, and its partition is."""
+    """Each fetch that is read to its end or dropped is reported once, with its partition."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     buffer.drained()
@@ -177,14 +177,16 @@ def test_settled_lists_read_and_dropped_once() -> None:
 
 
 def test_fetch_of_an_old_leader_is_not_expected() -> None:
-    """What an earlier leader answers does not continue with a chain that is read from another one."""
+    """A response of an earlier leader does not continue a chain that is read from another leader."""
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     assert not buffer.accepts(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))
 
 
 def test_error_is_replaced_by_the_next_answer() -> None:
-    """An error stays at the end of its chain, without room taken, until another answer from there takes its place."""
+    """An error stays at the end of its chain, without a byte count, until another response from that offset replaces
+    it.
+    """
     buffer = FetchBuffer(1000)
     a = chain(buffer, A)
     add(buffer, a, 0, 5)
@@ -199,7 +201,7 @@ def test_error_is_replaced_by_the_next_answer() -> None:
 
 
 def test_postponed_error_lets_others_pass() -> None:
-    """An error that was raised comes again after everything that waited."""
+    """An error that was raised is raised again after all other waiting fetches."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     error = CompletedFetch(a, 0, error_code=29)
@@ -213,7 +215,7 @@ def test_postponed_error_lets_others_pass() -> None:
 
 
 def test_pausing_again_and_again_leaves_no_turns_behind() -> None:
-    """Turns of parked fetches are passed over, and do not pile up."""
+    """Queue entries of parked fetches are skipped and do not accumulate."""
     buffer = FetchBuffer(1000)
     a, b = chain(buffer, A), chain(buffer, B)
     add(buffer, b, 0, 5)

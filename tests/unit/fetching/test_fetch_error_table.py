@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the response to a fetch: what the consumer does is what Java's does."""
+"""Every error code of Kafka as the response to a fetch has the same effect as in Java's consumer."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ RAISED = [code for code in ALL if JAVA.get(name_of(code), "raise") == "raise"]
 
 
 def coded(reaction: str) -> list[int]:
-    """The codes with this reaction."""
+    """Return the codes with this reaction."""
     return [CODE[name] for name, wanted in JAVA.items() if wanted == reaction]
 
 
 def answered_by_follower(code: int) -> FetchHarness:
-    """Broker 0 leads the only partition and prefers broker 1 for us, which answers with an error."""
+    """Return a harness in which broker 0 leads the only partition and prefers replica 1, which responds
+    with an error.
+    """
     harness = FetchHarness(brokers=2)
     harness.logs[harness.tps[0]].append(3)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
@@ -56,7 +58,9 @@ def answered_by_follower(code: int) -> FetchHarness:
 
 
 def assert_asked_after_backoff(harness: FetchHarness, node: str) -> None:
-    """Nothing is raised, nothing is sent before the backoff, and then `node` is asked for what was asked before."""
+    """Check that nothing is raised, that nothing is sent before the backoff, and that `node` then receives the same
+    request.
+    """
     assert {} == harness.collect()
     result = harness.manager.poll(harness.now)
     assert ([], harness.config.retry_backoff_ms) == (result.requests, result.wait_ms)
@@ -74,7 +78,7 @@ def test_the_table_is_whole() -> None:
 
 @pytest.mark.parametrize("code", coded("refresh"), ids=name_of)
 def test_old_views_are_refreshed(code: int) -> None:
-    """Metadata is asked for, the preferred replica forgotten, and the leader asked after the backoff."""
+    """Metadata is requested, the preferred replica is cleared, and the leader is asked after the backoff."""
     harness = answered_by_follower(code)
     assert 1 == harness.metadata_requests.count
     assert_asked_after_backoff(harness, "0")
@@ -90,7 +94,7 @@ def test_retriable_error_is_retried(code: int) -> None:
 
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
-    """A follower may lag behind: the leader is asked at once, from the same position."""
+    """After OFFSET_OUT_OF_RANGE from a follower, which may lag, the leader is asked at once for the same position."""
     harness = answered_by_follower(code)
     (request,) = harness.poll()
     assert ("0", {0: 0}, 0) == (request.node, offsets(request), harness.metadata_requests.count)
@@ -99,7 +103,7 @@ def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
 
 
 def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarness, TopicPartition]:
-    """Ten records and then, instead of what follows them, an error."""
+    """Return a harness whose leader sends ten records and then an error."""
     harness = FetchHarness(auto_offset_reset=policy)
     harness.logs[harness.tps[0]].append(10)
     harness.fetch()
@@ -110,7 +114,7 @@ def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarnes
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_the_leader_resets(code: int, policy: str) -> None:
-    """With a policy the position is looked up by it, once all records before it have been returned."""
+    """With a reset policy the position is reset once all earlier records have been returned."""
     harness, tp = answered_by_leader(code, policy)
     assert {tp: list(range(10))} == harness.collect()
     assert {} == harness.collect()
@@ -120,7 +124,7 @@ def test_out_of_range_at_the_leader_resets(code: int, policy: str) -> None:
 
 
 def raised(harness: FetchHarness) -> KafkaError:
-    """What the next poll raises."""
+    """Return the error that the next poll raises."""
     with pytest.raises(KafkaError) as caught:
         harness.collect()
     return caught.value
@@ -132,12 +136,12 @@ def seek(harness: FetchHarness, tp: TopicPartition) -> None:
 
 
 def pause(harness: FetchHarness, tp: TopicPartition) -> None:
-    """Leave the partition alone."""
+    """Pause the partition."""
     harness.subscription.pause(tp)
 
 
 def unassign(harness: FetchHarness, tp: TopicPartition) -> None:
-    """Give the partition up."""
+    """Unassign the partition."""
     harness.subscription.assign(set())
 
 
@@ -147,8 +151,9 @@ ACTS = [seek, pause, unassign]
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("code", RAISED, ids=name_of)
 def test_everything_else_is_raised(code: int, act: Callable[[FetchHarness, TopicPartition], None]) -> None:
-    """Records before the error are returned first. Then every poll raises it, with partition and offset, until the
-    user acts; the position stays, and metadata is not asked for."""
+    """Earlier records are returned first. Then every poll raises the error with partition and offset until the user
+    acts; the position stays, and no metadata is requested.
+    """
     harness, tp = answered_by_leader(code)
     assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
@@ -168,7 +173,7 @@ def test_everything_else_is_raised(code: int, act: Callable[[FetchHarness, Topic
 def test_out_of_range_without_a_policy_is_raised(
     code: int, act: Callable[[FetchHarness, TopicPartition], None]
 ) -> None:
-    """It comes after the records before it and stays until the user acts, as other errors do."""
+    """The error is raised after earlier records, until the user acts, as other errors are."""
     harness, tp = answered_by_leader(code, "none")
     assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
@@ -183,7 +188,7 @@ def test_out_of_range_without_a_policy_is_raised(
 
 @pytest.mark.parametrize("code", [*coded("raise"), NEVER_HEARD_OF], ids=name_of)
 def test_a_resumed_error_is_raised_again(code: int) -> None:
-    """Pausing does not mend anything: after resume the error is still there."""
+    """A pause does not clear the error: it is raised again after resume."""
     harness, tp = answered_by_leader(code)
     harness.collect()
     raised(harness)
@@ -195,8 +200,9 @@ def test_a_resumed_error_is_raised_again(code: int) -> None:
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 def test_corrupt_bytes_are_raised(act: Callable[[FetchHarness, TopicPartition], None]) -> None:
-    """What the client finds in the bytes itself is raised in the same way: after the records before it, with partition
-    and offset, until the user acts."""
+    """An error that the client finds in the bytes is raised in the same way: after earlier records, with partition and
+    offset, until the user acts.
+    """
     harness = FetchHarness()
     (tp,) = harness.tps
     harness.logs[tp].append(10)

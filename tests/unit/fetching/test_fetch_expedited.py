@@ -1,4 +1,6 @@
-"""What the fetch in flight does not ask for is fetched at once on another connection, once, and taken once."""
+"""Partitions that the fetch in flight does not request are fetched at once on another connection; records are returned
+once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ ALL = list(range(10))
 
 
 def sought_world(sessions: int = 1) -> tuple[FetchHarness, UnsentRequest]:
-    """A harness that was read to its end and sought back to 0 while a fetch waits at the broker, and that fetch."""
+    """Return a harness that was read to its end and sought back to 0 while a fetch waits at the broker,
+    and that fetch.
+    """
     harness = FetchHarness(sessions=sessions)
     harness.logs[harness.tps[0]].append(10)
     harness.fetch()
@@ -24,7 +28,7 @@ def sought_world(sessions: int = 1) -> tuple[FetchHarness, UnsentRequest]:
 
 
 def expedited(harness: FetchHarness) -> UnsentRequest:
-    """The expedited fetch that is sent now."""
+    """Return the expedited fetch that is sent now."""
     (request,) = harness.poll()
     message = request.message
     assert ("*0", 0, 0, -1) == (request.node, message.max_wait_ms, message.session_id, message.session_epoch)
@@ -33,9 +37,11 @@ def expedited(harness: FetchHarness) -> UnsentRequest:
 
 @pytest.mark.parametrize("waiting_first", [False, True])
 def test_seek_while_a_fetch_waits(waiting_first: bool) -> None:
-    """The records after a seek are taken once, whichever of the two fetches ends first, and memory is given back."""
+    """The records after a seek are returned once, whichever of the two fetches ends first, and their
+    memory is freed.
+    """
     harness, waiting = sought_world()
-    assert [] == harness.poll()  # the fetch in flight may be answered in a moment
+    assert [] == harness.poll()  # the fetch in flight may have a response soon
     harness.wait(EXPEDITE_AFTER_MS)
     request = expedited(harness)
     assert [] == harness.poll()
@@ -59,7 +65,7 @@ def test_seek_while_a_fetch_waits(waiting_first: bool) -> None:
 
 
 def test_a_failed_expedited_fetch_is_not_repeated() -> None:
-    """With the second connection refused, reading continues when the fetch in flight ends, as without it."""
+    """If the second connection is refused, reading continues when the fetch in flight ends."""
     harness, waiting = sought_world()
     harness.wait(EXPEDITE_AFTER_MS)
     harness.reply(expedited(harness), error=BrokerConnectionError("refused"))
@@ -71,7 +77,7 @@ def test_a_failed_expedited_fetch_is_not_repeated() -> None:
 
 
 def test_no_expedited_fetch_while_records_wait() -> None:
-    """Buffered data keeps the caller busy: nothing is expedited meanwhile."""
+    """No expedited fetch is sent while the caller has buffered records to process."""
     harness = FetchHarness(2)
     harness.logs[harness.tps[1]].append(10)
     harness.fetch()

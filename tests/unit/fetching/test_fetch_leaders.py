@@ -1,4 +1,4 @@
-"""Which broker a partition is fetched from: leaders named in responses (KIP-951), replicas preferred (KIP-392)."""
+"""Which broker a partition is fetched from: leaders named in responses (KIP-951) and preferred replicas (KIP-392)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDPOINTS = [NodeEndpoint(node_id=7, host="b7", port=9092)]
 
 
 def moved_to(leader: int, epoch: int, code: int = 6) -> dict[str, Any]:
-    """What a broker answers that does not lead the partition any more, and knows who does."""
+    """Return the response of a broker that no longer leads the partition and names the new leader."""
     return {
         "error_code": code,
         "current_leader": LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
@@ -36,8 +36,9 @@ def nodes(requests: list[UnsentRequest]) -> list[str | None]:
 
 
 def test_the_named_leader_is_asked_at_once() -> None:
-    """Neither the backoff nor metadata is waited for, though metadata is asked for as well; its old response, which may
-    come later, does not bring the old leader back."""
+    """The new leader is asked without a backoff and before the requested metadata arrives. Later metadata with the old
+    leader does not bring it back.
+    """
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     harness.answer(*harness.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
@@ -53,7 +54,7 @@ def test_the_named_leader_is_asked_at_once() -> None:
 
 
 def test_a_known_broker_needs_no_address() -> None:
-    """The leader named may be one that metadata contains; then the response need not repeat its address."""
+    """If metadata has the named leader, the response need not contain its address."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0=moved_to(1, 1))
     assert ["1"] == nodes(harness.poll())
@@ -63,7 +64,9 @@ def test_a_known_broker_needs_no_address() -> None:
     "hint", [moved_to(7, 3), moved_to(1, 0), moved_to(-1, 3), moved_to(1, -1)], ids=["address", "old", "none", "epoch"]
 )
 def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
-    """A leader without a known address, of an old leader epoch, or none changes nothing: metadata is needed."""
+    """A named leader without a known address or with an old leader epoch, or no leader, changes nothing: metadata is
+    needed.
+    """
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0=hint)
     assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
@@ -74,7 +77,7 @@ def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("code", [6, 74])
 def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None:
-    """A position with an epoch is validated against the new leader's log first."""
+    """A position with an epoch is validated against the new leader's log before it is fetched."""
     harness = FetchHarness()
     tp = harness.tps[0]
     harness.logs[tp].append(10)
@@ -91,7 +94,7 @@ def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None
 
 @pytest.mark.parametrize("code", [0, 1, 3, 75])
 def test_other_answers_name_no_leader(code: int) -> None:
-    """Only the two errors about leadership are believed to name one."""
+    """Leaders are only accepted in responses with one of the two leadership errors."""
     harness = FetchHarness()
     harness.answer(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
     assert 0 == getattr(harness.cluster.leader(harness.tps[0]).leader, "id", None)
@@ -101,7 +104,7 @@ def test_other_answers_name_no_leader(code: int) -> None:
 
 
 def following(partitions: int = 1, **options: Any) -> FetchHarness:
-    """Two brokers; broker 0 leads every partition and has just named broker 1 to read from."""
+    """Return a harness in which broker 0 leads every partition and has just named broker 1 as the preferred replica."""
     harness = FetchHarness(partitions, brokers=2, metadata_max_age_ms=LEASE_MS, client_rack="r", **options)
     for partition in harness.leaders:
         harness.leaders[partition] = 0
@@ -113,7 +116,7 @@ def following(partitions: int = 1, **options: Any) -> FetchHarness:
 
 
 def test_the_lease_lasts_as_long_as_metadata() -> None:
-    """Until metadata_max_age_ms is over the follower is asked, then the leader, which may name one again."""
+    """The follower is asked until metadata_max_age_ms has passed, then the leader, which may name a replica again."""
     harness = following()
     start = harness.now
     for now in (start, start + LEASE_MS // 2, start + LEASE_MS):
@@ -130,7 +133,9 @@ def test_the_lease_lasts_as_long_as_metadata() -> None:
 
 
 def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
-    """Otherwise a follower that names itself would be read from for ever."""
+    """Naming the same replica does not extend the lease; otherwise a follower that names itself would be
+    used for ever.
+    """
     harness = following()
     start = harness.now
     harness.now = start + LEASE_MS - 10
@@ -140,7 +145,7 @@ def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
 
 
 def test_the_lease_ends_while_a_fetch_is_in_flight() -> None:
-    """Its answer is still good; the next fetch goes to the leader."""
+    """If the lease ends while a fetch is in flight its response is used, and the next fetch is sent to the leader."""
     harness = following()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -151,7 +156,7 @@ def test_the_lease_ends_while_a_fetch_is_in_flight() -> None:
 
 
 def test_partitions_without_preference_stay_with_the_leader() -> None:
-    """Each partition is read from where its leader wants it; of each record there is one."""
+    """Each partition is fetched from the replica that its leader prefers, and each record is returned once."""
     harness = FetchHarness(2, brokers=2)
     harness.leaders[1] = 0
     harness.update_metadata()
@@ -168,7 +173,7 @@ def test_partitions_without_preference_stay_with_the_leader() -> None:
 
 
 def test_a_new_leader_ends_the_lease() -> None:
-    """The old leader's wish says nothing of what the new one wants."""
+    """The preference of the old leader does not apply to the new one."""
     harness = following()
     harness.epochs[0] = 1
     harness.update_metadata()
@@ -176,7 +181,7 @@ def test_a_new_leader_ends_the_lease() -> None:
 
 
 def test_a_lost_follower_costs_all_its_leases() -> None:
-    """When it does not answer, all partitions read from it go back to the leader at once, at the same offsets."""
+    """If a follower does not respond, all its partitions are fetched from the leader at once, at the same offsets."""
     harness = following(2)
     (request,) = harness.poll()
     assert ("1", {0: 0, 1: 0}) == (request.node, offsets(request))
@@ -186,7 +191,7 @@ def test_a_lost_follower_costs_all_its_leases() -> None:
 
 
 def test_a_follower_that_is_offline_is_left() -> None:
-    """Metadata that counts the follower among the offline replicas ends the lease, and is asked for again."""
+    """Metadata that has the follower among the offline replicas ends the lease, and is requested again."""
     harness = following()
     topic = harness.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))

@@ -1,4 +1,4 @@
-"""What the fetch manager asks of which broker, when, and what it makes of the responses."""
+"""Which fetches the fetch manager sends to which broker, when, and how it handles the responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.harnesses.fetching import TOPIC_ID, FetchHarness, Log, offsets
 
 
 def test_fields_of_a_request() -> None:
-    """A request has the configured limits, asks for a session, and names each partition's position and leader epoch."""
+    """A request has the configured limits, starts a session, and has each partition's position and leader epoch."""
     harness = FetchHarness(2, fetch_max_wait_ms=77, fetch_min_bytes=3, max_partition_fetch_bytes=1000, client_rack="r1")
     harness.epochs = {0: 4, 1: 9}
     harness.update_metadata()
@@ -48,7 +48,7 @@ def test_fields_of_a_request() -> None:
 
 
 def test_topic_ids_when_all_are_known() -> None:
-    """With the ids of all topics any version may be spoken, else only those that have names."""
+    """Any version may be used if the ids of all topics are known, else only versions with names."""
     harness = FetchHarness()
     (request,) = harness.poll()
     assert (TOPIC_ID, 32767) == (request.message.topics[0].topic_id, request.max_version)
@@ -74,7 +74,7 @@ def test_answers_by_name_and_by_id() -> None:
 
 
 def test_answer_is_read_by_the_ids_of_its_request() -> None:
-    """A topic made again while a fetch is in flight does not change what its response means."""
+    """A response is matched by the ids of its request, even if a topic is re-created meanwhile."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -88,8 +88,9 @@ def test_answer_is_read_by_the_ids_of_its_request() -> None:
 @pytest.mark.parametrize("collected", [3, 0], ids=["read", "buffered"])
 @pytest.mark.parametrize("reset", ["earliest", "none"])
 def test_position_of_a_deleted_topic_is_not_kept(collected: int, reset: str, sessions: int) -> None:
-    """A topic that was deleted and created again is not read on from the old one's position, although the new log has
-    that offset, too: what was fetched of the old one is returned, then the position is out of range."""
+    """If a topic is deleted and re-created, records fetched from the old topic are returned, and then the position is
+    out of range although the new log has that offset.
+    """
     harness = FetchHarness(auto_offset_reset=reset, sessions=sessions)
     (tp,) = harness.tps
     harness.logs[tp].append(3)
@@ -118,8 +119,9 @@ def test_position_of_a_deleted_topic_is_not_kept(collected: int, reset: str, ses
 
 
 def test_topic_that_metadata_forgets_is_not_read_by_name() -> None:
-    """Between its deletion and the metadata of a new topic of its name nothing is asked for: the leader could answer a
-    fetch by name from the new log."""
+    """Between the deletion of a topic and metadata of a new topic with its name nothing is fetched, because the leader
+    could respond to a fetch by name from the new log.
+    """
     harness = FetchHarness()
     (tp,) = harness.tps
     harness.logs[tp].append(3)
@@ -134,7 +136,7 @@ def test_topic_that_metadata_forgets_is_not_read_by_name() -> None:
 
 
 def test_sought_position_of_a_new_topic_is_kept() -> None:
-    """What was sought, or taken from a commit, and not read yet is a position in any topic of that name."""
+    """A position from a seek or a commit that was not read from is valid for any topic of that name."""
     harness = FetchHarness()
     (tp,) = harness.tps
     harness.logs[tp].append(10)
@@ -146,7 +148,7 @@ def test_sought_position_of_a_new_topic_is_kept() -> None:
 
 
 def test_one_fetch_per_broker() -> None:
-    """Each broker gets one request with all its partitions, and no second one while that is in flight."""
+    """Each broker receives one request with all its partitions, and none while that is in flight."""
     harness = FetchHarness(4, brokers=2)
     requests = harness.poll()
     assert {"0": {0: 0, 2: 0}, "1": {1: 0, 3: 0}} == {r.node: offsets(r) for r in requests}
@@ -158,7 +160,7 @@ def test_one_fetch_per_broker() -> None:
 
 @pytest.mark.parametrize("hold_back", ["pause", "revoke", "callback", "reset"])
 def test_only_fetchable_partitions(hold_back: str) -> None:
-    """Partitions that are paused, being revoked, awaiting their callback or a position are not asked for."""
+    """Partitions that are paused, being revoked, or without a callback or a position are not fetched."""
     harness = FetchHarness(2)
     tp = harness.tps[0]
     match hold_back:
@@ -174,7 +176,7 @@ def test_only_fetchable_partitions(hold_back: str) -> None:
 
 
 def test_no_leader_asks_for_metadata() -> None:
-    """A partition without a leader is left out, and metadata is asked for."""
+    """A partition without a leader is not fetched, and metadata is requested."""
     harness = FetchHarness(2, brokers=2)
     harness.leaders[1] = -1
     harness.update_metadata()
@@ -187,7 +189,7 @@ def test_no_leader_asks_for_metadata() -> None:
 
 
 def test_next_fetch_leaves_when_the_response_has_arrived() -> None:
-    """With data buffered and nothing collected, the next fetch starts where the received batches end."""
+    """With data buffered and nothing collected, the next fetch starts at the end of the received batches."""
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
@@ -198,7 +200,7 @@ def test_next_fetch_leaves_when_the_response_has_arrived() -> None:
 
 
 def test_no_more_than_two_fetches_ahead() -> None:
-    """With two fetches of a partition buffered its broker waits until the first has been read."""
+    """With two buffered fetches of a partition no fetch is sent to its broker until the first has been read."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     for _ in range(4):
         harness.logs[harness.tps[0]].append(10)
@@ -210,7 +212,9 @@ def test_no_more_than_two_fetches_ahead() -> None:
 
 
 def test_a_full_partition_holds_its_broker_back_and_no_other() -> None:
-    """Nothing is asked of a broker without all of its partitions: the one left out would have to wait."""
+    """No fetch is sent to a broker while one of its partitions is full, because that partition would have to wait for
+    the next one.
+    """
     harness = FetchHarness(4, brokers=2, max_partition_fetch_bytes=200)
     for _ in range(3):
         harness.logs[harness.tps[0]].append(10)
@@ -220,7 +224,7 @@ def test_a_full_partition_holds_its_broker_back_and_no_other() -> None:
 
 
 def test_partitions_with_data_go_to_the_end() -> None:
-    """Those that returned nothing come first in the next request, so that a size limit hits them last."""
+    """Partitions without data come first in the next request, so that a size limit affects those with data."""
     harness = FetchHarness(3)
     harness.logs[harness.tps[0]].append(1)
     harness.fetch()
@@ -229,7 +233,7 @@ def test_partitions_with_data_go_to_the_end() -> None:
 
 
 def test_order_of_partitions_is_kept_across_topics() -> None:
-    """Neighbours of one topic share an entry; the order of partitions is not changed for it."""
+    """Adjacent partitions of one topic share an entry, without a change of the order of partitions."""
     harness = FetchHarness(3)
     for move in (harness.tps[1], harness.tps[0]):
         harness.subscription.move_to_end(move)
@@ -239,7 +243,7 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
 
 
 def test_wants_poll() -> None:
-    """`wants_poll` says when there may be something to do: a response, room made, metadata, an assignment."""
+    """`wants_poll` is True after a response, freed memory, new metadata or a new assignment."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
@@ -266,7 +270,9 @@ def test_wants_poll() -> None:
 
 
 def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
-    """What is read during a fetch makes room that only the next one can use."""
+    """Memory that is freed while every broker has a fetch in flight does not set `wants_poll`, because only the next
+    fetch can use it.
+    """
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
@@ -297,7 +303,7 @@ def test_seek_while_in_flight() -> None:
 
 
 def test_seek_with_data_buffered() -> None:
-    """What is buffered from before a seek goes at once, so that the fetch from the new position can leave."""
+    """Data buffered before a seek is dropped at once, so that the fetch from the new position can be sent."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(4):
@@ -310,7 +316,7 @@ def test_seek_with_data_buffered() -> None:
 
 
 def test_seek_between_two_buffered_fetches() -> None:
-    """After a seek to where the second buffered fetch starts nothing is returned twice or left out."""
+    """After a seek to the start of the second buffered fetch no record is returned twice or lost."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
@@ -327,7 +333,7 @@ def test_seek_between_two_buffered_fetches() -> None:
 
 
 def test_pause_while_in_flight() -> None:
-    """Data of a partition paused meanwhile is kept and returned after it resumes, without another fetch."""
+    """Data of a partition that is paused during a fetch is kept and returned after resume, without another fetch."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -355,7 +361,7 @@ def test_partition_lost_while_in_flight() -> None:
 
 
 def test_unassigned_data_is_freed_at_the_next_poll() -> None:
-    """What is buffered of partitions that left does not wait for its turn to be freed."""
+    """Buffered data of unassigned partitions is freed by the next poll, whatever its place in the order."""
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
     harness.fetch()
@@ -365,7 +371,7 @@ def test_unassigned_data_is_freed_at_the_next_poll() -> None:
 
 
 def test_late_response_after_clear() -> None:
-    """Nothing is kept of a response that comes after the buffer was cleared, as unsubscribing does."""
+    """A response that arrives after the buffer was cleared, for example by unsubscribe(), is dropped."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -378,7 +384,7 @@ def test_late_response_after_clear() -> None:
 
 
 def test_nothing_is_fetched_ahead_from_a_new_leader() -> None:
-    """After a change of leader the next fetch waits until what came from the old one has been read."""
+    """After a change of the leader the next fetch waits until the data of the old leader has been read."""
     harness = FetchHarness(brokers=2)
     harness.logs[harness.tps[0]].append(10)
     harness.fetch()
@@ -397,8 +403,9 @@ def test_nothing_is_fetched_ahead_from_a_new_leader() -> None:
 
 
 def test_position_is_checked_where_two_logs_are_joined() -> None:
-    """The position was checked when the leader changed; having moved over what the old leader sent, it is checked once
-    more before the new one is asked, as that may not have all of it."""
+    """A position is validated when the leader changes, and again after the old leader's data was read, because the new
+    leader may not have all of that data.
+    """
     harness = FetchHarness(brokers=2)
     tp = harness.tps[0]
     harness.logs[tp].append(5)
@@ -417,7 +424,7 @@ def test_position_is_checked_where_two_logs_are_joined() -> None:
 
 
 def test_same_fetch_to_two_leaders_counts_once() -> None:
-    """With a fetch in flight at the old leader the new one is asked too, and the same data is taken once."""
+    """If the old and the new leader both have a fetch in flight, the data is returned once."""
     harness = FetchHarness(brokers=2)
     harness.logs[harness.tps[0]].append(10)
     (old,) = harness.poll()
@@ -456,7 +463,7 @@ def test_old_leader_in_the_response_is_ignored() -> None:
 
 
 def test_preferred_replica() -> None:
-    """A replica that the leader prefers for us is fetched from while its lease lasts (KIP-392)."""
+    """The leader's preferred replica is fetched from until its lease ends (KIP-392)."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     requests = harness.poll()
@@ -467,7 +474,7 @@ def test_preferred_replica() -> None:
 
 
 def test_preferred_replica_out_of_range_asks_the_leader() -> None:
-    """A follower that says out of range may only lag behind: the leader is asked, the position stays."""
+    """After OFFSET_OUT_OF_RANGE from a follower, which may lag, the leader is asked and the position stays."""
     harness = FetchHarness(brokers=2)
     harness.seek(harness.tps[0], 5)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
@@ -477,7 +484,9 @@ def test_preferred_replica_out_of_range_asks_the_leader() -> None:
 
 
 def test_preferred_replica_that_is_not_known() -> None:
-    """A preferred replica that metadata does not have is not used: metadata and, later, the leader are asked."""
+    """A preferred replica that is not in metadata is not used: metadata is requested and, later, the
+    leader is asked.
+    """
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 5, "records": None})
     assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
@@ -486,7 +495,7 @@ def test_preferred_replica_that_is_not_known() -> None:
 
 
 def test_preferred_replica_gone_offline() -> None:
-    """A preferred replica that left the cluster is forgotten, and the leader asked at once."""
+    """A preferred replica that left the cluster is cleared, and the leader is asked at once."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     harness.brokers = 1
@@ -511,8 +520,9 @@ def test_the_table_of_reactions() -> None:
 
 @pytest.mark.parametrize("code", sorted(c for c, r in ERROR_ACTIONS.items() if r in (REFRESH, RETRY)))
 def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
-    """Passing errors are not raised: the partition is asked again from the same offset after
-    retry_backoff_ms, its neighbours at once, and stale metadata is asked for again."""
+    """Retriable errors are not raised: the partition is fetched from the same offset after retry_backoff_ms, other
+    partitions at once, and metadata is requested if it may be stale.
+    """
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
     harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
@@ -530,7 +540,7 @@ def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
 
 
 def test_new_leader_ends_the_backoff() -> None:
-    """A partition that failed at one leader is asked of another one at once."""
+    """A partition that failed at one leader is fetched from a new leader at once."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0={"error_code": 6, "records": None})
     assert [] == harness.poll()
@@ -540,7 +550,7 @@ def test_new_leader_ends_the_backoff() -> None:
 
 
 def test_lost_connection_is_retried_after_a_backoff() -> None:
-    """A failed request is made again after retry_backoff_ms; other brokers are not held back."""
+    """A failed request is sent again after retry_backoff_ms; other brokers are not delayed."""
     harness = FetchHarness(2, brokers=2)
     first, second = harness.poll()
     harness.reply(first, error=BrokerConnectionError("gone"))
@@ -555,7 +565,7 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
 
 
 def test_failed_request_forgets_the_preferred_replica() -> None:
-    """When a follower cannot be reached the leader is asked again."""
+    """When a follower cannot be reached the leader is asked."""
     harness = FetchHarness(brokers=2)
     harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     (request,) = harness.poll()
@@ -564,7 +574,7 @@ def test_failed_request_forgets_the_preferred_replica() -> None:
 
 
 def test_lasting_failure_is_raised_by_collect() -> None:
-    """A failure that trying again cannot mend is raised once by the next collect."""
+    """A failure that is not retriable is raised once by the next collect."""
     harness = FetchHarness()
     harness.reply(*harness.poll(), error=UnsupportedVersionError("Fetch"))
     assert harness.buffer.has_data()
@@ -574,7 +584,7 @@ def test_lasting_failure_is_raised_by_collect() -> None:
 
 
 def test_error_of_the_whole_response() -> None:
-    """A full request that is refused is made again after a backoff, with new metadata."""
+    """A full request that failed is sent again after a backoff, with new metadata."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     harness.answer(*harness.poll(), error_code=-1)
@@ -586,7 +596,9 @@ def test_error_of_the_whole_response() -> None:
 
 
 def test_answer_to_another_question() -> None:
-    """A full response that does not name exactly the partitions asked for is dropped; all is asked again, later."""
+    """A full response whose partitions are not exactly those of the request is dropped; all are requested
+    again later.
+    """
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
@@ -600,7 +612,7 @@ def test_answer_to_another_question() -> None:
 
 
 def test_empty_response_is_harmless() -> None:
-    """A throttled broker may answer without any partition; they are asked for again."""
+    """A throttled broker may respond without any partition; they are requested again."""
     harness = FetchHarness()
     (request,) = harness.poll()
     topics, request.message.topics = request.message.topics, []
@@ -613,7 +625,9 @@ def test_empty_response_is_harmless() -> None:
 
 
 def test_offsets_of_the_log_are_kept() -> None:
-    """High watermark, last stable offset and log start go to the partition's state; -1 changes nothing."""
+    """High watermark, last stable offset and log start offset are stored in the partition's state; -1
+    changes nothing.
+    """
     harness = FetchHarness()
     reported: dict[str, Any] = {
         "high_watermark": 30,
@@ -640,7 +654,7 @@ def values(harness: FetchHarness, **tags: str) -> dict[str, float]:
 
 
 def test_metrics_of_fetches() -> None:
-    """Latency and throttling are recorded per response; sizes and counts once its data has been read."""
+    """Latency and throttle time are recorded per response, sizes and counts once its data has been read."""
     harness = FetchHarness(2)
     for log in harness.logs.values():
         log.append(10)
@@ -679,7 +693,7 @@ def test_metrics_of_fetches() -> None:
 
 
 def test_metrics_of_partitions() -> None:
-    """Lag and lead are recorded when a fetched part has been read, and go with the partition."""
+    """Lag and lead are recorded when the data of a fetch has been read, and removed with the partition."""
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
@@ -694,7 +708,7 @@ def test_metrics_of_partitions() -> None:
 
 
 def test_lag_and_lead_follow_every_poll() -> None:
-    """While a fetched part is read in several polls, lag and lead are those of the position each left."""
+    """If the data of a fetch is read by several polls, lag and lead are updated after each."""
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
@@ -708,7 +722,7 @@ def test_lag_and_lead_follow_every_poll() -> None:
 
 
 def test_topics_with_dots_are_reported_twice() -> None:
-    """A topic name with a dot also appears as older clients spelled it (KIP-1109)."""
+    """A topic name with a dot also has metrics under the name that older clients used (KIP-1109)."""
     harness = FetchHarness(assign=False)
     harness.subscription.assign({TopicPartition("a.b", 0)})
     harness.poll()

@@ -1,5 +1,6 @@
-"""Fetching under everything that may happen at once: nothing is lost, repeated, stale, out of order or stuck, memory is
-accounted for, and `partition_states()` shows what is the case."""
+"""Fetching with random events: no record is lost, repeated, stale, out of order or stuck, memory is accounted for, and
+`partition_states()` is right.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ partitions = st.integers(0, PARTITIONS - 1)
 
 
 class Fetching(RuleBasedStateMachine):
-    """`expected` is the next offset each partition owes us, moved only by what is returned and by seeks."""
+    """`expected` is the next offset that each partition has to return; only returned records and seeks change it."""
 
     @initialize(
         brokers=st.integers(1, 3),
@@ -41,7 +42,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(partition=partitions, count=st.integers(1, 8), gap=st.integers(0, 3), codec=st.sampled_from(["none", "zstd"]))
     def produce(self, partition: int, count: int, gap: int, codec: str = "none") -> None:
-        """A batch, of which compaction has taken `gap` offsets before its end."""
+        """Append a batch, of which compaction has removed the last `gap` offsets."""
         tp = self.harness.tps[partition]
         log = self.harness.logs[tp]
         found = list(range(log.end, log.end + count))
@@ -62,7 +63,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def fetch(self) -> None:
-        """Everything that may be sent is, and everything in flight is answered."""
+        """Send every fetch that may be sent, and respond to all in flight."""
         self.send()
         while self.in_flight:
             self.harness.answer(self.in_flight.pop(0))
@@ -80,7 +81,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def lose_answer(self) -> None:
-        """The broker has read the request, but its answer does not arrive."""
+        """Let the broker read a request and lose its response."""
         if self.in_flight:
             request = self.in_flight.pop()
             self.harness.caches[request.node or ""].read(request.message, self.harness.version)
@@ -109,13 +110,13 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 30))
     def collect_and_undo(self, limit: int) -> None:
-        """Ctrl-C in the middle of a poll: what it had taken is owed as before."""
+        """Undo a poll, as after Ctrl-C: its records are still expected."""
         self.harness.collector.collect(limit)
         self.harness.collector.rollback()
 
     @rule(limit=st.integers(1, 10))
     def collect_and_keep(self, limit: int) -> None:
-        """The caller checks a batch again later."""
+        """Keep a batch, to check later that it did not change."""
         records = self.harness.collector.collect(limit)
         self.kept.append(records)
         for record in records:
@@ -125,14 +126,14 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def let_go(self) -> None:
-        """What was kept is as it was."""
+        """Check that a kept batch is unchanged, and release it."""
         for records in self.kept:
             assert all(b"%d" % record.offset == record.value for record in records)
         self.kept.clear()
 
     @rule(partition=partitions, data=st.data())
     def reset(self, partition: int, data: st.DataObject) -> None:
-        """The position is dropped; an offset is found later."""
+        """Drop the position; an offset is found later."""
         tp = self.harness.tps[partition]
         if self.harness.subscription.is_assigned(tp):
             self.harness.subscription.request_reset(tp, OffsetReset.EARLIEST)
@@ -155,7 +156,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(partition=partitions, data=st.data())
     def fetch_and_seek(self, partition: int, data: st.DataObject) -> None:
-        """A seek with responses to the old position in flight, to be read before the manager looks again."""
+        """Seek while responses to the old position are in flight, which arrive before the next poll of the manager."""
         self.fetch()
         self.send()
         self.seek(partition, data)
@@ -168,8 +169,9 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(chosen=st.sets(partitions), awaiting=st.booleans(), moved=st.booleans())
     def reassign(self, chosen: set[int], awaiting: bool = False, moved: bool = False) -> None:
-        """Partitions that stay keep their position; new ones continue where they were left, or where another member
-        left them, once on_assign has returned."""
+        """Change the assignment. Kept partitions keep their position; new ones continue where this or another member
+        stopped, once on_assign has returned.
+        """
         harness = self.harness
         before = set(harness.subscription.assigned())
         harness.subscription.assign({harness.tps[p] for p in chosen})
@@ -181,7 +183,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(partition=partitions)
     def begin_revoking(self, partition: int) -> None:
-        """The group takes a partition away; until it is gone nothing of it may be returned."""
+        """Begin to revoke a partition, whose records may not be returned from then on."""
         if self.harness.subscription.is_assigned(self.harness.tps[partition]):
             self.harness.subscription.mark_pending_revocation([self.harness.tps[partition]])
 
@@ -191,7 +193,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(chosen=st.sets(partitions))
     def unsubscribe_and_come_back(self, chosen: set[int]) -> None:
-        """With fetches in flight, as `Consumer.unsubscribe` does it."""
+        """Unsubscribe as `Consumer.unsubscribe` does, while fetches are in flight, and assign again."""
         self.send()
         self.harness.subscription.unsubscribe()
         self.harness.buffer.clear()
@@ -205,7 +207,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule()
     def validate(self) -> None:
-        """Positions held back by a change of leader are found good."""
+        """Let the validation of positions succeed after a change of the leader."""
         self.harness.validate()
 
     @rule(ms=st.integers(1, 200))
@@ -245,7 +247,7 @@ class Fetching(RuleBasedStateMachine):
                 assert status.buffered_bytes > 0
 
     def teardown(self) -> None:
-        """Whatever happened, with everything assigned and resumed all that is owed comes."""
+        """Check that all expected records arrive once everything is assigned and resumed."""
         if not hasattr(self, "harness"):
             return
         harness = self.harness

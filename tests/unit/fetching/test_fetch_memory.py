@@ -1,4 +1,4 @@
-"""`buffer_memory`: what is counted, when a fetch waits for room, and that reading always continues."""
+"""`buffer_memory`: which bytes it counts, when a fetch waits for memory, and that reading always continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.harnesses.fetching import FetchHarness, offsets
 
 
 def frame(data: bytes) -> Frame:
-    """Bytes as they are received."""
+    """Return bytes in a received frame."""
     frames = FrameBuffer()
     stream = len(data).to_bytes(4) + data
     found: list[Frame] = []
@@ -31,18 +31,18 @@ def frame(data: bytes) -> Frame:
 
 
 def fill(harness: FetchHarness, batch_bytes: int, batches: int, **options: Any) -> None:
-    """Batches of one record of about this size in every partition."""
+    """Append batches of one record of about this size to every partition."""
     for log in harness.logs.values():
         for _ in range(batches):
             value = b"%d" % log.end + bytes(batch_bytes)
             log.add(build_batch([value], base_offset=log.end, **options), log.end + 1)
 
 
-# --- the account -----------------------------------------------------------------------------------------
+# --- counted bytes ---------------------------------------------------------------------------------------
 
 
 def test_block_counts_until_it_is_freed() -> None:
-    """A frame counts with its whole block, whatever refers to it, also when another thread frees it."""
+    """A frame counts with its whole block while any object refers to it, also if another thread frees it."""
     memory = Memory(1000)
     block = frame(bytes(300))
     size = memory.track(block).size
@@ -58,7 +58,7 @@ def test_block_counts_until_it_is_freed() -> None:
 
 
 def test_room() -> None:
-    """Room is what is neither alive, nor asked for, nor about to be decompressed."""
+    """`room` is the memory that is neither in use, nor reserved by fetches, nor expected to be decompressed."""
     memory = Memory(1000)
     block = memoryview(bytes(300))
     memory.track(block)
@@ -67,7 +67,7 @@ def test_room() -> None:
 
 
 def test_over_allocated_bytes_count() -> None:
-    """A bytearray that has grown counts with all that it has allocated."""
+    """A bytearray counts with all the bytes that it has allocated."""
     grown = bytearray(1000)
     for _ in range(100):
         grown += bytes(10)
@@ -76,7 +76,9 @@ def test_over_allocated_bytes_count() -> None:
 
 
 def test_what_the_caller_keeps_is_the_callers() -> None:
-    """Blocks that no buffered fetch needs count for half of the memory at most; those that two need, once."""
+    """Blocks that only the caller keeps count for at most half of the memory; a block that two fetches need counts
+    once.
+    """
     memory = Memory(1000)
     memory.decompressed = 0
     ours, theirs = memoryview(bytes(200)), [memoryview(bytes(400)) for _ in range(5)]
@@ -99,8 +101,9 @@ def test_what_the_caller_keeps_is_the_callers() -> None:
 
 
 def test_cost_of_a_response() -> None:
-    """A response may be as large as a broker's ordinary batch, until responses show that it is not; once one was
-    larger than asked for, so may the others be."""
+    """A response is expected to be as large as an ordinary batch until responses show otherwise; after one that
+    exceeded its limit, others may exceed it too.
+    """
     memory = Memory(64 << 20)
     assert (1 << 20, 5 << 20) == (memory.reserve_for(1000), memory.reserve_for(4 << 20))
     for _ in range(80):
@@ -113,7 +116,7 @@ def test_cost_of_a_response() -> None:
 
 
 def test_expected_decompression() -> None:
-    """Polls may decompress as much as earlier ones did; that is forgotten little by little."""
+    """The expected size of decompression follows earlier polls and decreases slowly."""
     memory = Memory(1000)
     seen = [memory.decompressed]
     for unpacked in (0, 400, 100, 0):
@@ -127,7 +130,9 @@ def test_expected_decompression() -> None:
 
 @pytest.mark.parametrize(("brokers", "share"), [(1, 16), (2, 16), (3, 10), (8, 4), (1000, 1)])
 def test_share_of_a_request(brokers: int, share: int) -> None:
-    """One request asks for a quarter at most, and with many brokers for so much that each may be asked."""
+    """One request may ask for a quarter of the memory at most, and for less with many brokers, so that each can have
+    one.
+    """
     assert share == Memory(64).per_request_limit(brokers)
 
 
@@ -135,7 +140,7 @@ def test_share_of_a_request(brokers: int, share: int) -> None:
 
 
 def test_frame_counts_until_its_last_partition_is_read() -> None:
-    """A response stays in memory while one of its partitions waits, and is counted whole for as long."""
+    """A response counts in full while data of one of its partitions is buffered."""
     harness = FetchHarness(2)
     batches = [build_batch([b"0" * 2000], leader_epoch=0) for _ in harness.tps]
     block = frame(b"".join(batches))
@@ -161,7 +166,9 @@ def test_frame_counts_until_its_last_partition_is_read() -> None:
 
 
 def test_fetches_wait_for_room_and_not_for_time() -> None:
-    """With the memory in use no fetch leaves, however long; it does once there is room for a whole one."""
+    """While the memory is in use no fetch is sent, however long that takes; one is sent as soon as there is room for
+    it.
+    """
     harness = FetchHarness(8, buffer_memory=8000, max_partition_fetch_bytes=1000)
     fill(harness, 900, 9)
     (request,) = harness.poll()
@@ -181,15 +188,16 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
 
 
 def test_brokers_share_the_memory() -> None:
-    """All requests in flight together ask for no more than there is."""
+    """The limits of all requests in flight do not exceed the memory."""
     harness = FetchHarness(4, brokers=4, buffer_memory=4000, max_partition_fetch_bytes=3000)
     assert [500] * 4 == [r.message.max_bytes for r in harness.poll()]
     assert 2500 == harness.buffer.memory.reserved
 
 
 def test_bound_holds_while_reading_slowly() -> None:
-    """Many partitions on several brokers, compressed or not, read a few records at a time: what is alive and what may
-    arrive exceed the memory by one decompressed batch at most."""
+    """With many partitions on several brokers, compressed or not, that are read a few records at a time, used and
+    reserved bytes exceed the memory by at most one decompressed batch.
+    """
     rng = random.Random(7)
     harness = FetchHarness(12, brokers=3, buffer_memory=200_000, max_partition_fetch_bytes=20_000, sessions=10)
     for log in harness.logs.values():
@@ -213,8 +221,9 @@ def test_bound_holds_while_reading_slowly() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_bound_holds_with_many_brokers(codec: str) -> None:
-    """Twenty brokers, each of which sends a whole batch larger than the share it was asked for, read record by record;
-    compressed, a batch is a few bytes until it is opened."""
+    """The bound holds with twenty brokers that each send a batch larger than their limit, read record by record; a
+    compressed batch has only a few bytes until it is decompressed.
+    """
     harness = FetchHarness(20, brokers=20, buffer_memory=400_000, sessions=1)
     fill(harness, 40_000, 4, codec=codec)
     memory, peak, got = harness.buffer.memory, 0, 0
@@ -231,7 +240,7 @@ def test_bound_holds_with_many_brokers(codec: str) -> None:
 
 
 def test_batches_larger_than_the_memory() -> None:
-    """A batch larger than the limit is read all the same, one at a time."""
+    """A batch that is larger than the memory is read, one at a time."""
     harness = FetchHarness(2, brokers=2, buffer_memory=1000, max_partition_fetch_bytes=1000)
     fill(harness, 5000, 3)
     got, rounds = 0, 0
@@ -245,7 +254,7 @@ def test_batches_larger_than_the_memory() -> None:
 
 
 def test_batches_that_the_caller_keeps() -> None:
-    """A caller who collects batches takes half of the memory at most; in the other half reading ahead continues."""
+    """Batches that the caller keeps take half of the memory at most; prefetching continues in the other half."""
     harness = FetchHarness(1, buffer_memory=8000, max_partition_fetch_bytes=1000)
     fill(harness, 900, 20)
     kept: list[ConsumerRecords] = []
@@ -261,7 +270,7 @@ def test_batches_that_the_caller_keeps() -> None:
 
 
 def test_batches_that_the_caller_keeps_do_not_cost_paused_data() -> None:
-    """However much the caller collects, what a paused partition has buffered is not given up for it."""
+    """Buffered data of a paused partition is kept, however many batches the caller keeps."""
     harness = FetchHarness(2, brokers=2, buffer_memory=8000, max_partition_fetch_bytes=1000)
     paused, read = harness.tps
     fill(harness, 900, 20)
@@ -277,7 +286,7 @@ def test_batches_that_the_caller_keeps_do_not_cost_paused_data() -> None:
 
 
 def test_poll_decompresses_no_more_than_a_part_of_the_memory() -> None:
-    """However many records are asked for, a poll stops where a quarter of the memory is decompressed."""
+    """A poll ends when it has decompressed a quarter of the memory, however many records are requested."""
     harness = FetchHarness(1, buffer_memory=100_000)
     fill(harness, 9_000, 20, codec="gzip")
     harness.fetch()
@@ -312,8 +321,9 @@ def test_paused_data_is_kept_and_blocks_no_other_partition() -> None:
 
 
 def test_paused_partitions_do_not_lock_the_others_out() -> None:
-    """When paused partitions hold all the memory, as much is taken from them as one fetch needs, the one paused last
-    first; it is read from its position later."""
+    """If paused partitions hold all the memory, enough of their data for one fetch is dropped, from the partition that
+    was paused last. It is fetched again later.
+    """
     harness = FetchHarness(3, brokers=3, buffer_memory=3000, max_partition_fetch_bytes=1000)
     first, second, other = harness.tps
     fill(harness, 900, 4)
@@ -332,8 +342,9 @@ def test_paused_partitions_do_not_lock_the_others_out() -> None:
 
 
 def test_broker_that_waits_for_room_gets_its_turn() -> None:
-    """With paused data in most of the memory, a broker that has much to send is asked although another one, which has
-    nothing and needs little room, could be asked again and again."""
+    """If paused data takes most of the memory, a broker with much data is asked although another one without data,
+    which needs little memory, could be asked repeatedly.
+    """
     harness = FetchHarness(8, brokers=1, buffer_memory=8000, max_partition_fetch_bytes=1000)
     fill(harness, 900, 8)
     harness.brokers = 2

@@ -1,4 +1,4 @@
-"""Fetching with isolation_level=read_committed: what is asked, what is returned, and where the end is."""
+"""Fetching with isolation_level=read_committed: the request, the returned records, and the end offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def committed(partitions: int = 1, **options: Any) -> FetchHarness:
 
 
 def transaction(harness: FetchHarness, producer_id: int, count: int, *, abort: bool) -> AbortedTransaction:
-    """A batch of a transaction and its marker, appended to the first partition's log."""
+    """Append a batch of a transaction and its marker to the first partition's log."""
     log = harness.logs[harness.tps[0]]
     first = log.end
     log.append(count, producer_id=producer_id, transactional=True)
@@ -23,13 +23,13 @@ def transaction(harness: FetchHarness, producer_id: int, count: int, *, abort: b
 
 
 def test_the_level_is_in_the_request() -> None:
-    """1 on the wire; the default asks with 0."""
+    """A request has isolation level 1, and 0 by default."""
     assert [1] == [request.message.isolation_level for request in committed().poll()]
     assert [0] == [request.message.isolation_level for request in FetchHarness().poll()]
 
 
 def test_records_of_aborted_transactions_are_left_out() -> None:
-    """By the list that comes with the response, and only with this level."""
+    """Records of the transactions in the response's list are omitted, only with read_committed."""
     harness = committed()
     transaction(harness, 7, 2, abort=False)
     aborted = transaction(harness, 8, 2, abort=True)
@@ -43,7 +43,7 @@ def test_records_of_aborted_transactions_are_left_out() -> None:
 
 
 def test_no_list_is_an_empty_list() -> None:
-    """Brokers send null when nothing was aborted."""
+    """A null list of aborted transactions is read as an empty one."""
     harness = committed()
     transaction(harness, 7, 2, abort=False)
     harness.answer(*harness.poll(), p0={"aborted_transactions": None})
@@ -51,7 +51,9 @@ def test_no_list_is_an_empty_list() -> None:
 
 
 def test_an_aborted_tail_moves_the_position() -> None:
-    """Nothing to return, but the poll has moved on, and the next fetch starts behind the marker."""
+    """Aborted batches at the end return no record, but the poll moves the position and the next fetch starts after the
+    marker.
+    """
     harness = committed()
     aborted = transaction(harness, 8, 3, abort=True)
     harness.answer(*harness.poll(), p0={"aborted_transactions": [aborted]})
@@ -62,7 +64,7 @@ def test_an_aborted_tail_moves_the_position() -> None:
 
 
 def test_lag_is_to_the_last_stable_offset() -> None:
-    """partition_states() and the lag metric count up to where this level reads; the high watermark is unchanged."""
+    """partition_states() and the lag metric measure up to the last stable offset; the high watermark is unchanged."""
     for harness, lag in ((committed(), 2), (FetchHarness(), 7)):
         harness.logs[harness.tps[0]].append(3)
         harness.answer(*harness.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what requests say, and what follows from every kind of answer."""
+"""Fetch sessions (KIP-227): the contents of requests, and the effect of each kind of response."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Contents = tuple[int, int, dict[int, int], list[int]]
 
 
 def contents(request: UnsentRequest) -> Contents:
-    """Session id, epoch, partitions with their offsets, and partitions to forget."""
+    """Return session id, epoch, partitions with their offsets, and forgotten partitions of a request."""
     message = request.message
     forgotten = [p for topic in message.forgotten_topics_data for p in topic.partitions]
     return message.session_id, message.session_epoch, offsets(request), forgotten
 
 
 def filled(partitions: int = 3, **options: int) -> FetchHarness:
-    """A harness whose brokers keep sessions and whose partitions have five records each."""
+    """Return a harness whose brokers keep sessions and whose partitions have five records each."""
     harness = FetchHarness(partitions, sessions=10, **options)
     for log in harness.logs.values():
         log.append(5)
@@ -36,7 +36,7 @@ def filled(partitions: int = 3, **options: int) -> FetchHarness:
 
 
 def fetch(harness: FetchHarness) -> Contents:
-    """Send the one request there is, respond to it, read everything, and return what the request contained."""
+    """Send the one request there is, respond to it, read all records, and return the request's contents."""
     (request,) = harness.poll()
     said = contents(request)
     harness.answer(request)
@@ -44,11 +44,11 @@ def fetch(harness: FetchHarness) -> Contents:
     return said
 
 
-# --- what requests say -----------------------------------------------------------------------------------
+# --- contents of requests --------------------------------------------------------------------------------
 
 
 def test_first_request_is_full_and_the_next_name_what_changed() -> None:
-    """A session begins with all partitions; from then on a request names those whose offset moved, or none."""
+    """The first request of a session has all partitions, and later ones only those whose offset changed."""
     harness = filled()
     assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(harness)
     assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
@@ -60,7 +60,7 @@ def test_first_request_is_full_and_the_next_name_what_changed() -> None:
 
 
 def test_partitions_come_and_go() -> None:
-    """A partition that is no longer wanted is forgotten once; one that is wanted again is named once."""
+    """A partition that is no longer fetched is forgotten once, and added once when it is fetched again."""
     harness = FetchHarness(3, sessions=10)
     fetch(harness)
     harness.subscription.pause(harness.tps[1])
@@ -73,7 +73,7 @@ def test_partitions_come_and_go() -> None:
 
 
 def test_leader_epoch_is_a_change() -> None:
-    """A partition whose leader epoch grew is named again."""
+    """A partition whose leader epoch increased is in the next request."""
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
     harness.epochs[1] = 4
@@ -84,7 +84,7 @@ def test_leader_epoch_is_a_change() -> None:
 
 
 def test_partitions_without_room_stay_in_the_session() -> None:
-    """While a partition has no room its broker is not asked at all, so that the session does not forget it."""
+    """While there is no memory for a partition its broker is not asked, so that the session keeps the partition."""
     harness = filled(2, max_partition_fetch_bytes=120)
     for _ in range(3):
         harness.logs[harness.tps[0]].append(5)
@@ -99,7 +99,9 @@ def test_partitions_without_room_stay_in_the_session() -> None:
 
 
 def test_partition_is_forgotten_during_its_backoff() -> None:
-    """A broker answers at once while a partition fails, so a failed one is left out until its backoff ends."""
+    """A failed partition is removed from the session until its backoff ends, because the broker responds at once while
+    a partition fails.
+    """
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
     harness.answer(*harness.poll(), p1={"error_code": 6, "records": None})
@@ -109,7 +111,7 @@ def test_partition_is_forgotten_during_its_backoff() -> None:
 
 
 def test_one_session_per_broker() -> None:
-    """Each broker has a session of its own; a partition that moves leaves the one and enters the other."""
+    """Each broker has its own session; a partition that moves is removed from one and added to the other."""
     harness = FetchHarness(4, brokers=2, sessions=10)
     harness.fetch()
     harness.leaders[0], harness.epochs[0] = 1, 1
@@ -118,7 +120,7 @@ def test_one_session_per_broker() -> None:
 
 
 def test_request_does_not_grow_with_the_partitions() -> None:
-    """With a thousand idle partitions a request names none, and looking for changes finds none."""
+    """With a thousand idle partitions a request has none of them, and no scan for changes finds any."""
     harness = FetchHarness(1000, sessions=1)
     fetch(harness)
     assert (100, 1, {}, []) == fetch(harness)
@@ -128,7 +130,9 @@ def test_request_does_not_grow_with_the_partitions() -> None:
 
 
 def test_back_at_the_same_offset_needs_no_word() -> None:
-    """After seeks that end where the session is, what the broker sent meanwhile is dropped and comes again unasked."""
+    """If seeks end at the session's offset no request mentions the partition: data sent meanwhile is dropped, and the
+    broker sends it again.
+    """
     harness = FetchHarness(1, sessions=1)
     fetch(harness)
     (request,) = harness.poll()
@@ -146,7 +150,7 @@ def test_back_at_the_same_offset_needs_no_word() -> None:
 
 
 def test_topic_created_again() -> None:
-    """When a topic's id changes its old id is forgotten and the new one named; both in one request."""
+    """When a topic's id changes one request forgets the old id and adds the new one."""
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
     harness.topic_id = OTHER_ID
@@ -160,7 +164,7 @@ def test_topic_created_again() -> None:
 
 
 def test_session_goes_from_ids_to_names_and_back() -> None:
-    """A session speaks of topics by id or by name, so a switch starts another one, which ends the first."""
+    """A switch between ids and names ends the session and starts another one, in one request."""
     harness = filled()
     fetch(harness)
     harness.topic_id = None
@@ -176,7 +180,7 @@ def test_session_goes_from_ids_to_names_and_back() -> None:
 
 
 def test_brokers_without_topic_ids() -> None:
-    """Version 12 and below name topics, also when their ids are known."""
+    """Up to version 12 topics are identified by name, even if their ids are known."""
     harness = filled()
     harness.version = 11
     assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(harness)
@@ -184,7 +188,7 @@ def test_brokers_without_topic_ids() -> None:
     assert dict.fromkeys(harness.tps, 5) == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
 
 
-# --- what answers mean -------------------------------------------------------------------------------------
+# --- effects of responses ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,8 +196,9 @@ def test_brokers_without_topic_ids() -> None:
     [(70, (0, 0)), (71, (100, 0)), (106, (100, 0)), (-1, (100, 0)), (42, (100, 0))],
 )
 def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
-    """After any error the next request is full, at once; only a session that the broker does not know needs no end.
-    Nothing of the response is used."""
+    """After any error of the session the response is ignored and the next request is full and sent at once. It ends the
+    old session unless the broker did not find it.
+    """
     harness = filled()
     fetch(harness)
     harness.answer(*harness.poll(), error_code=code)
@@ -205,7 +210,7 @@ def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
 
 
 def test_session_evicted_by_the_broker() -> None:
-    """A session that gave way to another client's is made again, and nothing is lost or repeated."""
+    """A session that the broker evicted is created again, and no record is lost or repeated."""
     harness = filled()
     fetch(harness)
     harness.caches["0"].sessions.clear()
@@ -220,7 +225,9 @@ def test_session_evicted_by_the_broker() -> None:
 
 
 def test_lost_answer() -> None:
-    """When it is unknown whether the broker processed a request, the next one is full and ends the old session."""
+    """After a lost response, as the broker may have processed the request, the next request is full and ends the old
+    session.
+    """
     harness = filled()
     fetch(harness)
     (request,) = harness.poll()
@@ -232,13 +239,13 @@ def test_lost_answer() -> None:
 
 
 def test_broker_without_room_for_sessions() -> None:
-    """Without a session every request is full."""
+    """If the broker creates no session every request is full."""
     harness = FetchHarness(2, sessions=0)
     assert [(0, 0, {0: 0, 1: 0}, [])] * 3 == [fetch(harness) for _ in range(3)]
 
 
 def test_session_closed_by_the_broker() -> None:
-    """Session id 0 in an incremental response ends the session; the response's data counts."""
+    """Session id 0 in an incremental response ends the session; its data is used."""
     harness = filled()
     fetch(harness)
     fetch(harness)
@@ -249,7 +256,7 @@ def test_session_closed_by_the_broker() -> None:
 
 
 def test_throttled_answer_without_partitions() -> None:
-    """A broker that throttles answers a full request with nothing: that is no session, and no error."""
+    """An empty response to a full request, from a broker that throttles, creates no session and is not an error."""
     harness = FetchHarness(2, sessions=10)
     (request,) = harness.poll()
     harness.reply(request, FetchResponse(throttle_time_ms=50, session_id=100))
@@ -265,7 +272,7 @@ def response(partitions: Mapping[bytes, list[int]], session_id: int = 9, **field
 
 
 def started(partitions: int = 2) -> tuple[FetchSession, dict[TopicPartition, FetchChain]]:
-    """A session of which the first request has been sent."""
+    """Return a session whose first request has been sent."""
     session = FetchSession(0, 1000)
     chains = {}
     for partition in range(partitions):
@@ -281,7 +288,7 @@ def ask(session: FetchSession, chains: dict[TopicPartition, FetchChain]) -> Sess
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [0]}, {TOPIC_ID: [0, 1, 2]}, {OTHER_ID: [0, 1]}, {}])
 def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, list[int]]) -> None:
-    """A full response that leaves partitions out, or names others, is dropped with its session."""
+    """A full response with missing or additional partitions is dropped, and its session is ended."""
     session, chains = started()
     assert not session.accept(response(partitions), VERSION)
     assert (0, 0) == (session.id, session.epoch)
@@ -291,8 +298,9 @@ def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, li
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [2]}, {OTHER_ID: [0]}])
 def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list[int]]) -> None:
-    """An incremental response that names partitions of no session is dropped; the session is ended by the next
-    request."""
+    """An incremental response with partitions that are not in the session is dropped; the next request ends the
+    session.
+    """
     session, chains = started()
     assert session.accept(response({TOPIC_ID: [0, 1]}), VERSION)
     ask(session, chains)
@@ -301,7 +309,7 @@ def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list
 
 
 def test_incremental_answer_may_leave_partitions_out() -> None:
-    """Partitions without changes are not in an incremental response."""
+    """An incremental response need not contain partitions without changes."""
     session, chains = started()
     session.accept(response({TOPIC_ID: [0, 1]}), VERSION)
     ask(session, chains)
@@ -310,7 +318,7 @@ def test_incremental_answer_may_leave_partitions_out() -> None:
 
 
 def test_epoch_wraps_to_one() -> None:
-    """0 and -1 mean other things, so the epoch after the largest is 1."""
+    """After the largest epoch comes 1, because 0 and -1 have other meanings."""
     assert [2, MAX_EPOCH, 1] == [next_epoch(epoch) for epoch in (1, MAX_EPOCH - 1, MAX_EPOCH)]
     session, chains = started()
     session.accept(response({TOPIC_ID: [0, 1]}), VERSION)

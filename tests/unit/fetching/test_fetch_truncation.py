@@ -1,4 +1,4 @@
-"""Logs that were cut: what a leader says of it in a Fetch response, and epochs that are too old or too new."""
+"""Truncated logs: divergence in a Fetch response, and leader epochs that are too old or too new."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from support.harnesses.fetching import FetchHarness, offsets
 
 
 def cut_at(offset: int, epoch: int = 2) -> dict[str, Any]:
-    """What a leader answers whose log parts at `offset` from what was read (KIP-595)."""
+    """Return the response of a leader whose log diverges at `offset` from the records already read (KIP-595)."""
     return {"diverging_epoch": FetchEpochEndOffset(epoch=epoch, end_offset=offset), "records": None}
 
 
 def read(records: int, **options: Any) -> tuple[FetchHarness, TopicPartition]:
-    """A harness whose only partition was read up to its end at `records`."""
+    """Return a harness whose only partition was read up to its end at `records`."""
     harness = FetchHarness(1, **options)
     harness.logs[harness.tps[0]].append(records)
     harness.fetch()
@@ -28,14 +28,14 @@ def read(records: int, **options: Any) -> tuple[FetchHarness, TopicPartition]:
 
 
 def test_last_fetched_epoch_is_not_sent() -> None:
-    """As in Java's consumer; the log is checked when the leader changes instead."""
+    """As in Java's consumer no last fetched epoch is sent; positions are validated when the leader changes."""
     harness, _ = read(10)
     (request,) = harness.poll()
     assert {-1} == {row.last_fetched_epoch for topic in request.message.topics for row in topic.partitions}
 
 
 def test_divergence_with_a_policy() -> None:
-    """With a reset policy reading continues, without a word, where the logs part."""
+    """With a reset policy reading continues at the divergent offset, and nothing is raised."""
     harness, tp = read(10)
     harness.answer(*harness.poll(), p0=cut_at(4))
     assert {} == harness.collect()
@@ -46,7 +46,7 @@ def test_divergence_with_a_policy() -> None:
 
 
 def test_divergence_without_a_policy() -> None:
-    """Without one every poll raises, with where the logs part, until the user seeks."""
+    """Without a reset policy every poll raises the error with the divergent offset until the user seeks."""
     harness, tp = read(10, auto_offset_reset="none")
     harness.answer(*harness.poll(), p0=cut_at(4))
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_divergence_without_a_policy() -> None:
 
 
 def test_divergence_waits_for_its_turn() -> None:
-    """What was fetched before is returned before the truncation is raised."""
+    """Records fetched before are returned before the truncation is raised."""
     harness = FetchHarness(1, auto_offset_reset="none")
     harness.logs[harness.tps[0]].append(5)
     harness.fetch()
@@ -71,7 +71,7 @@ def test_divergence_waits_for_its_turn() -> None:
 
 
 def test_divergence_behind_the_position_is_ignored() -> None:
-    """A log that parts at or after the position has all that was read."""
+    """A divergence at or after the position is ignored, because it affects no record that was read."""
     harness, tp = read(10, auto_offset_reset="none")
     harness.answer(*harness.poll(), p0=cut_at(10))
     assert {} == harness.collect()
@@ -83,8 +83,9 @@ def test_divergence_behind_the_position_is_ignored() -> None:
 
 
 def test_old_leader_epoch_leads_to_validation() -> None:
-    """A leader that has moved on fences us: new metadata brings its epoch, and the position is checked before the
-    next fetch."""
+    """After FENCED_LEADER_EPOCH new metadata brings the leader's epoch, and the position is validated before the next
+    fetch.
+    """
     harness, tp = read(10)
     harness.answer(*harness.poll(), p0={"error_code": 74, "records": None})
     assert 1 == harness.metadata_requests.count
@@ -99,7 +100,7 @@ def test_old_leader_epoch_leads_to_validation() -> None:
 
 
 def test_leader_that_does_not_know_the_epoch_yet() -> None:
-    """A broker that has not heard of its new epoch is asked again a little later, without new metadata."""
+    """After UNKNOWN_LEADER_EPOCH the broker is asked again a little later, without new metadata."""
     harness, _ = read(10)
     harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
     assert ([], 0) == (harness.poll(), harness.metadata_requests.count)
@@ -108,7 +109,7 @@ def test_leader_that_does_not_know_the_epoch_yet() -> None:
 
 
 def test_backoffs_have_jitter_and_end_together() -> None:
-    """Partitions that failed in one response are asked for again by one request, after a pause that varies."""
+    """Partitions that failed in one response are fetched again by one request, after a pause with jitter."""
     waits = []
     for seed in range(20):
         harness = FetchHarness(2, rng=random.Random(seed))
@@ -123,7 +124,7 @@ def test_backoffs_have_jitter_and_end_together() -> None:
 
 
 def test_backoff_grows_while_a_partition_fails() -> None:
-    """Each failure in a row doubles the wait, up to retry_backoff_max_ms; success ends the row."""
+    """Each consecutive failure doubles the wait, up to retry_backoff_max_ms; a success resets it."""
     harness, tp = read(10)
     waits = []
     for _ in range(6):

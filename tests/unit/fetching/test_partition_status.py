@@ -1,4 +1,4 @@
-"""What `partition_states()` says of a partition: each condition, when it began, and which one of several is shown."""
+"""The result of `partition_states()`: each condition, when it began, and which one of several is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.harnesses.fetching import FetchHarness
 
 
 def world_with(records: int = 6, partitions: int = 1, **options: Any) -> FetchHarness:
-    """A harness whose partitions have some batches of 2 records."""
+    """Return a harness whose partitions have some batches of 2 records."""
     harness = FetchHarness(partitions, **options)
     for log in harness.logs.values():
         for _ in range(records // 2):
@@ -24,13 +24,13 @@ def world_with(records: int = 6, partitions: int = 1, **options: Any) -> FetchHa
 
 
 def shown(harness: FetchHarness, partition: int = 0, **known: Any) -> tuple[Condition, float]:
-    """Condition and since (s) of a partition."""
+    """Return condition and since (s) of a partition."""
     status = harness.status(harness.tps[partition], **known)
     return status.state, status.since
 
 
 def reason(harness: FetchHarness, partition: int = 0, **known: Any) -> str:
-    """What is said of a partition."""
+    """Return the reason in a partition's state."""
     return harness.status(harness.tps[partition], **known).reason
 
 
@@ -43,7 +43,7 @@ def test_every_condition_has_its_row() -> None:
 
 
 def test_ready_then_in_flight_then_buffered() -> None:
-    """The way of a fetch: each condition begins when the step before it ended."""
+    """A partition is ready, in flight and buffered in turn, and each condition begins when the one before ended."""
     harness = world_with()
     harness.wait(2000)
     assert (Condition.READY, 2.0) == shown(harness)
@@ -68,7 +68,7 @@ def test_ready_then_in_flight_then_buffered() -> None:
 
 
 def test_numbers() -> None:
-    """Position, end, lag and buffered bytes."""
+    """The state has position, end offset, lag and buffered bytes."""
     harness = world_with(6)
     harness.fetch()
     harness.collect(2)
@@ -78,7 +78,7 @@ def test_numbers() -> None:
 
 
 def test_buffered_continues_from_fetch_to_fetch() -> None:
-    """It began when something first waited, however often that was read and more came."""
+    """The condition begins when a first record is buffered, and continues while records are read and more arrive."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     for _ in range(6):
         harness.logs[harness.tps[0]].append(2)
@@ -91,7 +91,7 @@ def test_buffered_continues_from_fetch_to_fetch() -> None:
 
 
 def test_broker_that_does_not_answer() -> None:
-    """A fetch much older than it may wait at the broker is in flight still, and that is said with its age."""
+    """A fetch that is much older than fetch_max_wait_ms is still in flight, and the reason has its age."""
     harness = world_with(fetch_max_wait_ms=500)
     harness.poll()
     harness.wait(12_300)
@@ -103,7 +103,9 @@ def test_broker_that_does_not_answer() -> None:
 
 
 def test_without_a_position() -> None:
-    """Waiting for the commit, for a reset, for validation: since the state began, with what is known of the cause."""
+    """A partition that waits for its commit, a reset or a validation is shown with the cause, since that
+    state began.
+    """
     harness = FetchHarness(assign=False)
     harness.subscription.assign(set(harness.tps))
     harness.wait(1000)
@@ -121,7 +123,7 @@ def test_without_a_position() -> None:
 
 
 def test_reset_without_a_leader() -> None:
-    """That no broker can be reached is part of the reason; what metadata says of the topic comes before it."""
+    """The reason mentions that no broker can be reached; what metadata reports about the topic takes precedence."""
     harness = FetchHarness()
     harness.subscription.request_reset(harness.tps[0])
     harness.leaders[0] = -1
@@ -132,7 +134,7 @@ def test_reset_without_a_leader() -> None:
 
 
 def test_awaiting_validation() -> None:
-    """After a change of leader, until the position is checked."""
+    """After a change of the leader the condition is shown until the position is validated."""
     harness = world_with(6, brokers=2, max_partition_fetch_bytes=1)
     harness.fetch()
     harness.collect(2)
@@ -145,7 +147,7 @@ def test_awaiting_validation() -> None:
 
 
 def test_flags() -> None:
-    """Paused, awaiting the callback, being revoked: the stronger is shown, since the flags last changed."""
+    """Of paused, awaiting the callback and being revoked the strongest is shown, since the last change of the flags."""
     harness = world_with()
     state = harness.subscription.get(harness.tps[0])
     harness.fetch()
@@ -171,7 +173,7 @@ def test_flags() -> None:
 
 
 def test_error_that_waits_for_the_user() -> None:
-    """A record that cannot be read is shown since it was found, and until a seek past it."""
+    """An error of a record that cannot be read is shown from when it was found until a seek past the record."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(2)
     broken = bytearray(build_batch([b"x"], base_offset=2, leader_epoch=0))
@@ -192,7 +194,7 @@ def test_error_that_waits_for_the_user() -> None:
 
 
 def test_error_of_the_broker_that_waits_for_the_user() -> None:
-    """A missing permission is shown since it was first refused, though fetches are repeated."""
+    """A missing permission is shown since the first refusal, although fetches are repeated."""
     harness = world_with()
     refused = {"p0": {"error_code": 29, "records": None}}
     harness.answer(*harness.poll(), **refused)
@@ -208,7 +210,7 @@ def test_error_of_the_broker_that_waits_for_the_user() -> None:
 
 
 def test_partition_in_backoff() -> None:
-    """An error that goes away by itself: what it was, and when the partition is asked again."""
+    """A retriable error is shown with the time of the next fetch."""
     harness = world_with(retry_backoff_ms=400)
     harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
     harness.poll()
@@ -219,7 +221,7 @@ def test_partition_in_backoff() -> None:
 
 
 def test_broker_in_backoff() -> None:
-    """A broker whose fetches fail: the last error, since the first one in a row; a response ends it."""
+    """The last error of a broker is shown since its first consecutive failure, until a response."""
     harness = world_with(retry_backoff_ms=400)
     for number, backoff_ms in ((1, 400), (2, 800)):
         (request,) = harness.poll()
@@ -243,7 +245,7 @@ def test_broker_in_backoff() -> None:
 
 
 def test_broker_that_cannot_be_reached() -> None:
-    """A fetch that waits for its connection is not in flight."""
+    """A fetch that waits for its connection is not shown as in flight."""
     harness = world_with()
     harness.poll()
     harness.wait(200)
@@ -252,7 +254,7 @@ def test_broker_that_cannot_be_reached() -> None:
 
 
 def test_no_leader() -> None:
-    """A partition without a leader by metadata, since metadata first said so."""
+    """A partition without a leader is shown since metadata first reported it."""
     harness = world_with(brokers=2)
     harness.fetch()
     harness.collect()
@@ -275,11 +277,11 @@ def test_no_leader() -> None:
     assert Condition.IN_FLIGHT is shown(harness)[0]
 
 
-# --- others in the way -----------------------------------------------------------------------------------
+# --- held back by others ---------------------------------------------------------------------------------
 
 
 def test_buffer_full() -> None:
-    """Where memory is the reason, that is said, with what takes it, since there was no room."""
+    """If memory is the reason, the state has what uses it, and since when there was no room."""
     harness = FetchHarness(2, brokers=2, buffer_memory=4000, max_partition_fetch_bytes=1000)
     log = harness.logs[harness.tps[0]]
     for _ in range(4):
@@ -300,7 +302,7 @@ def test_buffer_full() -> None:
 
 
 def test_buffered_with_no_room_for_more() -> None:
-    """A partition that has records waiting says why no more are fetched."""
+    """For a partition with buffered records the state has the reason why no more are fetched."""
     harness = FetchHarness(2, buffer_memory=4000, max_partition_fetch_bytes=1000)
     for log in harness.logs.values():
         for _ in range(4):
@@ -312,7 +314,7 @@ def test_buffered_with_no_room_for_more() -> None:
 
 
 def test_broker_blocked_by_another_partition() -> None:
-    """A partition that waits because another one of its broker is far ahead says which."""
+    """A partition that waits because another partition of its broker is far ahead is shown with that partition."""
     harness = FetchHarness(2, max_partition_fetch_bytes=1)
     one, _ = harness.tps
     for _ in range(4):

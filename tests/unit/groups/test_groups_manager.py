@@ -1,4 +1,4 @@
-"""Questions about groups: whom they go to, which description fits, what is asked again and what ends them."""
+"""Group requests: which broker they are sent to, which description applies, and which errors are retried or final."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ NOT_FOUND = 69
 
 
 class Case:
-    """A manager, and the coordinator of every group found at broker 2."""
+    """A manager, and broker 2 as the coordinator of every group."""
 
     def __init__(self) -> None:
         self.groups = make_groups_manager()
         self.now = 0.0
 
     def sent(self) -> list[UnsentRequest]:
-        """What is sent now."""
+        """Return the requests sent now."""
         return self.groups.poll(self.now).requests
 
     def one(self, api: str) -> UnsentRequest:
-        """The one request sent now; look-ups of the coordinator are answered."""
+        """Return the one request sent now, after responses to coordinator lookups."""
         for _ in range(3):
             (request,) = self.sent()
             if request.api.name != "FindCoordinator" or api == "FindCoordinator":
@@ -78,13 +78,13 @@ class Case:
 
 
 def error_of(promise: Promise[Any]) -> KafkaError:
-    """Why a promise was not kept."""
+    """Return the error of a failed promise."""
     assert promise.error is not None
     return promise.error
 
 
 def no_such(kind: str, code: int = NOT_FOUND) -> Any:
-    """A description with an error."""
+    """Return a description with an error."""
     if kind == "consumer":
         return ConsumerGroupDescribeResponse(groups=[ConsumerGroupDescribeGroup(group_id="g", error_code=code)])
     if kind == "classic":
@@ -96,7 +96,9 @@ def no_such(kind: str, code: int = NOT_FOUND) -> Any:
 
 
 def test_a_listing_asks_the_broker_named() -> None:
-    """Filters go along, and need a broker that knows them; states and types come back as told."""
+    """A listing is sent to the given broker, with filters in a version that has them; states and types are returned as
+    the broker sends them.
+    """
     case = Case()
     promise = case.groups.list_groups(3, ["Stable"], ["classic"], DEADLINE)
     request = case.one("ListGroups")
@@ -113,7 +115,7 @@ def test_a_listing_asks_the_broker_named() -> None:
 
 @pytest.mark.parametrize(("version", "state"), [(3, None), (4, "Stable")])
 def test_old_brokers_report_less(version: int, state: str | None) -> None:
-    """What the version does not carry is None; without filters any version will do."""
+    """A field that the version does not have is None; without filters any version is used."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
     request = case.one("ListGroups")
@@ -124,14 +126,14 @@ def test_old_brokers_report_less(version: int, state: str | None) -> None:
 
 
 def test_filtering_by_state_alone_needs_less() -> None:
-    """States are told from v4 on."""
+    """A filter by state needs only v4."""
     case = Case()
     case.groups.list_groups(1, ["Empty"], [], DEADLINE)
     assert 4 == case.one("ListGroups").min_version
 
 
 def test_a_loading_coordinator_is_asked_again() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS: the same broker once more, after the backoff."""
+    """After COORDINATOR_LOAD_IN_PROGRESS the same broker is asked again after the backoff."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
     answer(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
@@ -142,7 +144,7 @@ def test_a_loading_coordinator_is_asked_again() -> None:
 
 
 def test_a_deadline_ends_a_question() -> None:
-    """TimeoutError says what was asked, and why it was not answered."""
+    """The TimeoutError contains the request and why it has no response."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
     fail(case.one("ListGroups"), BrokerConnectionError("gone"), case.now)
@@ -158,7 +160,7 @@ def test_a_deadline_ends_a_question() -> None:
 
 
 def test_a_classic_group_is_found_second() -> None:
-    """A coordinator that has no such consumer group is asked for a classic one; assignments are decoded."""
+    """If the coordinator has no such consumer group a classic group is requested; its assignments are decoded."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
     request = case.one("ConsumerGroupDescribe")
@@ -183,7 +185,7 @@ def test_a_classic_group_is_found_second() -> None:
 
 
 def test_members_of_other_protocol_types_are_not_decoded() -> None:
-    """A group of Connect workers is described without what its members were assigned."""
+    """A group of Connect workers is described without assignments."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE, "classic")
     row = DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=b"\xff")
@@ -193,7 +195,7 @@ def test_members_of_other_protocol_types_are_not_decoded() -> None:
 
 
 def test_a_consumer_group_has_epochs_and_targets() -> None:
-    """What KIP-848 reports beyond the classic protocol."""
+    """The description of a KIP-848 group has epochs and target assignments."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
     given = ConsumerGroupDescribeAssignment(
@@ -217,7 +219,9 @@ def test_a_consumer_group_has_epochs_and_targets() -> None:
 
 
 def test_a_group_that_does_not_exist() -> None:
-    """All three requests say so (an old broker by the state Dead, or by lacking the request): GROUP_ID_NOT_FOUND."""
+    """If all three requests report that the group does not exist (an old broker by the state Dead, or by lacking the
+    request), GROUP_ID_NOT_FOUND is raised.
+    """
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
     fail(case.one("ConsumerGroupDescribe"), UnsupportedVersionError("old"), case.now)
@@ -243,7 +247,7 @@ def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
 
 
 def test_refusals_end_the_question() -> None:
-    """No permission on the group, told by the coordinator or when looking for it, is raised at once."""
+    """A missing permission on the group, reported by the coordinator or by its lookup, is raised at once."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
     answer(case.one("ConsumerGroupDescribe"), no_such("consumer", 30), case.now)
@@ -259,7 +263,7 @@ def test_refusals_end_the_question() -> None:
 
 
 def test_all_committed_offsets() -> None:
-    """Null asks for all topics; names are wanted, so no version with ids; no commit is no entry."""
+    """A null list requests all topics in a version with names; partitions without a commit are omitted."""
     case = Case()
     promise = case.groups.offsets("g", "classic", DEADLINE)
     request = case.one("OffsetFetch")
@@ -280,7 +284,7 @@ def test_all_committed_offsets() -> None:
 
 
 def test_a_share_group_counts_its_lag_itself() -> None:
-    """The broker's count is taken; where it has none, or nothing was delivered yet, there is none here."""
+    """The broker's lag is returned; it is None if the broker has none or nothing was delivered yet."""
     case = Case()
     promise = case.groups.offsets("g", "share", DEADLINE)
     rows = [

@@ -1,4 +1,4 @@
-"""When metadata is asked for, for which topics, and what answers and failures lead to."""
+"""When metadata is requested, for which topics, and the effect of responses and failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOST = BrokerConnectionError("lost")
 
 
 class Case:
-    """A manager with its surroundings, driven by hand."""
+    """A manager and its dependencies, driven by the test."""
 
     def __init__(self, *topics: str, **options: Any) -> None:
         components = make_components(config(**options))
@@ -50,24 +50,24 @@ class Case:
             self.subscription.subscribe(topics)
 
     def asks(self, now: float) -> UnsentRequest:
-        """The one request sent at `now`."""
+        """Return the one request sent at `now`."""
         requests = self.manager.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
     def waits(self, now: float) -> float:
-        """How long to wait at `now`, with nothing sent."""
+        """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
         result = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
 
     def update(self, now: float, message: Any = GOOD) -> None:
-        """Ask and be answered at `now`."""
+        """Send a request and respond to it at `now`."""
         answer(self.asks(now), message, now)
 
 
 def asked(request: UnsentRequest) -> list[str] | None:
-    """The topic names a request asks for; None for all."""
+    """Return the topic names of a request; None for all topics."""
     return None if request.message.topics is None else [row.name for row in request.message.topics]
 
 
@@ -75,7 +75,7 @@ def asked(request: UnsentRequest) -> list[str] | None:
 
 
 def test_the_first_poll_asks() -> None:
-    """Metadata of the subscribed topics is asked of any broker, once."""
+    """The first poll requests metadata of the subscribed topics from any broker, once."""
     case = Case("b", "a")
     request = case.asks(0.0)
     assert (METADATA, None, ["a", "b"]) == (request.api, request.node, asked(request))
@@ -83,12 +83,12 @@ def test_the_first_poll_asks() -> None:
 
 
 def test_without_topics_only_brokers_are_asked() -> None:
-    """No subscription: an empty list, which asks for no topic."""
+    """Without a subscription the list of topics is empty, so that only brokers are requested."""
     assert [] == asked(Case().asks(0.0))
 
 
 def test_a_manual_assignment_asks_for_its_topics() -> None:
-    """The topics of assigned partitions are wanted."""
+    """Metadata of the topics of assigned partitions is requested."""
     case = Case()
     case.subscription.assign(tps("b-0", "b-1"))
     assert ["b"] == asked(case.asks(0.0))
@@ -96,13 +96,13 @@ def test_a_manual_assignment_asks_for_its_topics() -> None:
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_topic_creation_is_the_users_choice(allowed: bool) -> None:
-    """Topics asked for by name may be created if the option says so."""
+    """A request by name allows topic creation if the option is set."""
     request = Case("a", allow_auto_create_topics=allowed).asks(0.0)
     assert (allowed, 4) == (request.message.allow_auto_topic_creation, request.min_version)
 
 
 def test_a_pattern_asks_for_all_topics() -> None:
-    """All topics are needed to match a pattern, and none is created."""
+    """A pattern requires all topics, and allows no topic creation."""
     case = Case()
     case.subscription.subscribe_pattern(re.compile("a.*"))
     request = case.asks(0.0)
@@ -110,7 +110,7 @@ def test_a_pattern_asks_for_all_topics() -> None:
 
 
 def test_a_pattern_keeps_only_what_matches() -> None:
-    """Topics that do not match, and Kafka's own unless wanted, are not cached."""
+    """Topics that do not match, and internal topics unless included, are not cached."""
     names = (topic("ab", partition(0)), topic("b", partition(0)), topic("a__", partition(0), internal=True))
     for exclude, kept in ((True, {"ab"}), (False, {"ab", "a__"})):
         case = Case(exclude_internal_topics=exclude)
@@ -120,7 +120,7 @@ def test_a_pattern_keeps_only_what_matches() -> None:
 
 
 def test_topics_that_are_not_wanted_are_not_kept() -> None:
-    """A response may come after the subscription changed."""
+    """Topics of a response that are no longer subscribed are not cached."""
     case = Case("a")
     request = case.asks(0.0)
     case.subscription.subscribe({"b"})
@@ -150,7 +150,7 @@ def test_a_requested_update_waits_for_the_backoff() -> None:
 
 
 def test_responses_without_changes_back_off() -> None:
-    """Each response without progress doubles the wait, up to the maximum; progress starts again."""
+    """Each response without changes doubles the wait up to the maximum; a change resets it."""
     case = Case("a")
     case.update(0.0)
     now, waits = 0.0, []
@@ -168,7 +168,7 @@ def test_responses_without_changes_back_off() -> None:
 
 
 def test_a_new_interest_forgets_the_equivalent_answers() -> None:
-    """Who asks for something new need not wait because earlier answers were alike."""
+    """A request for new topics does not wait because earlier responses were equivalent."""
     case = Case("a")
     case.update(0.0)
     for now in (100.0, 300.0, 600.0):
@@ -181,7 +181,7 @@ def test_a_new_interest_forgets_the_equivalent_answers() -> None:
 
 
 def test_ageing_forgets_the_equivalent_answers() -> None:
-    """Metadata that is refreshed for its age alone never backs off for being unchanged."""
+    """A refresh because of the metadata's age does not back off if the metadata is unchanged."""
     case = Case("a")
     for now in (0.0, MAX_AGE_MS, 2.0 * MAX_AGE_MS):
         case.update(now)
@@ -189,7 +189,7 @@ def test_ageing_forgets_the_equivalent_answers() -> None:
 
 
 def test_failures_back_off() -> None:
-    """Each failure doubles the wait; success starts again."""
+    """Each failure doubles the wait; a success resets it."""
     case = Case("a")
     now, waits = 0.0, []
     for _ in range(5):
@@ -216,14 +216,14 @@ def test_unusable_answers_count_as_failures(message: Any) -> None:
 
 
 def test_stale_answers_are_asked_again() -> None:
-    """A partition without a leader keeps metadata being asked for."""
+    """Metadata is requested again while a partition has no leader."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", partition(0, leader=-1, error=5))))
     assert RETRY_MS == case.waits(0.0)
 
 
 def test_answers_reach_the_listeners() -> None:
-    """The listeners are called for each metadata response, and for no failure."""
+    """The listeners are called for each metadata response, and not for failures."""
     case = Case("a")
     updates: list[MetadataUpdate] = []
     case.manager.on_update.append(updates.append)
@@ -236,7 +236,7 @@ def test_answers_reach_the_listeners() -> None:
 
 
 def test_a_changed_subscription_is_asked_for_at_once() -> None:
-    """New topics are asked for without backoff, they alone, and the response is merged."""
+    """Only new topics are requested, without backoff, and the response is merged into the cache."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -257,7 +257,7 @@ def test_known_topics_are_not_asked_for_again() -> None:
 
 
 def test_interest_during_a_request_is_not_lost() -> None:
-    """A subscription that changes while a request is in flight is asked for after its answer."""
+    """Topics that are subscribed while a request is in flight are requested after its response."""
     case = Case("a")
     request = case.asks(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -268,7 +268,7 @@ def test_interest_during_a_request_is_not_lost() -> None:
 
 
 def test_a_partial_answer_leaves_the_full_update_due() -> None:
-    """Ageing continues from the last full response."""
+    """The age of metadata counts from the last full response."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -277,7 +277,7 @@ def test_a_partial_answer_leaves_the_full_update_due() -> None:
 
 
 def test_a_full_update_covers_new_topics() -> None:
-    """When all topics are due anyway, the new ones are not asked for apart."""
+    """When a full update is due, new topics are not requested separately."""
     case = Case("a")
     case.update(0.0)
     case.subscription.subscribe({"a", "b"})
@@ -286,7 +286,7 @@ def test_a_full_update_covers_new_topics() -> None:
 
 
 def test_a_new_pattern_is_asked_for_at_once() -> None:
-    """Changing the pattern needs all topics again; matching it does not."""
+    """A new pattern requires all topics again, and a match of the pattern does not."""
     case = Case()
     case.subscription.subscribe_pattern(re.compile("a"))
     case.update(0.0)
@@ -297,7 +297,7 @@ def test_a_new_pattern_is_asked_for_at_once() -> None:
 
 
 def test_a_pattern_during_a_request_is_not_lost() -> None:
-    """All topics are asked for after the response to an older request, which named other topics."""
+    """After the response to an older request for other topics all topics are requested."""
     case = Case()
     request = case.asks(0.0)
     case.subscription.subscribe_pattern(re.compile("a"))
@@ -307,7 +307,7 @@ def test_a_pattern_during_a_request_is_not_lost() -> None:
 
 
 def test_a_group_leader_asks_for_the_members_topics() -> None:
-    """The topics of all members are wanted while this member leads."""
+    """While this member is the leader the topics of all members are requested."""
     case = Case("a")
     case.update(0.0)
     case.subscription.group_subscribe({"a", "b"})
@@ -315,7 +315,7 @@ def test_a_group_leader_asks_for_the_members_topics() -> None:
 
 
 def test_watched_topics_are_wanted_until_unwatched() -> None:
-    """A question about offsets needs leaders of topics that are not subscribed."""
+    """A lookup of offsets needs the leaders of topics that are not subscribed."""
     case = Case("a")
     case.update(0.0)
     case.manager.add_topics({"b"})
@@ -330,7 +330,7 @@ def test_watched_topics_are_wanted_until_unwatched() -> None:
 
 
 def test_watching_a_known_topic_asks_nothing() -> None:
-    """What is cached already is not asked for."""
+    """A topic that is cached is not requested."""
     case = Case("a")
     case.update(0.0)
     case.manager.add_topics({"a"})
@@ -338,7 +338,9 @@ def test_watching_a_known_topic_asks_nothing() -> None:
 
 
 def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
-    """A group leader needs metadata that is newer than its wish: a response on its way does not count."""
+    """A group leader needs a response to a request that is sent after its call; a response to an earlier request does
+    not count.
+    """
     case = Case("a")
     first = case.asks(0.0)
     promise = case.manager.refresh()
@@ -351,7 +353,7 @@ def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
 
 
 def test_refresh_is_kept_after_the_listeners_ran() -> None:
-    """Whoever waits sees what listeners made of the response, a pattern's matches for one."""
+    """A refresh completes after the listeners handled the response, for example matched a pattern."""
     case = Case("a")
     events: list[str] = []
     case.manager.on_update.append(lambda _: events.append("listener"))
@@ -361,7 +363,7 @@ def test_refresh_is_kept_after_the_listeners_ran() -> None:
 
 
 def test_refresh_survives_failures() -> None:
-    """It waits until a response comes."""
+    """A refresh waits until a response arrives."""
     case = Case("a")
     promise = case.manager.refresh()
     fail(case.asks(0.0), LOST, 0.0)
@@ -371,7 +373,7 @@ def test_refresh_survives_failures() -> None:
 
 
 def test_a_newer_epoch_asks_for_metadata() -> None:
-    """An epoch met in a commit that is newer than the cached one means that the cache is old."""
+    """A leader epoch in a commit that is newer than the cached one means that the cache is old."""
     case = Case("a")
     case.update(0.0)
     case.manager.update_last_seen_epoch(tp("a-0"), None)
@@ -388,7 +390,7 @@ def test_a_newer_epoch_asks_for_metadata() -> None:
     ("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)], ids=["refused", "invalid"]
 )
 def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
-    """Topics refused or with illegal names are raised once per response, by name."""
+    """Unauthorized topics and invalid topic names are raised once per response, with the names."""
     case = Case("a", "b")
     for now in (0.0, MAX_AGE_MS):
         case.update(now, metadata(topic("a", error=code), topic("b", partition(0))))
@@ -400,7 +402,7 @@ def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
 
 
 def test_refused_topics_come_first() -> None:
-    """With both kinds of errors the missing permission is raised, as in Java."""
+    """If there are both kinds of errors the missing permission is raised, as in Java."""
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=17), topic("b", error=29)))
     assert isinstance(case.manager.take_error(), TopicAuthorizationError)
@@ -408,7 +410,7 @@ def test_refused_topics_come_first() -> None:
 
 
 def test_a_good_answer_takes_the_error_back() -> None:
-    """An error that was not raised yet is dropped when the next response is good."""
+    """An error that was not raised yet is dropped when the next response has none."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.manager.request_update()
@@ -418,7 +420,7 @@ def test_a_good_answer_takes_the_error_back() -> None:
 
 
 def test_a_partial_answer_keeps_other_topics_errors() -> None:
-    """Only the topics that a response names are judged again."""
+    """A partial response only replaces the errors of its own topics."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.subscription.subscribe({"a", "b"})
@@ -429,7 +431,7 @@ def test_a_partial_answer_keeps_other_topics_errors() -> None:
 
 
 def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
-    """Unsubscribing from a refused topic is a way out."""
+    """The error of an unauthorized topic is dropped when it is unsubscribed."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.subscription.subscribe({"b"})
@@ -437,7 +439,7 @@ def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
 
 
 def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
-    """A lookup that fails for a topic raises its error; the next poll need not."""
+    """A topic error that a lookup raises is not raised again by the next poll."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     case.manager.mark_raised({"a"})
@@ -445,7 +447,7 @@ def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
 
 
 def test_an_unknown_topic_is_no_error() -> None:
-    """A topic that does not exist is looked for again, and named for those who ask why nothing comes."""
+    """A topic that does not exist is requested again, and its name is available for partition states."""
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=3), topic("b", partition(0))))
     assert case.manager.take_error() is None
@@ -457,7 +459,7 @@ def test_an_unknown_topic_is_no_error() -> None:
 
 
 def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says that a topic does not exist, not once per answer."""
+    """A missing topic is logged once, not for each response."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=3)))
     case.update(100.0, metadata(topic("a", error=3)))
@@ -465,7 +467,7 @@ def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_hint_names_other_errors() -> None:
-    """Other topic errors are updates with Kafka's name."""
+    """Other topic errors are available with Kafka's name of the error."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
     assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_problem("a")
@@ -473,7 +475,9 @@ def test_a_hint_names_other_errors() -> None:
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
 def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
-    """A failed login or a broker too old is updates to the user, and tried again after the backoff."""
+    """A failed authentication or an unsupported version is raised to the user, and the request is repeated after the
+    backoff.
+    """
     case = Case("a")
     fail(case.asks(0.0), error, 0.0)
     assert (error, None) == (case.manager.take_error(), case.manager.take_error())
@@ -484,7 +488,7 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
 
 
 def test_no_broker_left_means_bootstrapping_again() -> None:
-    """When every known broker is in backoff the engine is updates to go back to the bootstrap list (KIP-899)."""
+    """When every known broker is in backoff, a rebootstrap is requested from the engine (KIP-899)."""
     case = Case("a")
     case.update(0.0)
     case.manager.on_no_node(1.0)
@@ -495,14 +499,14 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
 
 
 def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
-    """Before the first response only bootstrap addresses are known: they are tried again."""
+    """Before the first response only the bootstrap brokers are known, and are tried again."""
     case = Case("a")
     case.manager.on_no_node(1.0)
     assert not case.manager.wants_rebootstrap
 
 
 def test_the_broker_can_ask_for_it() -> None:
-    """REBOOTSTRAP_REQUIRED, as a response or from the connection's start, is obeyed (KIP-1102)."""
+    """REBOOTSTRAP_REQUIRED, in a response or from the connection, leads to a rebootstrap (KIP-1102)."""
     case = Case("a")
     case.update(0.0, metadata(error=129))
     assert case.manager.wants_rebootstrap
@@ -513,7 +517,7 @@ def test_the_broker_can_ask_for_it() -> None:
 
 
 def test_silence_means_bootstrapping_again() -> None:
-    """When no answer came for the trigger time after one was due, the brokers are given up."""
+    """If no response arrives for the trigger time after an update was due, a rebootstrap is requested."""
     case = Case("a")
     case.update(0.0)
     case.manager.request_update()
@@ -531,7 +535,7 @@ def test_silence_means_bootstrapping_again() -> None:
 
 
 def test_answers_stop_the_trigger() -> None:
-    """The trigger counts from when metadata became due, not from the last response."""
+    """The trigger time counts from when an update became due, not from the last response."""
     case = Case("a")
     case.update(0.0)
     assert MAX_AGE_MS - TRIGGER_MS == case.waits(TRIGGER_MS)
@@ -540,7 +544,7 @@ def test_answers_stop_the_trigger() -> None:
 
 @pytest.mark.parametrize("how", ["no node", "asked", "silence"])
 def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
-    """With metadata_recovery_strategy none the bootstrap list is never used again."""
+    """With metadata_recovery_strategy=none there is no rebootstrap."""
     case = Case("a", metadata_recovery_strategy="none")
     case.update(0.0)
     case.manager.request_update()
@@ -555,7 +559,7 @@ def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
 
 
 def test_repr_shows_what_is_needed() -> None:
-    """The repr shows what is due and whether it was asked."""
+    """The repr has what is due and whether a request is in flight."""
     case = Case("a")
     assert "<MetadataManager needs full, idle>" == repr(case.manager)
     case.asks(0.0)
@@ -563,7 +567,7 @@ def test_repr_shows_what_is_needed() -> None:
 
 
 def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """An assigned partition that its topic does not have: one warning, again only after it has existed."""
+    """An assigned partition that its topic lacks is logged once, and again only after it existed."""
     case = Case()
     case.subscription.assign(tps("a-0", "a-7"))
     for now in (0.0, 1000.0):
@@ -583,7 +587,9 @@ def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCapt
 
 
 def test_a_partition_with_an_old_leader_epoch_exists() -> None:
-    """A response whose leader epoch is older than one already seen leaves the partition out, but not as missing."""
+    """A partition whose leader epoch in a response is older than the cached one is ignored, but is not reported as
+    missing.
+    """
     case = Case("a")
     case.update(0.0, led_by({"a-0": 1, "a-1": 1}, 5))
     case.manager.request_update()

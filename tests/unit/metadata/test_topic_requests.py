@@ -1,4 +1,4 @@
-"""`require`: what partitions_for and list_topics get."""
+"""`require`, the lookup behind partitions_for and list_topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOST = BrokerConnectionError("lost")
 
 
 class Case:
-    """A manager whose own update has been answered, so that only lookups are sent."""
+    """A manager whose own update is complete, so that only lookups are sent."""
 
     def __init__(self, known: Any = None, **options: Any) -> None:
         components = make_components(config(**options))
@@ -46,21 +46,21 @@ class Case:
         return self.manager.poll(now)
 
     def asks(self, now: float) -> UnsentRequest:
-        """The one lookup sent at `now`."""
+        """Return the one lookup sent at `now`."""
         requests = self.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
 
 def leaders(promise: Promise[TopicTable]) -> dict[str, list[int | None]]:
-    """A promise's table, leaders only."""
+    """Return the leaders in a promise's result."""
     return {
         name: [info.leader.id if info.leader else None for info in infos] for name, infos in promise.result().items()
     }
 
 
 def test_known_topics_come_from_the_cache() -> None:
-    """No request when all topics are cached."""
+    """If all topics are cached no request is sent."""
     case = Case()
     promise = case.manager.fetch(["known"])
     assert {"known": [1]} == leaders(promise)
@@ -68,7 +68,7 @@ def test_known_topics_come_from_the_cache() -> None:
 
 
 def test_unknown_topics_are_asked_for() -> None:
-    """All named topics are asked for in one request; the cache does not grow."""
+    """All given topics are in one request; the response is not cached."""
     case = Case()
     promise = case.manager.fetch(["new", "known"])
     request = case.asks(1.0)
@@ -80,7 +80,7 @@ def test_unknown_topics_are_asked_for() -> None:
 
 
 def test_all_topics() -> None:
-    """None asks for all topics, creates none, and never uses the cache."""
+    """None requests all topics without creation, and never uses the cache."""
     case = Case()
     promise = case.manager.fetch(None)
     request = case.asks(1.0)
@@ -90,14 +90,14 @@ def test_all_topics() -> None:
 
 
 def test_creation_can_be_forbidden() -> None:
-    """The option holds for lookups too."""
+    """The option for topic creation applies to lookups too."""
     case = Case(allow_auto_create_topics=False)
     case.manager.fetch(["new"])
     assert not case.asks(1.0).message.allow_auto_topic_creation
 
 
 def test_a_topic_that_does_not_exist_is_left_out() -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION is a response: no such topic."""
+    """A topic with UNKNOWN_TOPIC_OR_PARTITION is omitted from the result."""
     case = Case()
     promise = case.manager.fetch(["known", "new"])
     answer(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
@@ -106,7 +106,7 @@ def test_a_topic_that_does_not_exist_is_left_out() -> None:
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError), (42, BrokerError)])
 def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError]) -> None:
-    """Errors that will not pass are raised, naming the topic."""
+    """Topic errors that are not retriable are raised with the topics."""
     case = Case()
     promise = case.manager.fetch(["new"])
     answer(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
@@ -115,7 +115,7 @@ def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError])
 
 
 def test_passing_topic_errors_are_asked_again() -> None:
-    """LEADER_NOT_AVAILABLE (a topic being made) is tried again after the backoff."""
+    """After LEADER_NOT_AVAILABLE (a topic that is being created) the lookup is repeated after the backoff."""
     case = Case()
     promise = case.manager.fetch(["new"])
     answer(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
@@ -125,7 +125,9 @@ def test_passing_topic_errors_are_asked_again() -> None:
 
 
 def test_lost_requests_are_repeated() -> None:
-    """A lost connection, or a passing error of the whole answer, backs off exponentially."""
+    """After a lost connection or a retriable error of the whole response the lookup is repeated with exponential
+    backoff.
+    """
     case = Case()
     promise = case.manager.fetch(["new"])
     fail(case.asks(0.0), LOST, 0.0)
@@ -136,7 +138,7 @@ def test_lost_requests_are_repeated() -> None:
 
 
 def test_final_errors_fail_the_lookup() -> None:
-    """A failed login fails the call."""
+    """A failed authentication fails the lookup."""
     case = Case()
     promise = case.manager.fetch(["new"])
     fail(case.asks(0.0), AuthenticationError(code=58), 0.0)
@@ -159,7 +161,7 @@ def test_the_deadline_ends_the_lookup() -> None:
 
 
 def test_an_abandoned_lookup_is_forgotten() -> None:
-    """A caller who gave up fails the promise; nothing more is asked, and a late response is harmless."""
+    """After the caller fails the promise no request is sent, and a late response is ignored."""
     case = Case()
     promise = case.manager.fetch(None)
     request = case.asks(0.0)
@@ -171,7 +173,7 @@ def test_an_abandoned_lookup_is_forgotten() -> None:
 
 
 def test_lookups_do_not_wait_for_updates() -> None:
-    """A lookup is sent although the cache's own update backs off."""
+    """A lookup is sent although the cache's own update is in backoff."""
     case = Case()
     case.manager.request_update()
     case.manager.fetch(["new"])

@@ -19,7 +19,7 @@ def read(metrics: Metrics, name: str, now: float) -> float:
 
 
 def test_all_stats_of_one_window() -> None:
-    """A sensor answers every stat of the values it was given."""
+    """A sensor computes every statistic of its recorded values."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     for value in (3.0, 1.0, 5.0):
@@ -40,7 +40,7 @@ def test_rate_counts_the_windows_not_yet_lived_through() -> None:
 
 
 def test_rate_over_all_windows() -> None:
-    """Once the windows are full the rate is over the time since the oldest one began."""
+    """Once the windows are full the rate covers the time since the oldest one began."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     for second in range(0, 60, 10):
@@ -49,7 +49,7 @@ def test_rate_over_all_windows() -> None:
 
 
 def test_old_windows_are_left_out_of_samples_and_kept_in_totals() -> None:
-    """Values older than all windows no longer count for the mean and the extremes, but do for totals."""
+    """Values older than all windows are not in the mean and the extremes, but in totals."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     sensor.record(100.0, 0.0)
@@ -59,7 +59,7 @@ def test_old_windows_are_left_out_of_samples_and_kept_in_totals() -> None:
 
 
 def test_nothing_recorded() -> None:
-    """Mean, extremes and value of nothing are NaN; rates and totals are 0."""
+    """Without a value, mean, extremes and value are NaN; rates and totals are 0."""
     metrics = Metrics()
     metrics.sensor("g", ROWS)
     got = {metric.name: value for metric, value in metrics.snapshot(5.0).items()}
@@ -68,7 +68,7 @@ def test_nothing_recorded() -> None:
 
 
 def test_recordings_per_hour_and_share_of_the_time() -> None:
-    """Two recordings of 3 s in ns within a minute of windows: 120 an hour, a tenth of the time."""
+    """Two recordings of 3 s (in ns) in windows of one minute are 120 per hour, and a ratio of a tenth."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     for now in (0.0, 20_000.0):
@@ -78,7 +78,7 @@ def test_recordings_per_hour_and_share_of_the_time() -> None:
 
 
 def test_many_values_recorded_together() -> None:
-    """A sum of several values counts as so many for the mean, the rate and the count."""
+    """A sum that is recorded with a number of values counts as this many values in the mean, the rate and the count."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     sensor.record(10.0, 0.0)
@@ -88,14 +88,14 @@ def test_many_values_recorded_together() -> None:
 
 
 def test_a_window_of_no_length() -> None:
-    """A window is never shorter than a millisecond, whatever the option says."""
+    """A window has at least a millisecond, whatever the option is."""
     metrics = Metrics(window_ms=0)
     metrics.sensor("g", ROWS).record(3.0, 5.0)
     assert 3.0 == read(metrics, "avg", 5.0)
 
 
 def test_seconds_since() -> None:
-    """Whole seconds, -1 before there is a moment to count from."""
+    """The gauge has whole seconds since a moment, and -1 before there is one."""
     metrics = Metrics()
     moments: list[float] = []
     metrics.seconds_since(metrics.name("ago", "g"), lambda: moments[-1] if moments else None)
@@ -105,7 +105,7 @@ def test_seconds_since() -> None:
 
 
 def test_windows_are_bounded() -> None:
-    """However long a sensor is used it keeps one window more than asked for."""
+    """A sensor keeps at most one window more than configured."""
     sensor = Metrics(samples=3, window_ms=10.0).sensor("g", ROWS)
     for now in range(0, 10_000, 7):
         sensor.record(1.0, float(now))
@@ -113,21 +113,21 @@ def test_windows_are_bounded() -> None:
 
 
 def test_names_carry_common_and_own_tags() -> None:
-    """A metric's name has the registry's tags first, then its own."""
+    """A metric's name has the registry's tags first, then its own tags."""
     metrics = Metrics(tags=(("client-id", "c"),))
     metrics.sensor("g", [("lag", Stat.VALUE, "lag")], ("topic", "t"))
     assert [MetricName("lag", "g", "", (("client-id", "c"), ("topic", "t")))] == list(metrics.snapshot(0.0))
 
 
 def test_gauges_are_read_at_the_snapshot() -> None:
-    """A gauge is a function of now."""
+    """A gauge is a function of the time of the snapshot."""
     metrics = Metrics()
     metrics.gauge(metrics.name("age", "g"), lambda now: now - 5)
     assert 7.0 == read(metrics, "age", 12.0)
 
 
 def test_remove_sensor_and_gauge() -> None:
-    """A removed sensor takes all its names along; unknown names are ignored."""
+    """A removed sensor removes all its metrics; unknown names are ignored."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
     metrics.publish(sensor, "g", ROWS, ("topic", "a_b"))

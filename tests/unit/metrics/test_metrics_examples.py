@@ -1,4 +1,4 @@
-"""The metrics bridges of examples/: what they make of metrics, held to the other side's own rules."""
+"""The metrics bridges of examples/ produce output that is valid for the other system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMENT = re.compile(r"# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* ?.*")
 
 
 def example(name: str) -> ModuleType:
-    """A module of examples/."""
+    """Return a module of examples/."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -43,12 +43,12 @@ def example(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def prometheus() -> ModuleType:
-    """examples/metrics_prometheus.py"""
+    """Return the module examples/metrics_prometheus.py."""
     return example("metrics_prometheus")
 
 
 def test_prometheus_text(prometheus: ModuleType) -> None:
-    """Names of one metric stand together under one HELP and TYPE; what only grows is a counter."""
+    """Samples of one metric are grouped under one HELP and TYPE; cumulative metrics are counters."""
     lines = prometheus.prometheus_text(METRICS).splitlines()
     family = "kconsumer_consumer_fetch_manager_metrics"
     assert [
@@ -70,7 +70,7 @@ def test_prometheus_text(prometheus: ModuleType) -> None:
 
 
 def test_prometheus_page(prometheus: ModuleType) -> None:
-    """The page gives the metrics that there are, with their values now and the type that a scraper wants."""
+    """The page has the current values of all metrics, with the content type that a scraper expects."""
     reporter, value = prometheus.Latest(), 1.0
     come, gone = (Metric(MetricName(name, "g"), lambda _now: value, lambda: 0.0) for name in ("a", "b"))
     reporter.init([gone])
@@ -86,7 +86,7 @@ def test_prometheus_page(prometheus: ModuleType) -> None:
 
 
 def test_opentelemetry() -> None:
-    """Counters and gauges with attributes, of the metrics that there are; what has no value is not told."""
+    """Metrics become counters and gauges with attributes; metrics without a value are omitted."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     bridge = example("metrics_opentelemetry").Bridge(provider.get_meter("test"))

@@ -1,4 +1,4 @@
-"""Reporters: what they are told of metrics, and that they can do no harm."""
+"""Reporters: which changes of metrics they receive, and that their failures do no harm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kconsumer.metrics.reporters import Reporters
 
 
 class Watcher(MetricsReporter):
-    """Remembers what it was told."""
+    """A reporter that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[str]]] = []
@@ -35,7 +35,7 @@ class Watcher(MetricsReporter):
 
 
 class OnlyChanges:
-    """Has no method but the one that is needed."""
+    """A reporter with only the required method."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -45,7 +45,7 @@ class OnlyChanges:
 
 
 class Broken(MetricsReporter):
-    """Fails in every method."""
+    """A reporter that fails in every method."""
 
     def init(self, metrics: Sequence[Metric]) -> None:
         raise LookupError
@@ -61,7 +61,7 @@ class Broken(MetricsReporter):
 
 
 def test_metrics_come_and_go() -> None:
-    """What is there at first, what comes, what takes another's place and what goes, in order; each has its value."""
+    """Reporters receive the initial metrics, then added, replaced and removed ones in order, each with its value."""
     metrics, watcher, only = Metrics(), Watcher(), OnlyChanges()
     now = 5.0
     metrics.gauge(metrics.name("first", "g"), lambda at: at * 2)
@@ -81,7 +81,7 @@ def test_metrics_come_and_go() -> None:
 
 
 def test_a_broken_reporter_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """What it raises is logged with its name; others are told all the same."""
+    """The exception of a reporter is logged with its name, and other reporters are called."""
     metrics, watcher = Metrics(), Watcher()
     metrics.report_to(Reporters([Broken(), watcher], lambda: 0.0))
     name = metrics.name("n", "g")
@@ -97,7 +97,9 @@ def test_a_broken_reporter_is_passed_over(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("options", [{}, {"group_id": "g"}, {"group_id": "g", "group_protocol": "consumer"}], ids=str)
 def test_a_reporter_knows_what_its_consumer_has(options: dict[str, str]) -> None:
-    """Told all together and one by one, they are those of `Consumer.metrics()`, with the same values; then the end."""
+    """The metrics passed to a reporter, together or one by one, are those of `Consumer.metrics()` with the same values;
+    at the end it is closed.
+    """
     watcher = Watcher()
     with Consumer(bootstrap_servers="127.0.0.1:1", metrics_reporters=watcher, **options) as consumer:
         mine, known = consumer.metrics(), watcher.metrics.values()
