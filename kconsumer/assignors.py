@@ -2,9 +2,9 @@
 
 An assignor decides which member of a classic group gets which partition. It receives plain data (`ClusterView`,
 `Subscription`) and returns plain data (`Assignment`), and runs only at the leader of the group. Plugins are entry
-points of the group ``kconsumer.assignors``; the name of an entry point is the protocol name that members have in
-common. The four built-in assignors are entry points, too, but their targets are listed here, so that a consumer with
-one of them does not search all installed distributions.
+points of the group ``kconsumer.assignors``. The name of an entry point is the protocol name in JoinGroup, which must be
+the same in all members of a group. The four built-in assignors are entry points, too, but their targets are listed
+here, so that a consumer with one of them does not search all installed distributions.
 
 This module does not decide when a group rebalances, nor what a member does with its assignment.
 """
@@ -73,7 +73,7 @@ _JAVA_CLASSES = {
 
 
 class RebalanceProtocol(enum.Enum):
-    """Which partitions members revoke: all before each join, or only those that another member gets (KIP-429)."""
+    """Whether members revoke all partitions before each join, or only those that another member gets (KIP-429)."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -81,12 +81,12 @@ class RebalanceProtocol(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member, as the leader receives it (Java `ConsumerPartitionAssignor.Subscription`)."""
+    """The subscription of one member, as the leader receives it (Java `ConsumerPartitionAssignor.Subscription`)."""
 
     topics: tuple[str, ...]
-    user_data: bytes | None = None  # of the assignor of this member
+    user_data: bytes | None = None  # set by the assignor of this member
     owned_partitions: tuple[TopicPartition, ...] = ()
-    generation_id: int = -1  # in which the member owned them; -1: unknown
+    generation_id: int = -1  # the generation in which the member owned them; -1: unknown
     rack_id: str | None = None  # an empty one means the same as None
     group_instance_id: str | None = None
 
@@ -147,7 +147,7 @@ class Assignor(abc.ABC):
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
 
     def configure(self, options: Mapping[str, object]) -> None:  # noqa: B027  # optional hook
-        """Called once with the consumer's options, after construction, for instances that `load` created."""
+        """Called once with the consumer's options, after `load` has created the instance."""
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """Returns user data to send with the subscription of this member to the assignor of the leader."""
@@ -185,8 +185,8 @@ _origins: weakref.WeakKeyDictionary[type[Assignor], AssignorInfo] = weakref.Weak
 def register(name: str, factory: Factory) -> None:
     """Register a factory under a name for this process. A second registration of a name replaces the first.
 
-    `factory` is a class, or a callable without arguments or with one, the options. Raises ConfigError for the name of a
-    built-in assignor, and for an invalid name.
+    `factory` is a class, or a callable that returns an assignor. A callable may take one argument, the consumer's
+    options. Raises ConfigError for the name of a built-in assignor, and for an invalid name.
     """
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
@@ -213,7 +213,7 @@ def available() -> dict[str, AssignorInfo]:
 
 
 def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = None) -> Assignor:
-    """Returns an assignor for a name, a class, a factory or an instance, which is returned itself.
+    """Returns an assignor for a name, a class or a factory. An instance is checked and returned itself.
 
     A name is searched among the registered, the built-in and the installed assignors, in this order.
     "distribution::name" selects one plugin, "package.module:Class" imports a class, and the class names of Java's four
@@ -234,7 +234,7 @@ def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = 
 def load_all(
     specs: Iterable[str | Factory | Assignor], options: Mapping[str, object] | None = None
 ) -> tuple[Assignor, ...]:
-    """Load a consumer's list of assignors.
+    """Returns the assignors for the entries of a consumer's list. `load` describes the entries.
 
     Raises ConfigError if two share a name or no rebalance protocol is common to all.
     """
@@ -250,7 +250,7 @@ def load_all(
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """Returns the highest rebalance protocol that all of them support. Raises ConfigError if there is none."""
+    """Returns the highest rebalance protocol that all the assignors support. Raises ConfigError if there is none."""
     given = tuple(assignors)
     shared = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in given))
     if not shared:
@@ -260,7 +260,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 
 def origin(assignor: Assignor) -> AssignorInfo:
-    """Returns the origin of an assignor, as `load` found it."""
+    """Returns the origin of an assignor. It has no distribution if `load` did not find the class in one."""
     known = _origins.get(type(assignor))
     return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
 
@@ -322,7 +322,7 @@ def _unknown(name: str, entries: Mapping[str, object]) -> UnknownAssignorError:
 
 
 def _entries() -> dict[str, list[EntryPoint]]:
-    """Returns the entry points of other distributions by name, without those that have the name of a built-in one."""
+    """Returns the entry points of other distributions by name. Those with the name of a built-in one are left out."""
     found: dict[str, list[EntryPoint]] = {}
     if not _plugins_enabled():
         return found
@@ -379,7 +379,7 @@ def _build(factory: Any, info: AssignorInfo, name: str | None, options: Mapping[
 
 
 def _takes_options(factory: Any) -> bool:
-    """Returns whether a factory function has an argument for the options. A class has `configure` instead."""
+    """Returns True if a factory function has an argument for the options. A class has `configure` instead."""
     if isinstance(factory, type):
         return False
     import inspect
@@ -435,9 +435,10 @@ def _brief(error: BaseException) -> str:
 def assign(
     assignor: Assignor, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
 ) -> dict[str, Assignment]:
-    """Run an assignor and check its result. Members that are not in the result get no partitions.
+    """Run an assignor, and return the checked assignments of all members.
 
-    Raises AssignorError, with an exception of the plugin as its cause.
+    Members without an assignment in its result get no partitions. Raises AssignorError if the result is invalid, or if
+    the assignor raises.
     """
     try:
         assignments = assignor.assign(cluster, subscriptions)
@@ -454,11 +455,10 @@ def validate(
     subscriptions: Mapping[str, Subscription],
     assignments: Mapping[str, Assignment],
 ) -> None:
-    """Check the result of an assignor: members and partitions exist, topics are subscribed, and no partition is
-    assigned twice.
+    """Raise AssignorError, which names the plugin and the partition, if the result of an assignor is invalid.
 
-    For a cooperative assignor that is not built in, also check that no partition is assigned to a member in the
-    generation in which another one loses it. Raises AssignorError, which names the plugin and the partition.
+    Members and partitions must exist, topics must be subscribed, and no partition may be assigned twice. A cooperative
+    assignor must not assign a partition that another member still owns. This is not checked for the built-in ones.
     """
     if not isinstance(assignments, Mapping):
         raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")
@@ -482,7 +482,7 @@ def validate(
 
 
 class _MemberCheck:
-    """Checks that the partitions of members exist and are of subscribed topics. Caches sets that members share."""
+    """Checks that assigned partitions exist and that their topics are subscribed. Caches the sets that it needs."""
 
     def __init__(self, assignor: Assignor, cluster: ClusterView) -> None:
         self.assignor = assignor
@@ -521,8 +521,10 @@ def _doubled(assignments: Mapping[str, Assignment]) -> str:
 def _check_cooperative(
     assignor: Assignor, subscriptions: Mapping[str, Subscription], assignments: Mapping[str, Assignment]
 ) -> None:
-    """Check that no partition is both added and revoked: the old owner revokes it first, and the new one gets it in the
-    next rebalance."""
+    """Raise AssignorError if a partition is added to one member and revoked from another in the same rebalance.
+
+    The old owner must revoke it first. The new owner gets it in the next rebalance.
+    """
     added: dict[TopicPartition, str] = {}
     revoked: dict[TopicPartition, str] = {}
     for member, subscription in subscriptions.items():

@@ -1,7 +1,7 @@
 """Consumer: the public methods. Each checks its arguments and calls the engine.
 
-Decides who may call (one thread, not after close() or in a forked child), which arguments are valid, and what iteration
-means for positions. The rest is decided by the engine and the managers.
+Decides when a thread may call a method (one thread at a time, not after close(), not in a forked child), which
+arguments are valid, and how iteration changes positions. The engine and the managers decide the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Partition = tuple[str, SupportsIndex]  # (topic, partition): a TopicPartition is
 P = TypeVar("P", bound=Partition)  # the keys of a Mapping have one type: it is pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
-# Within these no column of a batch reaches 2 GiB: a topic's name has up to 249 bytes.
+# Within these limits no column of a batch reaches 2 GiB, not even that of topics, whose names have up to 249 bytes.
 MAX_ARROW_ROWS, MAX_ARROW_BYTES = 8_000_000, 1 << 29
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
@@ -57,10 +57,10 @@ LATEST_TIMESTAMP = -1
 class Consumer:
     """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
 
-    Topics given are subscribed to. Options are the Java keys in snake_case (`help(kconsumer.ConsumerConfig)` lists
-    them). Nothing is connected and no thread starts before the first use. Use it from one thread at a time; only
-    `wakeup` may come from another one. Signal handlers may call any method. Timeouts are float seconds or `timedelta`;
-    None means `default_api_timeout_ms`.
+    It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case, which
+    `help(kconsumer.ConsumerConfig)` lists. Before the first use it opens no connection and starts no thread. Use it
+    from one thread at a time; only `wakeup` may be called from another thread. Signal handlers may call any method.
+    Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range or contradicts another one.
     """
@@ -115,9 +115,9 @@ class Consumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Subscribe to exactly these topics (names, or a pattern that whole names must match); replaces the last
-        subscription. An empty list unsubscribes. Joining happens in `poll`.
+        """Subscribe to exactly these topics, in place of the last subscription. `poll` joins the group.
 
+        `topics` are names, or a pattern that must match the whole name of a topic. An empty list unsubscribes.
         Raises StateError after `assign` or without a group_id, ValueError for an empty name (Java `subscribe`).
         """
         if self._config.group_id is None:
@@ -163,8 +163,10 @@ class Consumer:
 
     @guarded
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions, without group management. Kept partitions keep their positions; an empty
-        list unsubscribes. Raises StateError after `subscribe` (Java `assign`)."""
+        """Read exactly these partitions, without group management. An empty list unsubscribes.
+
+        Partitions that were assigned before keep their positions. Raises StateError after `subscribe` (Java `assign`).
+        """
         chosen = [_partition(tp) for tp in partitions]
         if not chosen:
             self.unsubscribe()
@@ -200,8 +202,8 @@ class Consumer:
     ) -> ConsumerRecords:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
-        Waits up to `timeout` for the first ones. The result is empty (and falsy) after that, and may be empty
-        earlier when a position moved over control records. Joins the group, runs callbacks, commits automatically.
+        Waits up to `timeout` for the first ones. The result is empty (and falsy) after the timeout. It may be empty
+        earlier if a position moved over control records. Also joins the group, runs callbacks and auto-commits.
         Raises StateError without subscription or assignment, WakeupError, NoOffsetForPartitionError,
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors
         (Java `poll`). `timeout_ms` is an option of kafka-python and raises TypeError.
@@ -294,7 +296,7 @@ class Consumer:
                 SIGNALS.release()
 
     def _rewind(self) -> None:
-        """Put positions back to the first record that a stopped loop has not reached."""
+        """Move the position of each partition back to the first record that a stopped loop has not reached."""
         unseen = self._iteration.unseen()
         self._iteration.stop()
         if not unseen:
@@ -306,12 +308,12 @@ class Consumer:
 
     @guarded
     def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
-        """Commit and wait: all positions, or the given offsets (the next ones to read), or a batch's
-        `next_offsets()`. Retriable errors are retried until the timeout.
+        """Commit and wait for the response. Retriable errors are retried until the timeout.
 
-        Raises TypeError or ValueError for what cannot be an offset, CommitFailedError when no longer a member,
-        RebalanceInProgressError while the group rebalances, TimeoutError, StateError without a group (Java
-        `commitSync`).
+        Without `offsets` all positions are committed. Otherwise `offsets` maps partitions to the next offset to read,
+        or is a batch, whose `next_offsets()` are committed. Raises TypeError or ValueError for invalid offsets,
+        CommitFailedError if the consumer is no longer a member, RebalanceInProgressError while the group rebalances,
+        TimeoutError, and StateError without a group (Java `commitSync`).
         """
         engine = self._engine
         engine.run(engine.operations.commit(self._offsets(offsets), self._timer(timeout)))
@@ -323,7 +325,7 @@ class Consumer:
         """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
         `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
 
-        At most ten are in flight at a time. Further ones wait and are sent together."""
+        At most ten such commits are in flight at a time. Further ones wait and are sent together."""
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
         self._engine.operations.commit_async(self._offsets(offsets), callback)
@@ -360,12 +362,18 @@ class Consumer:
 
     @guarded
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Read from the first offset, which the next `poll` or `position` looks up. No partitions: all assigned."""
+        """Read from the first offset, which the next `poll` or `position` looks up.
+
+        Without arguments, applies to all assigned partitions.
+        """
         self._reset(partitions, OffsetReset.EARLIEST)
 
     @guarded
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Read from the end offset, which the next `poll` or `position` looks up. No partitions: all assigned."""
+        """Read from the end offset, which the next `poll` or `position` looks up.
+
+        Without arguments, applies to all assigned partitions.
+        """
         self._reset(partitions, OffsetReset.LATEST)
 
     def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
@@ -381,7 +389,7 @@ class Consumer:
 
     @guarded
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition; they need not be assigned."""
+        """Returns the first offset of each partition. The partitions need not be assigned."""
         return self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout)
 
     @guarded
@@ -400,8 +408,10 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the offset of the first record at or after a time (ms since the epoch) by partition; None if there is
-        none. Raises ValueError for a negative time (Java `offsetsForTimes`)."""
+        """Returns, for each partition, the offset of the first record at or after a time (ms since the epoch).
+
+        The value is None if there is no such record. Raises ValueError for a negative time (Java `offsetsForTimes`).
+        """
         for tp, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"the time for {tp} is negative: {timestamp}")
@@ -429,7 +439,7 @@ class Consumer:
 
     @guarded
     def resume(self, *partitions: Partition) -> None:
-        """Undo `pause`."""
+        """Undo `pause` for these partitions."""
         with self._engine.changing():
             for tp in partitions:
                 self._engine.components.subscription.resume(_partition(tp))
@@ -441,7 +451,7 @@ class Consumer:
         with self._engine.lock:
             return self._engine.components.subscription.paused()
 
-    # --- looking around --------------------------------------------------------------------------------------------
+    # --- topics, group, metrics ------------------------------------------------------------------------------------
 
     @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
@@ -462,12 +472,12 @@ class Consumer:
 
     @guarded
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Let the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
+        """Make the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
         self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
 
     @guarded
     def client_instance_id(self, timeout: Timeout = None) -> str:
-        """Always raises StateError: this version pushes no telemetry, so brokers give it no id (KIP-714)."""
+        """Raise StateError: this version sends no client telemetry, so it has no client instance id (KIP-714)."""
         raise StateError("client telemetry is not part of this version, so there is no client instance id")
 
     @guarded
@@ -477,21 +487,23 @@ class Consumer:
 
     @guarded
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
-        """Returns why each assigned partition is or is not fetched, as of the last `poll`, and since when."""
+        """Returns the state of each assigned partition as of the last `poll`: why it is or is not fetched."""
         return self._engine.status.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the running, or else the next, blocking call raise WakeupError once. For any thread or signal
-        handler."""
+        """Make the running blocking call raise WakeupError, or else the next one.
+
+        May be called by any thread or signal handler.
+        """
         self._engine.wakeup()
 
     def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
         """Commit (with auto-commit), run the revoked callback, leave the group, close connections.
 
-        Ends within `timeout`; every step runs, the first error is raised at the end. `leave_group` None: a static
-        member keeps its place until its session times out, a dynamic one leaves. May be called again.
+        All steps run, and end within `timeout`. The first error is raised at the end. If `leave_group` is None, a
+        dynamic member leaves, and a static member stays in the group until its session times out. May be called again.
         """
         self._close(timeout, leave_group, auto_commit=True)
 
@@ -573,7 +585,10 @@ class Consumer:
     # --- arguments -------------------------------------------------------------------------------------------------
 
     def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """Returns the offsets to commit. None stands for all positions, unless a loop is in the middle of a batch."""
+        """Returns the offsets to commit; None for all positions.
+
+        While a loop is in the middle of a batch, the records that it has not reached are not committed by default.
+        """
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
         return offsets_to_commit(offsets)

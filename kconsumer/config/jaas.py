@@ -2,8 +2,8 @@
 
     module.Name control-flag key=value key="quoted \\"value\\"" … ;
 
-The four modules that clients of Kafka use are supported. Errors contain only names of the text, because any value may
-be a secret.
+The four modules that clients of Kafka use are supported. Error messages contain names of the text but no values,
+because any value may be a secret.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TOKEN = re.compile(
 
 
 class Entry(NamedTuple):
-    """A parsed text."""
+    """A parsed `sasl.jaas.config`."""
 
     module: str
     options: dict[str, str]
 
 
 def parse(text: str) -> Entry:
-    """Returns the entry of a text. Raises ConfigError, which describes the syntax, if it cannot be parsed."""
+    """Parse a `sasl.jaas.config`. Raises ConfigError, which describes the syntax, if that is not possible."""
     tokens = _tokens(text)
     words = [word for word, quoted in tokens[:2] if not quoted and word not in "=;"]
     if len(words) < 2 or words[1].lower() not in FLAGS:
@@ -54,7 +54,7 @@ def parse(text: str) -> Entry:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Returns the words and marks of a text, each with whether it was quoted."""
+    """Returns the words and marks of a text as pairs: the word, and True if it was quoted."""
     found: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):
@@ -74,16 +74,16 @@ def _wrong(why: str) -> ConfigError:
 
 
 class Module(NamedTuple):
-    """A login module."""
+    """A supported login module, and how its options are converted."""
 
-    mechanisms: tuple[str, ...]  # that it implements
-    options: Mapping[str, str]  # its options, and those of kconsumer with the same meaning
+    mechanisms: tuple[str, ...]  # the SASL mechanisms that it implements
+    options: Mapping[str, str]  # its options -> the equivalent options of kconsumer
     ignored: frozenset[str] = frozenset()  # options that configure a JVM
-    more: Callable[[Mapping[str, str]], dict[str, Any]] | None = None  # converts all others
+    more: Callable[[Mapping[str, str]], dict[str, Any]] | None = None  # converts further options
 
 
 def _extensions(options: Mapping[str, str]) -> dict[str, Any]:
-    """Convert `extension_name=value` of OAuthBearerLoginModule."""
+    """Returns `sasl_oauth_extensions` for the `extension_name=value` options of OAuthBearerLoginModule."""
     found = {key.removeprefix("extension_"): value for key, value in options.items() if key.startswith("extension_")}
     return {"sasl_oauth_extensions": found} if found else {}
 
@@ -129,8 +129,10 @@ _NAMES = {name.rpartition(".")[2]: module for name, module in MODULES.items()}
 
 
 def options_of(text: str, mechanism: str) -> dict[str, Any]:
-    """Returns the options of kconsumer for an entry. Raises ConfigError if its module is not supported, or does not
-    implement the mechanism."""
+    """Returns the equivalent options of kconsumer for the text of an entry.
+
+    Raises ConfigError if the login module is not supported, or does not implement the mechanism.
+    """
     entry = parse(text)
     name = entry.module.rpartition(".")[2]
     module = _NAMES.get(name)

@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class Kind(NamedTuple):
-    """A kind of values."""
+    """A type of option values: its description, its annotation and its parser."""
 
     text: str  # describes the allowed values, for messages and documents
     annotation: str  # the type for type checkers
@@ -33,12 +33,7 @@ class Kind(NamedTuple):
 
 
 class Option:
-    """One row of the table. If the `default` is None, None is allowed, too.
-
-    `protocol`: the only group_protocol that has this option. `later`: the feature that is not implemented yet, and what
-    to do instead; any value but the default is rejected. `secret`: the value is never shown. `own`: Java does not have
-    the option.
-    """
+    """One row of the table. If the `default` is None, None is allowed, too."""
 
     def __init__(
         self,
@@ -52,6 +47,9 @@ class Option:
         own: bool = False,
     ) -> None:
         self.kind, self.default, self.meaning = kind, default, meaning
+        # protocol: the only group_protocol that has this option, or None.
+        # later: a feature that is not implemented yet, and a hint; then only the default is allowed.
+        # secret: the value is never shown. own: Java does not have the option.
         self.protocol, self.later, self.secret, self.own = protocol, later, secret, own
         self.name = ""
 
@@ -68,8 +66,10 @@ class Option:
         return self.name.replace("_", ".")
 
     def read(self, value: object, given: str) -> Any:
-        """Returns the value to use for `value`, which was set under the name `given`. Raises ConfigError if it is not
-        allowed."""
+        """Returns the checked value for `value`, which the user set under the name `given`.
+
+        Raises ConfigError if it is not allowed.
+        """
         if value is None:
             if self.default is None:
                 return None
@@ -98,7 +98,10 @@ class Option:
 
 
 def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
-    """Returns a row. Its type is Any, because the annotation of the row is the type of the attribute of a config."""
+    """Returns a row of the table.
+
+    The return type is Any, because a row is annotated with the type of its value in a ConsumerConfig.
+    """
     return Option(kind, default, meaning, **traits)
 
 
@@ -106,7 +109,7 @@ def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
 
 
 def integer(low: int, high: int) -> Kind:
-    """Returns the kind of an int, or its decimal digits."""
+    """Returns the kind of an int from `low` to `high`. Text with decimal digits is accepted, too."""
 
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
@@ -122,17 +125,17 @@ def integer(low: int, high: int) -> Kind:
 
 
 def int32(low: int = 0) -> Kind:
-    """Returns the kind of Java's int."""
+    """Returns the kind of an int that fits into Java's int."""
     return integer(low, INT32_MAX)
 
 
 def int64(low: int = 0) -> Kind:
-    """Returns the kind of Java's long."""
+    """Returns the kind of an int that fits into Java's long."""
     return integer(low, INT64_MAX)
 
 
 def number(low: float, high: float) -> Kind:
-    """Returns the kind of a float or int, or its text."""
+    """Returns the kind of a float or int from `low` to `high`. Text is accepted, too."""
 
     def parse(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -146,7 +149,7 @@ def number(low: float, high: float) -> Kind:
 
 
 def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
-    """Returns the kind of one of a few words; `ignore_case` as Java does for names of protocols."""
+    """Returns the kind that allows some words. `ignore_case` is for options whose case Java ignores."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
     def parse(value: object) -> str:
@@ -174,7 +177,7 @@ def text(*, allow_empty: bool = True) -> Kind:
 
 
 def _parse_limit_ms(value: object) -> int | None:
-    """Accept infinity, too: kafka-python's value for "no limit"."""
+    """Returns an int, or None for infinity, which is kafka-python's value for "no limit"."""
     if value == math.inf:
         return None
     result: int = int64().parse(value)
@@ -182,7 +185,7 @@ def _parse_limit_ms(value: object) -> int | None:
 
 
 def _parse_host_check(value: object) -> str:
-    """Accept "none", too: librdkafka's word for not checking the host."""
+    """Returns "https" or "". Accepts "none", too, which is librdkafka's word for not checking the host."""
     word = value.strip().lower() if isinstance(value, str) else None
     if word not in ("https", "", "none"):
         raise ValueError
@@ -190,12 +193,12 @@ def _parse_host_check(value: object) -> str:
 
 
 def _parse_provider(value: object) -> object:
-    """Accept an object with a method token(), too, as kafka-python does."""
+    """Returns a callable. For an object with a method token(), as kafka-python takes it, returns the method."""
     return _parse_callable(getattr(value, "token", value))
 
 
 def _parse_pairs(value: object) -> dict[str, str]:
-    """Accept text, too: "name=value,name=value"."""
+    """Returns a dict for a mapping, or for text of the form "name=value,name=value"."""
     if not isinstance(value, Mapping):
         pairs = [str(part).partition("=") for part in split_list(value)]
         if not all(name and separator for name, separator, _ in pairs):
@@ -244,7 +247,7 @@ def _parse_words(value: object) -> tuple[str, ...]:
 
 
 def _plugins(*methods: str) -> Callable[[object], tuple[object, ...]]:
-    """Returns the parser of a list of objects with any of these methods, or of a single object."""
+    """Returns a parser of a list of objects that have at least one of these methods, or of a single such object."""
 
     def fits(entry: object) -> bool:
         return any(callable(getattr(entry, method, None)) for method in methods)
@@ -271,8 +274,11 @@ def _parse_secret(value: object) -> object:
 
 
 def reveal(value: object) -> str | None:
-    """Returns the secret that an option contains or refers to: `env:NAME`, `file:PATH` (without a final line break), or
-    a callable that returns it. Raises ValueError, with the reason, if it cannot be read."""
+    """Returns the secret for the value of an option.
+
+    The value is the secret itself, a reference `env:NAME` or `file:PATH`, or a callable that returns the secret. A line
+    break at the end of a file is removed. Raises ValueError, with the reason, if the secret cannot be read.
+    """
     if callable(value):
         result = value()
         if not isinstance(result, str):
@@ -295,7 +301,7 @@ def reveal(value: object) -> str | None:
 
 
 def refers(value: object) -> bool:
-    """Returns whether the value is a reference, so that `reveal` may return another secret each time."""
+    """Returns True for a reference or a callable, for which `reveal` may return a different secret each time."""
     return callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:")))
 
 
@@ -451,7 +457,7 @@ JAVA_DESERIALIZERS: dict[str, Callable[[bytes], object] | None] = {
 
 
 def _parse_deserializer(value: object) -> object:
-    if value is str:  # called with bytes, it would give their repr
+    if value is str:  # str(data) would return the repr of the bytes
         return bytes.decode
     if isinstance(value, str):
         package, _, name = value.strip().rpartition(".")

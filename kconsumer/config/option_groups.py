@@ -1,7 +1,7 @@
 """The options that each kind of manager reads, as small frozen groups.
 
-Decides which manager sees which options: a manager receives its group and not the whole configuration. Fields are named
-like the options, so `ConsumerConfig.select` fills a group in; what an option allows and means is in `options.py`.
+A manager receives only its group and not the whole configuration. The fields have the names of the options, because
+`ConsumerConfig.select` sets them by name. The meaning and the allowed values of the options are in `options.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FetchConfig(NamedTuple):
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
-    metadata_max_age_ms: int  # also the lease of a preferred read replica
+    metadata_max_age_ms: int  # also how long a preferred read replica is used
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int

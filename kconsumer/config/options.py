@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 T = TypeVar("T", bound=NamedTuple)
 
-FETCH_OVERHEAD_BYTES = 512  # of a Fetch response, in addition to the batches
-REQUIRED: Any = object()  # the default of an option that has none
+FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
+REQUIRED: Any = object()  # marks an option without a default, which the user must set
 
 
 class _Table:
-    """The rows. The annotation is the type of the value after checking."""
+    """The rows of the table. The annotation of a row is the type of the checked value."""
 
     # fmt: off
 
@@ -387,13 +387,13 @@ ALIASES = {
     "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
     "sasl_oauthbearer_extensions": "sasl_oauth_extensions",
 }
-MIN_SIMILARITY = 0.8  # of a name to the one that is suggested for a typo; lower values gave wrong suggestions
+MIN_SIMILARITY = 0.8  # of an unknown name and the suggested option; lower values gave wrong suggestions
 
 _client_numbers = itertools.count(1)  # next() is atomic
 
 
 class ConsumerConfig(_Table):
-    """A checked, immutable configuration with one attribute per option. Raises ConfigError."""
+    """A checked, immutable configuration with one attribute per option. Raises ConfigError for any mistake."""
 
     explicit: frozenset[str]  # the options that were set, in snake_case, also those set to their default
 
@@ -412,7 +412,7 @@ class ConsumerConfig(_Table):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ConsumerConfig:
-        """Returns a configuration of options with Java's names or names in snake_case; values may be typed or text."""
+        """Returns a configuration for a mapping of options. Names are Java's or in snake_case, values typed or text."""
         for key in mapping:
             if not isinstance(key, str):
                 raise ConfigError(f"the name of an option must be a str, not {key!r}")
@@ -420,19 +420,19 @@ class ConsumerConfig(_Table):
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are not returned."""
+        """True if records of open and aborted transactions are not returned."""
         return self.isolation_level == "read_committed"
 
     def select(self, group: type[T]) -> T:
-        """Returns a group of `option_groups.py` with the values of this configuration."""
+        """Returns an instance of `group`, a class of `option_groups.py`, with the values of this configuration."""
         return group._make(getattr(self, name) for name in group._fields)
 
     def refers(self, name: str) -> bool:
-        """Returns whether a secret option is a reference, so that `secret` may return another value each time."""
+        """Returns True if a secret option is a reference, for which `secret` may return another value each time."""
         return kinds.refers(self.__dict__[name])
 
     def secret(self, name: str) -> str | None:
-        """Returns the present value of a secret option or of its reference. Raises ConfigError if it cannot be read."""
+        """Returns the secret that an option contains or refers to. Raises ConfigError if it cannot be read."""
         try:
             return kinds.reveal(self.__dict__[name])
         except ValueError as error:
@@ -440,11 +440,11 @@ class ConsumerConfig(_Table):
 
     @property
     def partition_assignment_strategy(self) -> tuple[Any, ...]:
-        """Java's name of `assignors`."""
+        """The value of `assignors`, under Java's name of the option."""
         return self.assignors
 
     def as_mapping(self) -> dict[str, Any]:
-        """Returns all options by their names in snake_case, without secrets. Plugins are configured with it."""
+        """Returns all options by their names in snake_case, without secrets. Plugins receive this mapping."""
         return {name: self.__dict__[name] for name, row in OPTIONS.items() if not row.secret}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -475,8 +475,10 @@ class ConsumerConfig(_Table):
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
-    """Returns the name under which each option was set. Raises ConfigError for unknown options, and for those set
-    twice."""
+    """Returns the options that were set, each with the spelling that the user wrote.
+
+    Raises ConfigError for an unknown option, and for an option that was set twice.
+    """
     given: dict[str, str] = {}
     for spelling in options:
         name = canonical_name(spelling)
@@ -489,7 +491,7 @@ def _canonical(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def canonical_name(spelling: str) -> str:
-    """Returns the name of an option for any of its spellings; in snake_case if there is no such option."""
+    """Returns the name of an option for one of its spellings. An unknown name is returned in snake_case."""
     snake = spelling.replace(".", "_")
     return ALIASES.get(snake, snake)
 
@@ -533,7 +535,7 @@ def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
 
 
 def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
-    """Raise ConfigError, which names both options, for options that contradict each other."""
+    """Raise ConfigError if two options contradict each other. The message names both."""
     _check_security(values, given)
     protocol = values["group_protocol"]
     for name, spelling in given.items():

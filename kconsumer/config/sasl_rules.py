@@ -39,7 +39,11 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
-    """Set the options that a JAAS entry contains, and check the rules. Raises ConfigError, which names both options."""
+    """Set the options of a JAAS entry in `values`, and check the rules.
+
+    `given` maps the options that the user set to their spellings. Raises ConfigError, which names the options that
+    contradict each other.
+    """
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)
     jaas = values["sasl_jaas_config"]
@@ -61,7 +65,7 @@ def _check_mechanism(mechanism: str, given: Mapping[str, str]) -> None:
 
 
 def _apply_jaas(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
-    """Set the options of a JAAS entry."""
+    """Convert a JAAS entry, and set its options in `values`."""
     from kconsumer.config.jaas import options_of  # imported only if there is one
 
     for name, value in options_of(jaas, values["sasl_mechanism"]).items():

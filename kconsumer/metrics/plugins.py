@@ -16,8 +16,10 @@ NO_RESULT = object()
 
 
 def notify_plugin(plugin: object, method: str, *arguments: object) -> Any:
-    """Call a method of an object. Returns its result, or NO_RESULT if there is no such method or it raised an
-    Exception."""
+    """Call a method of an object, and return its result.
+
+    Returns NO_RESULT if the object has no such method, or if the method raises an Exception.
+    """
     run: Callable[..., object] | None = getattr(plugin, method, None)
     if run is None:
         return NO_RESULT

@@ -1,7 +1,7 @@
 """Metrics with the Java client's names: sampled averages, extremes and rates, totals, and gauges.
 
 Decides how values are sampled: as in Java (`SampledStat`, `Rate`), over `metrics_num_samples` windows of
-`metrics_sample_window_ms`. It has no table of metrics: each component has its own, and creates one `Sensor` for it.
+`metrics_sample_window_ms`. The tables of metrics are in the components, which create one `Sensor` for each table.
 Recording a value updates a few attributes, once per request or fetch, never per record. No clock is read here: values
 are recorded, and snapshots taken, at a `now` (ms).
 """
@@ -19,7 +19,7 @@ from kconsumer.types import MetricName
 
 
 class Stat(enum.Enum):
-    """What a metric computes of the values recorded by its sensor."""
+    """How a metric is computed from the values that its sensor has recorded."""
 
     VALUE = "the last value"
     AVG = "mean of the windows' values"
@@ -33,7 +33,7 @@ class Stat(enum.Enum):
     RATIO = "sum of values in nanoseconds, as a share of the time of the windows"
 
 
-# Factors of the sum, or of the number, of values per second of the windows.
+# Stats of the sum of the values per second, and of their number per second, each with a factor for its unit.
 _SUM_PER_S = {Stat.RATE: 1.0, Stat.RATIO: 1e-9}
 _COUNT_PER_S = {Stat.COUNT_RATE: 1.0, Stat.COUNT_PER_HOUR: 3600.0}
 
@@ -62,7 +62,7 @@ class Sensor:
     def __init__(self, samples: int, window_ms: float) -> None:
         self._samples = samples
         self._window_ms = window_ms
-        # One more than `samples`, because the oldest one may still overlap the sampled time (as in Java).
+        # One window more than `samples`, because the oldest one may still overlap the sampled time (as in Java).
         self._windows: deque[_Window] = deque(maxlen=samples + 1)
         self._current: _Window | None = None
         self.names: list[MetricName] = []
@@ -71,7 +71,10 @@ class Sensor:
         self.value = nan
 
     def record(self, value: float, now: float, count: int = 1) -> None:
-        """Record a value at `now` (ms), or the sum of `count` values; minimum and maximum are then those of sums."""
+        """Record a value at `now` (ms). If `count` is more than 1, `value` is the sum of `count` values.
+
+        Minimum and maximum treat such a sum as one value.
+        """
         window = self._current
         if window is None or now - window.start >= self._window_ms:
             window = self._current = _Window(now)
@@ -88,8 +91,10 @@ class Sensor:
         self.value = value
 
     def measure(self, stat: Stat, now: float) -> float:
-        """Returns one stat at `now`; NaN for the value, mean, minimum and maximum if there are no values, as in
-        Java."""
+        """Returns one stat at `now` (ms).
+
+        Without values the last value, mean, minimum and maximum are NaN, as in Java.
+        """
         if stat is Stat.VALUE:
             return self.value
         if stat is Stat.TOTAL:
@@ -113,8 +118,11 @@ class Sensor:
         return min(window.smallest for window in windows)
 
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
-        """Returns the time over which a rate is computed: from the start of the oldest window, but at least the length
-        of all windows but one. Otherwise the first second of work would give a high rate."""
+        """Returns the time (s) by which a sum is divided to compute a rate.
+
+        It begins with the oldest window, but is at least the length of all windows but one. Otherwise the first second
+        of work would give a high rate.
+        """
         elapsed = now - windows[0].start if windows else 0.0
         full, required = int(elapsed / self._window_ms), self._samples - 1
         if full < required:
@@ -143,7 +151,7 @@ class Metrics:
         self._reporters = reporters
 
     def name(self, name: str, group: str, description: str = "", *tags: tuple[str, str]) -> MetricName:
-        """Returns the name of a metric with the common tags and these."""
+        """Returns the name of a metric with `tags` and the tags that all metrics have."""
         return MetricName(name, group, description, self._tags + tags)
 
     def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> Sensor:
@@ -153,18 +161,18 @@ class Metrics:
         return sensor
 
     def publish(self, sensor: Sensor, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> None:
-        """Add further metrics to a sensor."""
+        """Add the metrics of a table to a sensor."""
         for name, stat, description in rows:
             metric = self.name(name, group, description, *tags)
             sensor.names.append(metric)
             self._add(metric, partial(sensor.measure, stat))
 
     def gauge(self, name: MetricName, read: Callable[[float], float]) -> None:
-        """Add a metric whose value is computed on each request by `read(now)`."""
+        """Add a metric whose value is computed by `read(now)` each time it is read."""
         self._add(name, read)
 
     def seconds_since(self, name: MetricName, moment: Callable[[], float | None]) -> None:
-        """Add a metric of the whole seconds since `moment()` (ms), as in Java; its value is -1 while that is None."""
+        """Add a metric with the whole seconds since the time `moment()` (ms), or -1 while that is None, as in Java."""
 
         def read(now: float) -> float:
             at = moment()
@@ -178,7 +186,7 @@ class Metrics:
             self._reporters.added(name, measure)
 
     def remove(self, *removed: Sensor | MetricName) -> None:
-        """Remove sensors with all their metrics, or single metrics; unknown ones are ignored."""
+        """Remove sensors with all their metrics, or single metrics. Unknown ones are ignored."""
         for item in removed:
             for name in item.names if isinstance(item, Sensor) else (item,):
                 if self._measures.pop(name, None) is not None and self._reporters is not None:

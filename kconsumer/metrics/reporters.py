@@ -23,10 +23,9 @@ class Metric:
         self._now = now
 
     def value(self) -> float:
-        """Returns the present value, as in `Consumer.metrics()`; NaN for the average of no values.
+        """Returns the present value, as in `Consumer.metrics()`. An average of no values is NaN.
 
-        May be called from any thread. While the consumer polls, the value includes the work of polls with a delay of at
-        most 50 ms.
+        May be called from any thread. While the consumer polls, polls are counted with a delay of up to 50 ms.
         """
         return self._measure(self._now())
 
@@ -38,8 +37,8 @@ class MetricsReporter:
     """A base class of objects for `metrics_reporters=[…]`: override the methods you need.
 
     Any other object with a method `metric_change` is accepted, too. The methods are called when metrics are added and
-    removed, on any thread of the consumer, which waits for them: store the metrics, and read their values elsewhere. An
-    exception is logged, and has no other effect.
+    removed, on any thread of the consumer. The thread waits until they return, so only store the metrics in them, and
+    read the values elsewhere. An exception is logged and has no other effect.
     """
 
     def init(self, metrics: Sequence[Metric]) -> None:
@@ -64,7 +63,7 @@ class Reporters:
         now: Callable[[], float],
         call: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
-        """`call` calls a reporter's method, perhaps later: metrics are added and removed while a lock is held."""
+        """`call` runs the calls of reporters. It may defer them while the consumer holds a lock."""
         self._reporters = tuple(reporters)
         self._now = now
         self._call = call
