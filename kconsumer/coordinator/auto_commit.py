@@ -72,8 +72,8 @@ class AutoCommit:
     def before_rebalance(self, deadline: float) -> Promise[Offsets]:
         """Commit all valid positions, with retries until `deadline` (ms). Returns the commit's promise.
 
-        A retry does not read the positions again, as Java does: they could then include records that a later `poll` has
-        returned and the user is still processing.
+        A retry sends the same positions. Java reads them again before each retry, but they could then include records
+        that a later `poll` has returned and the user is still processing.
         """
         return self._commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
 

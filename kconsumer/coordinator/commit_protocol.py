@@ -43,7 +43,7 @@ class CommitProtocol(ABC):
     @property
     @abstractmethod
     def fencing_error(self) -> KafkaError | None:
-        """The error with which another member with this group_instance_id fenced this one, or None."""
+        """The error of the request that found this member fenced by another with its group_instance_id, or None."""
 
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:

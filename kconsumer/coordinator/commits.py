@@ -169,8 +169,8 @@ class CommitManager:
     def poll(self, now: float) -> PollResult:
         """Returns the requests that are due.
 
-        While the coordinator is unknown, requests its lookup in place of that, and fails what has exceeded its
-        deadline. After a failed lookup, commits without a deadline fail, too.
+        While the coordinator is unknown, none is due. Then this requests a lookup, and fails the requests whose
+        deadline has passed. After a failed lookup, it also fails the commits without a deadline.
         """
         pending = len(self._commits) + len(self._fetches.pending)
         if not pending:

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates the group.
+"""FindCoordinator: finds the broker that coordinates the group.
 
 Decides when to send the request (while a manager needs the coordinator and it is unknown) and what a response means. It
 does not decide when a coordinator is lost: the managers that send requests to it call `mark_unknown`.

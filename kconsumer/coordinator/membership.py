@@ -121,7 +121,10 @@ class Membership(ABC, Generic[M]):
     # --- what rebalances are made of -------------------------------------------------------------------------------
 
     def _pattern_matched(self) -> bool:
-        """Returns True if the subscribed pattern, if any, was matched against all topics. Else requests metadata."""
+        """Returns True if the subscription has no pattern, or if it was matched against all topics of the cluster.
+
+        Otherwise requests metadata of all topics.
+        """
         pattern = self._subscription.pattern
         if pattern is self._matched_pattern:
             return True

@@ -80,8 +80,10 @@ class PendingCommit(PendingRequest):
         self._newer_ids.update({tp: topic_id for tp, topic_id in ids.items() if tp in self.ids})
 
     def request(self) -> tuple[Offsets, Ids]:
-        """Returns the offsets and topic ids to send, with those of merged commits. The latest offset of a partition
-        is used."""
+        """Returns the offsets and topic ids to send, including those of merged commits.
+
+        If a partition has several offsets, the latest one is sent.
+        """
         if self.tried:
             self.offsets, self.ids = {**self.offsets, **self._newer}, {**self.ids, **self._newer_ids}
         offsets, ids = dict(self.offsets), dict(self.ids)

@@ -150,7 +150,10 @@ class Cluster:
         return self._epochs.get(tp)
 
     def node_if_online(self, tp: TopicPartition, node_id: int) -> Node | None:
-        """Returns the broker, or None if it or the partition is unknown, or its replica of the partition is offline."""
+        """Returns the broker with this id, or None if it is an offline replica of the partition.
+
+        Returns None also if the broker or the partition is unknown.
+        """
         topic = self._topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
         if partition is None or node_id in partition.offline:

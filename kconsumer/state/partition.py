@@ -135,7 +135,7 @@ class PartitionState:
     # --- transitions -------------------------------------------------------------------------------------
 
     def transition_to(self, new: FetchState, position: FetchPosition | None = None) -> None:
-        """Change the state and, unless it is None, the position. A state without a position drops it.
+        """Change the state. `position` replaces the position; None keeps it. INITIALIZING and AWAIT_RESET have none.
 
         Raises StateError and changes nothing if `TRANSITIONS` does not allow the change, or if the new state needs a
         position and there is none.
@@ -162,7 +162,7 @@ class PartitionState:
         self._refresh()
 
     def join(self, tally: Tally) -> None:
-        """Use the tally of a new assignment that contains this partition, too."""
+        """Move this state to the tally of a new assignment that also contains the partition."""
         self.tally = tally
         tally.without_position += not self.has_valid_position
 
@@ -335,7 +335,7 @@ class PartitionState:
 
     @property
     def lease_end(self) -> float:
-        """When the lease of the preferred replica ends (ms); inf if there is none."""
+        """The time (ms) at which the lease of the preferred replica ends; inf if there is none."""
         return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:

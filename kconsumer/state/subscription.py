@@ -177,7 +177,10 @@ class SubscriptionState:
         return self._topics if self.kind in _BY_GROUP else frozenset()  # inlined: each poll calls this
 
     def metadata_topics(self) -> frozenset[str]:
-        """Returns the topics that need metadata: those of this consumer and, in a group's leader, of all members."""
+        """Returns the topics that need metadata.
+
+        These are the topics of this consumer. For the leader of a group, they are the topics of all members.
+        """
         return self._topics | self._group_topics if self._group_topics else self._topics
 
     def needs_metadata(self, topic: str) -> bool:
@@ -302,7 +305,7 @@ class SubscriptionState:
         state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Reset the partitions without a position so far. `partitions` limits this to some (None: all assigned ones).
+        """Reset the assigned partitions that never had a position; if `partitions` is given, only those among them.
 
         If the reset policy is `none`, changes nothing and raises NoOffsetForPartitionError, which names all of them.
         """
@@ -335,7 +338,7 @@ class SubscriptionState:
         return self.get(tp).position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Replace a valid position. Raises StateError unless the partition is being fetched."""
+        """Replace a valid position. Raises StateError if the partition has none or is not assigned."""
         self.get(tp).set_position(position)
 
     def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
@@ -347,7 +350,7 @@ class SubscriptionState:
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions as offsets to commit. Records that `poll` has not returned yet do not count."""
+        """Returns the valid positions as offsets to commit, without records that `poll` has not returned yet."""
         unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
@@ -513,8 +516,11 @@ class SubscriptionState:
         return frozenset(tp for tp, state in self._states.items() if state.paused)
 
     def set_target_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the target assignment. Records of other assigned partitions are neither fetched nor returned, until the
-        assignment or the target changes."""
+        """Set the target assignment.
+
+        Records of other assigned partitions are neither fetched nor returned, until the assignment or the target
+        changes.
+        """
         self._target = frozenset(partitions)
         self._update_fetchable()
 

@@ -105,8 +105,9 @@ class ClassicMembership(Membership[Member]):
         return error
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the generation of the last completed rebalance, even while the next one runs or after being fenced.
+        """Returns the generation of the last completed rebalance.
 
+        It stays the same while the next rebalance runs, and after the member was fenced.
         A transaction must not commit with a generation whose assignment is not applied yet, nor without a generation.
         """
         return self._completed
@@ -287,8 +288,9 @@ class ClassicMembership(Membership[Member]):
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 
     def _take_part(self, message: JoinGroupResponse) -> None:
-        """Prepare the SyncGroup, as a follower or as the leader. A leader requests metadata of all members' topics.
+        """Prepare the SyncGroup, as a follower or as the leader.
 
+        The leader requests metadata if the cache lacks topics of other members.
         Raises ConfigError if the group chose an assignor that is not configured, and ProtocolError if a member's
         subscription cannot be decoded.
         """
@@ -417,8 +419,10 @@ class ClassicMembership(Membership[Member]):
         self._steps.add(self._stable)
 
     def _notify_assignor(self, assignment: Assignment) -> None:
-        """Call the assignor's on_assignment. If it raises, the user's poll() raises the error, but the rebalance
-        continues."""
+        """Call the assignor's on_assignment.
+
+        If it raises, the user's poll() raises the error, but the rebalance continues.
+        """
         assignor = self._assignors[self._member.generation.protocol or next(iter(self._assignors))]
         try:
             assignor.on_assignment(assignment, self.group_metadata())

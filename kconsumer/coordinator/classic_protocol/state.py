@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class Generation(NamedTuple):
-    """A generation of a group, and a member's id in it."""
+    """A generation of a group, with the member id of this consumer."""
 
     id: int = -1
     member_id: str = ""

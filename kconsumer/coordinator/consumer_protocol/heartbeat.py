@@ -215,7 +215,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return PollResult([self.request(now)], self.time_to_next_ms(now))
 
     def end_membership(self) -> None:
-        """Ignore the responses to earlier heartbeats: the member leaves, and they do not concern a later membership."""
+        """End the current membership, so that responses to its heartbeats do not change a later membership."""
         self._last_ended = self._numbers
 
     def request(self, now: float) -> UnsentRequest:

@@ -171,7 +171,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._lose_all(None, 0.0)
 
     def on_heartbeat_sent(self) -> None:
-        """Change the state, because the heartbeat that acknowledges an assignment or leaves was sent."""
+        """Change the state after a heartbeat was sent that acknowledges an assignment or leaves the group."""
         member = self._member
         if member.state is MemberState.ACKNOWLEDGING:
             member.transition_to(MemberState.STABLE if member.reconciled else MemberState.RECONCILING)
@@ -195,9 +195,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._metrics.left()
 
     def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Returns the partitions that the listener got in on_assign and has not given up in on_revoke.
+        """Returns the partitions that were passed to on_assign and have not been passed to on_revoke since, sorted.
 
-        on_lost is called for these only.
+        on_revoke and on_lost are called for these only.
         """
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 

@@ -149,7 +149,7 @@ class ConsumerMember:
         self.member_epoch = LEAVE_STATIC_EPOCH if is_static and not for_good else LEAVE_EPOCH
 
     def forget_assignment(self) -> None:
-        """Clear the owned and the target assignment. Set the member epoch with which the next heartbeat joins."""
+        """Clear both assignments and set the member epoch to 0, with which the next heartbeat joins the group."""
         self.member_epoch = JOIN_EPOCH
         self.target = self.current = LocalAssignment()
 

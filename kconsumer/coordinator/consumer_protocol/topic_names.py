@@ -21,7 +21,7 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
 
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
-        """Returns the part of the target assignment whose topic names are known: by topic id, and by topic name.
+        """Returns the part of the target assignment whose topic names are known: with topic ids, and with names.
 
         Requests metadata of the other topics.
         """
