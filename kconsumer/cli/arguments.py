@@ -18,7 +18,7 @@ class UsageError(Exception):
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Return the key and the value of an argument of -X."""
+    """Split the argument of -X, `key=value`. Returns the key and the value. Raises ArgumentTypeError for other text."""
     key, separator, value = text.partition("=")
     if not key or not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")

@@ -10,7 +10,7 @@ from kconsumer.cli.table import table
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `assignors list` and `assignors check NAME`."""
+    """Add the subcommands `assignors list` and `assignors check NAME`."""
     description = "List the installed assignors, or check that one loads."
     parser = commands.add_parser("assignors", help="list installed assignors, check that one loads",
                                  description=description)  # fmt: skip

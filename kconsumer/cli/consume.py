@@ -100,7 +100,7 @@ def _column_file(text: str) -> Path:
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `consume TOPIC… -b HOST:PORT …`."""
+    """Add the subcommand `consume TOPIC… -b HOST:PORT …`."""
     parser = commands.add_parser(
         "consume",
         parents=[common],

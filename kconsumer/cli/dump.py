@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `dump SEGMENT…`."""
+    """Add the subcommand `dump SEGMENT…`."""
     parser = commands.add_parser(
         "dump",
         parents=[common],

@@ -1,7 +1,7 @@
 """Writes output: bytes to standard output, or columns to a Parquet or Arrow file (`kconsumer consume -o FILE`).
 
-A column file is written as `FILE.part` and renamed when it is complete; an error removes it. A failed write raises a
-WriteError that names the file.
+A column file is written as `FILE.part`, which is renamed when it is complete and deleted after an error. A failed write
+raises a WriteError that names the file.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `groups list|describe|members|offsets|lag`."""
+    """Add the subcommands `groups list|describe|members|offsets|lag`."""
     parser = commands.add_parser("groups", help="list groups; show their state, members, offsets, lag",
                                  description="List groups, and show their state, members, offsets and lag."
                                  )  # fmt: skip

@@ -20,7 +20,7 @@ Topics = Mapping[str, Sequence[PartitionInfo]]
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `topics list` and `topics describe TOPIC…`."""
+    """Add the subcommands `topics list` and `topics describe TOPIC…`."""
     parser = commands.add_parser("topics", help="list topics, show their partitions",
                                  description="List topics, or show the partitions of topics.")  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)

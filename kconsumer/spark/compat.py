@@ -82,7 +82,7 @@ def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
 
 @contextmanager
 def shared_environment(spark: Any) -> Iterator[None]:
-    """Add RUNNER_VARIABLES to the session's environment during the block. A data source must be registered in it.
+    """Add RUNNER_VARIABLES to the session's environment during the block, in which a data source is registered.
 
     All queries of a session share the environment of a registered data source, a `java.util.HashMap`. Each
     StreamingPythonRunner puts its variables into this map without a lock. If two streams start at the same time, the

@@ -77,7 +77,7 @@ class Planner(Protocol):
 
 
 def java_round(value: float) -> int:
-    """Round to the nearest integer, and halves up as Scala does. Python's `round` rounds halves to the even integer."""
+    """Round to the nearest integer. Halves are rounded up, as in Scala; Python's `round` makes them even."""
     return math.floor(value + 0.5)
 
 
@@ -225,10 +225,10 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Group consecutive small ranges, and return the ranges of each task. The ranges must be bound.
+    """Group consecutive small ranges, up to MAX_SHARED_OFFSETS offsets per task. Returns the ranges of each task.
 
     To start a task costs more than to read a small range. If the user sets minPartitions or maxRecordsPerPartition,
-    each range keeps its own task.
+    each range keeps its own task. The ranges must be bound.
     """
     if hints.min_partitions is not None or hints.max_records is not None:
         return [(item,) for item in ranges]
@@ -250,7 +250,7 @@ def plan_unbound(
     name: str,
     hints: PlanHints,
 ) -> list[OffsetRange]:
-    """Split ranges that may be unbound with the planner `name`. Returns one range per task, which may be unbound, too.
+    """Split ranges, bound or unbound, with the planner `name`. Returns one range per task, bound or unbound.
 
     `bound` contains the same ranges, bound by the driver. It decides only where ranges are split. As in Spark's source,
     the unbound ranges decide whether they are split at all. For example, a range from EARLIEST (-2) to LATEST (-1)

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class Prefetch(Generic[T]):
-    """Returns the items of a generator in their order. If it raises an error, the items before it are returned first.
+    """Iterates over the items of a generator that runs in a thread. They keep their order.
+
+    If the generator raises an error, the error is raised after all items before it have been returned.
 
     The user must call `close`, for example with `contextlib.closing`. It can be called at any time.
     """

@@ -1,7 +1,8 @@
 """The reader of a streaming query: passes Spark's calls to `StreamProgress`, and returns offsets in Spark's form.
 
-Spark creates the reader twice: in a short-lived process that pickles `read`, and in a process that lives as long as the
-query. So connections are opened only when a method needs them. Spark kills the second process without calling `stop`.
+Spark creates the reader twice: in a short-lived process that pickles `read` for the executors, and in a process that
+lives as long as the query. So connections are opened only when a method needs them. Spark usually kills the second
+process without calling `stop`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Document = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Chooses the offsets of each micro-batch of a streaming query on the driver, and reads them on executors."""
+    """Chooses the offsets of each micro-batch of a query on the driver, and reads its records on executors."""
 
     def __init__(self, config: SourceConfig, projection: Projection, parallelism: int | None = None) -> None:
         self._config, self._projection, self._parallelism = config, projection, parallelism

@@ -93,7 +93,7 @@ class StreamProgress:
         return ends
 
     def _available(self, start: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the present end offset of each partition. With AvailableNow, the query's own end is the maximum."""
+        """Return the present end offset of each partition, or with AvailableNow the offset at which the query ends."""
         partitions = self._lookups.partitions()
         newest = self._lookups.latest(partitions, known=start)
         self.newest = dict(newest)

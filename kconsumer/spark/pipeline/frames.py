@@ -22,7 +22,7 @@ _JSON, _RECORD = "_json", "_record"
 
 
 def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
-    """Return a stream of the source's records. Only one stream of a pipeline must be read with `commit`.
+    """Return a stream of the source's records. At most one stream of a pipeline may be read with `commit`.
 
     Without `commit`, the stream ignores the source option commitGroupId.
     """

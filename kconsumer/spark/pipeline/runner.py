@@ -32,7 +32,7 @@ from kconsumer.spark.pipeline.sinks import Batch
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "run"]
 
-# Defaults of the session, which the file may override. Spark's default for timestamps in Parquet is the deprecated INT96.
+# Defaults, which the file may override. Spark's own default for timestamps in Parquet is the deprecated type INT96.
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -63,7 +63,7 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class Sink:
-    """An output: a folder of files or a table, and how it is partitioned. The section `sink` is that of valid rows."""
+    """An output: a folder of files or a table. The section `sink` describes the output for valid rows."""
 
     format: str
     path: str | None
