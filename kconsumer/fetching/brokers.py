@@ -2,7 +2,8 @@
 
 Decides where a partition is read from (its leader, or the replica that its leader prefers for this consumer), which
 partitions are in backoff, and which have no room in the buffer. Only partitions that changed are planned again, so the
-others cost nothing. `manager.py` decides when a broker is sent a request.
+others cost nothing. `manager.py` decides when a broker is sent a request. A chain is the buffered data of one partition
+(see `buffer.py`).
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class FetchPlanner:
         return self._next_release
 
     def update(self, now: float) -> None:
-        """Apply the changes of state, metadata and buffer since the last call."""
+        """Decide again how to fetch the partitions whose state, metadata or buffer changed since the last call."""
         states = self._subscription.states()
         changes = self._subscription.take_changes()
         dirty = self._buffer.take_dirty()
@@ -259,15 +260,15 @@ class FetchPlanner:
         return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
 
     def _track_leaderless(self, tp: TopicPartition, now: float) -> None:
-        """Record when the partition lost its leader, or that it has one."""
+        """Record when the partition lost its leader. If it has one, remove that record."""
         if self._cluster.leader(tp).leader is not None:
             self._leaderless.pop(tp, None)
         elif tp not in self._leaderless:
             self._leaderless[tp] = now
 
     def _join_leaders(self, chain: FetchChain, state: PartitionState) -> None:
-        """Let the chain continue in the log of a new leader, if all data from the old leader has been read. Otherwise
-        mark the chain."""
+        """Continue the chain in the log of a new leader, if all data from the old leader has been read. Otherwise
+        record in the chain that the leader has changed."""
         position = state.position
         if position is None or chain.leader == position.leader:
             return

@@ -280,7 +280,7 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Count the memory of a batch that was decompressed for the fetch, and release that of the batch before."""
+        """Count `output`, the memory of a decompressed batch of the fetch, and release that of its previous batch."""
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
         fetch.decompressed_block = self.memory.track(output)

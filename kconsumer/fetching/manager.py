@@ -54,7 +54,7 @@ EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably
 
 
 class FetchManager:
-    """Sends fetch requests and handles their responses. Not for concurrent use with the collector."""
+    """Sends fetch requests and handles their responses. It must not run at the same time as the collector."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class FetchManager:
         ]
 
     def context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
-        """Returns the state of fetching an assigned partition, from which `partition_status.explain` makes a row."""
+        """Returns the context for `partition_status.explain` of an assigned partition."""
         planner, position, chain = self.planner, state.position, self._buffer.find(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
             chain = None  # it belongs to another position; the next poll drops it
@@ -221,7 +221,7 @@ class FetchManager:
         return self._send(broker, active_brokers, now)
 
     def _send(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest:
-        """Create the next request of the broker's fetch session."""
+        """Returns the next request of the broker's fetch session. Reserves memory for its response."""
         planner = self.planner
         session = broker.session.next_request(broker.chains, broker.changed, planner.order, self._cluster.topic_id)
         planner.mark_sent(broker)
@@ -334,7 +334,8 @@ class FetchManager:
             self._back_off_node(flight, now, str(reason), before)
 
     def _on_failure(self, flight: InFlightFetch, error: KafkaError, now: float) -> None:
-        """Handle a request that ended without a response."""
+        """Handle a fetch that failed without a response: restart the session and back off the broker. The next collect
+        raises an error that is not retriable."""
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
         for requested in flight.requested.values():

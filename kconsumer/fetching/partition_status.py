@@ -33,7 +33,7 @@ class NodeFailure(NamedTuple):
 
 @dataclass(slots=True)
 class FetchContext:
-    """The state that decides how one partition is fetched, at `now` (ms)."""
+    """The state of one partition, its broker and its buffered data at `now` (ms), for the rules to check."""
 
     now: float
     state: PartitionState

@@ -39,7 +39,7 @@ class Failed(NamedTuple):
 
 
 class _ResponseContext:
-    """State that is needed while one response is handled, for all its partitions."""
+    """State that the partitions of one response share while it is handled."""
 
     __slots__ = ("block", "flight", "memory", "now", "received", "tally")
 
@@ -52,8 +52,8 @@ class _ResponseContext:
         self.block: Block | None = None  # the memory of the partition handled last
 
     def block_of(self, owner: object) -> Block:
-        """Returns the block of the memory `owner`, and starts to count it if it is not the block of the partition
-        before."""
+        """Returns the block that counts the memory `owner`. It is created for the first partition of a response; the
+        other partitions use the same block."""
         if self.block is None or owner is not self.block():
             self.block = self.memory.track(owner)
             self.received += self.block.size
@@ -182,8 +182,8 @@ class FetchResponseHandler:
     def _buffer_error(
         self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, code: int
     ) -> str:
-        """Append an error to the partition's chain. Returns the text of the error, with which the partition is backed
-        off. After the backoff it is fetched again, and the next response replaces the error."""
+        """Append an error to the partition's chain. Returns the text of the error, the reason to back the partition
+        off. After the backoff the partition is fetched again, and the next response replaces the error."""
         chain, diverging = requested.chain, data.diverging_epoch
         diverging_epoch = None
         if diverging is not None and _diverges(data):

@@ -62,8 +62,8 @@ def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartiti
 
 
 def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
-    """Returns the error for partitions that may not be read. `offsets` contains the offset to name for each partition,
-    or None."""
+    """Returns the error for partitions that may not be read. `offsets` contains, for each partition, the offset that
+    the message mentions, or None."""
     names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in offsets.items())
     topics = frozenset(tp.topic for tp in offsets)
     error = TopicAuthorizationError(f"{purpose} of {names}", topics=topics, operation="Describe")

@@ -97,8 +97,8 @@ class PositionsManager:
         self._named.add(tp)
 
     def _pause_ms(self, now: float) -> float:
-        """Returns the time (ms) until the next lookup may start after a failed one; 0 if the assignment has changed
-        since."""
+        """Returns how long (ms) the next lookup must wait. Starts a backoff if the last lookup failed, and ends it if
+        the assignment has changed since."""
         if self._failed_assignment != self._subscription.assignment_version:
             self._failed = False
             self._backoff.reset()

@@ -1,4 +1,4 @@
-"""ListOffsets: builds the requests, parses the responses, and runs the offset lookups that users call, with retries.
+"""ListOffsets: builds the requests, parses the responses, and looks up offsets for the user, with retries.
 
 `offsets/error_actions.py` contains the table of actions for error codes. `offsets/reset_manager.py` uses ListOffsets to
 reset positions.
@@ -136,8 +136,7 @@ def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicParti
 
 
 class ListOffsetsCall(PendingCall[OffsetTable]):
-    """An offset lookup that a user called. Sends requests to the leaders of the partitions until all offsets are
-    found."""
+    """An offset lookup for the user. Sends requests to the leaders of the partitions until all offsets are found."""
 
     def __init__(
         self,

@@ -325,7 +325,7 @@ def _unpickle(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:
 class _IdleTimer(threading.Thread):
     """Closes the connections of an idle client after `idle_close_s`, unless it is cancelled before.
 
-    It is not a `threading.Timer`: Ctrl-C during its `cancel` would leave its lock locked for ever.
+    It does not use `threading.Timer`: if Ctrl-C interrupted its `cancel`, its lock would stay locked for ever.
     """
 
     def __init__(self, client: RangeClient) -> None:

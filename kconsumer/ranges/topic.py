@@ -148,7 +148,8 @@ def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
 
 
 def read_share(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Step]:
-    """Read `share`, the ranges of one thread, each until its end. Yields the steps."""
+    """Read `share`, the ranges of one thread, each until its end. Yields each batch with the number of
+    offsets read."""
     ends = {tp: after for tp, (_, after) in share.items()}
     left = {tp: at for tp, (at, _) in share.items()}
     with client.in_use():
