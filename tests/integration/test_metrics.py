@@ -1,4 +1,6 @@
-"""Metrics of a consumer that has worked, beside those of Kafka's own; interceptors in a real chain of events."""
+"""The metrics of a consumer compared with those of Kafka's own consumer, and interceptors of a consumer that reads and
+commits.
+"""
 
 from __future__ import annotations
 
@@ -33,37 +35,37 @@ Name = tuple[str, str, str]  # group, name, keys of the tags
 
 SOURCE = Path(__file__).parent.parent / "support" / "java" / "MetricNames.java"
 
-# A metric's value is a number here, so what is a text in Java is a tag.
+# A metric's value is a number here, so Java's metrics with text values are tags.
 TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client-id")}
 AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
 
 
 class Keeper(MetricsReporter):
-    """Has the metrics that there are."""
+    """A reporter that holds the present metrics."""
 
     def __init__(self) -> None:
         self.metrics: dict[MetricName, Metric] = {}
         self.closed = False
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        """Those there are already."""
+        """Add the metrics that exist at the start."""
         self.metrics = {metric.name: metric for metric in metrics}
 
     def metric_change(self, metric: Metric) -> None:
-        """One more."""
+        """Add or replace a metric."""
         self.metrics[metric.name] = metric
 
     def metric_removal(self, metric: Metric) -> None:
-        """One less."""
+        """Remove a metric."""
         del self.metrics[metric.name]
 
     def close(self) -> None:
-        """The end."""
+        """Do nothing."""
         self.closed = True
 
 
 def java_names(kafka: Kafka, topic: str, protocol: str) -> set[Name]:
-    """What Kafka's own consumer has after it read and committed in a group of its own."""
+    """Returns the metrics of Kafka's own consumer after it has read and committed in its own group."""
     class_path = os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION)))
     command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path, str(SOURCE)]
@@ -76,14 +78,15 @@ def java_names(kafka: Kafka, topic: str, protocol: str) -> set[Name]:
 
 
 def metric(consumer: Consumer, name: str, group: str = "consumer-coordinator-metrics") -> float:
-    """The one metric of this name and group that has no tags but the client's."""
+    """Returns the only metric of this name and group whose tags are only the client's."""
     (value,) = (v for m, v in consumer.metrics().items() if (m.name, m.group, len(m.tags)) == (name, group, 1))
     return value
 
 
 def test_a_reporter_reads_beside_the_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A thread of the reporter's own reads values while the consumer polls; at rest they are those of `metrics()`.
-    Metrics of a partition and of connections come with these, and go with them."""
+    """A reporter's thread reads values while the consumer polls; when the consumer is idle they equal those of
+    `metrics()`. Metrics of partitions and connections are added and removed with these.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     reporter = Keeper()
@@ -116,7 +119,7 @@ def test_a_reporter_reads_beside_the_consumer(kafka: Kafka, topic_name: str, new
 
 
 def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
-    """Names, groups and tags are those of Kafka's own consumer, but for a few that are told above."""
+    """Names, groups and tags equal those of Kafka's own consumer, apart from the exceptions listed above."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
@@ -134,7 +137,7 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
 
 @pytest.mark.classic_protocol
 def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
-    """A join, heartbeats, a commit and polls are counted once each, and take some time."""
+    """A join, heartbeats, a commit and polls are each counted once, with a duration above zero."""
     kafka.create_topic(topic_name, 2)
     kafka.produce(topic_name, numbered(10))
     consumer = new_consumer(group_id=topic_name, enable_auto_commit=False)
@@ -163,7 +166,7 @@ def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: N
 @pytest.mark.network_thread
 @pytest.mark.consumer_protocol
 def test_values_of_the_network_thread(kafka: Kafka, topic_name: str) -> None:
-    """What crosses between the threads takes some time each way, and nothing is left lying (KIP-1068)."""
+    """Each transfer between the threads takes some time, and the queues are empty in the end (KIP-1068)."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     options: dict[str, Any] = {"group_protocol": "consumer", "group_id": topic_name, "auto_offset_reset": "earliest"}
@@ -191,7 +194,7 @@ def test_values_of_the_network_thread(kafka: Kafka, topic_name: str) -> None:
 
 
 class Watcher:
-    """An interceptor that remembers what it saw."""
+    """An interceptor that records its arguments."""
 
     def __init__(self) -> None:
         self.consumed: list[ConsumerRecords] = []
@@ -199,21 +202,21 @@ class Watcher:
         self.closed = 0
 
     def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
-        """Every batch."""
+        """Record a batch."""
         self.consumed.append(records)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Every commit that succeeded."""
+        """Record a successful commit."""
         self.committed.append(offsets)
 
     def close(self) -> None:
-        """The end."""
+        """Do nothing."""
         self.closed += 1
 
 
 class Broken:
-    """An interceptor that cannot do anything right."""
+    """An interceptor whose methods raise."""
 
     def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
         """Fail."""
@@ -226,8 +229,9 @@ class Broken:
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_interceptors(kafka: Kafka, topic_name: str, new_consumer: New, auto_commit: bool) -> None:
-    """Every batch passes the chain, empty results do not; every kind of commit is told after it succeeded, none that
-    failed; close() closes the chain (Java testInterceptors, testAutoCommitIntercept)."""
+    """Interceptors are called with every non-empty batch and every kind of successful commit, and not for failed
+    commits; close() closes them (Java testInterceptors, testAutoCommitIntercept).
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     (tp,) = tps(topic_name, 0)

@@ -1,4 +1,4 @@
-"""The metrics bridges of examples/ on a consumer that reads: scraped over HTTP, exported by OpenTelemetry."""
+"""The metrics examples on a consumer that reads: Prometheus over HTTP, and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get
 
 @contextmanager
 def running(example: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """An example that is ended by Ctrl-C, quietly."""
+    """Run an example while the block runs, and end it by Ctrl-C; it must print nothing."""
     command = [sys.executable, "-u", str(ROOT / "examples" / example), *arguments]
     pipe = subprocess.PIPE
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
@@ -48,7 +48,7 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 
 def test_prometheus(kafka: Kafka, topic: str) -> None:
-    """A scrape has the records read, by client and by topic, and the lag of the partition."""
+    """A scrape contains the number of records read, by client and by topic, and the lag of the partition."""
     with running("metrics_prometheus.py", kafka.bootstrap_servers, topic, topic, "0") as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
@@ -67,7 +67,7 @@ def test_prometheus(kafka: Kafka, topic: str) -> None:
 
 
 def test_opentelemetry(kafka: Kafka, topic: str) -> None:
-    """An export has the records read as a counter that only grows."""
+    """An export contains the number of records read as a monotonic counter."""
     with running("metrics_opentelemetry.py", kafka.bootstrap_servers, topic, topic) as process:
         assert process.stdout is not None
         text, found = "", {}

@@ -1,4 +1,6 @@
-"""One group of kconsumer, Kafka's Java consumer and confluent-kafka: whoever leads, comes, leaves or is killed."""
+"""One group of kconsumer, Kafka's Java consumer and confluent-kafka, with each of them as leader; members join, leave
+and are killed.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ from support.members.clients import Assignors
 from support.members.mixed_group import MixedGroup
 
 THREE = ("kconsumer", "java", "confluent")
-# librdkafka has no eager sticky assignor; a second kconsumer takes its place there.
+# librdkafka has no eager sticky assignor; a second kconsumer member takes its place there.
 WITHOUT_CONFLUENT = ("kconsumer", "java", "kconsumer")
 
 
 def runs() -> list[object]:
-    """Every protocol led by every client that knows it. The short form: each client leads, in each protocol somebody
-    else than kconsumer does or kconsumer itself."""
+    """Returns every combination of assignor and leading client. Without the mark `long`, each client leads at least
+    once and each assignor is used once.
+    """
     short = {("range", "java"), ("roundrobin", "confluent"), ("sticky", "kconsumer"), ("cooperative-sticky", "java")}
     found = []
     for assignor in ("range", "roundrobin", "sticky", "cooperative-sticky"):
@@ -30,20 +33,21 @@ def runs() -> list[object]:
 
 @pytest.mark.parametrize(("assignor", "leader", "others"), runs())
 def test_classic_group(kafka: Kafka, topic_name: str, assignor: str, leader: str, others: list[str]) -> None:
-    """Joins, SIGKILL of the leader, its return and a leave while records flow: one owner for each partition in each
-    generation, and nothing is lost."""
+    """Members join, the leader is killed by SIGKILL and returns, and a member leaves while records are produced. Each
+    partition has one owner in each generation, and no record is lost.
+    """
     leader_dies_and_returns(kafka, topic_name, [assignor], leader, others)
 
 
 @pytest.mark.consumer_protocol
 @pytest.mark.parametrize("first", ["kconsumer", "java", pytest.param("confluent", marks=pytest.mark.long)])
 def test_group_of_the_consumer_protocol(kafka: Kafka, topic_name: str, first: str) -> None:
-    """The same where the coordinator assigns."""
+    """The same holds for the consumer protocol, in which the coordinator assigns."""
     leader_dies_and_returns(kafka, topic_name, None, first, [client for client in THREE if client != first])
 
 
 def leader_dies_and_returns(kafka: Kafka, topic: str, assignors: Assignors, first: str, others: list[str]) -> None:
-    """The first member is the leader of a classic group; it is killed under the hands of the others."""
+    """Kill the first member, which leads a classic group, while the others continue, and start it again."""
     with MixedGroup(kafka, topic) as group:
         with group.load():
             leader = group.join(first, assignors)
@@ -72,8 +76,10 @@ ALONE = ("kconsumer",) * 3
     ids=["alone", "with-java"],
 )
 def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, clients: tuple[str, ...]) -> None:
-    """Two rolling bounces, range → both → cooperative-sticky, while records flow: nothing is lost, and by kconsumer
-    alone nothing is read twice; then a fourth member interrupts nobody in what they keep."""
+    """Two rolling bounces, range → both → cooperative-sticky, while records are produced, lose no record; with
+    kconsumer members alone, no record is read twice. Then a fourth member joins without interrupting retained
+    partitions.
+    """
     with MixedGroup(kafka, topic_name) as group:
         with group.load():
             bounces(group, clients, EAGER, BOTH, COOPERATIVE)
@@ -94,7 +100,8 @@ def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, client
         (ALONE, EAGER, True),
         pytest.param(ALONE, COOPERATIVE, True, marks=pytest.mark.long),
         pytest.param(THREE, EAGER, False, marks=pytest.mark.long),
-        # Not with librdkafka: its sticky leader sends data of its own with assignments, and the broker keeps the group.
+        # Not with librdkafka: its sticky leader adds its own data to assignments, and the broker keeps the group's
+        # data.
         pytest.param(WITHOUT_CONFLUENT, COOPERATIVE, False, marks=pytest.mark.long),
     ],
     ids=["alone-range", "alone-cooperative", "mixed-range", "mixed-cooperative"],
@@ -102,10 +109,13 @@ def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, client
 def test_upgrade_to_the_consumer_protocol_and_back(
     kafka: Kafka, topic_name: str, clients: tuple[str, ...], classic: list[str], once: bool
 ) -> None:
-    """Classic members are replaced by members of the consumer protocol one by one, then the other way round, while
-    records flow: nothing is lost, and (`once`, by kconsumer alone) nothing is read twice. One exception is the
-    broker's: when the last member of the consumer protocol leaves, it starts a classic group whose generation is that
-    of the group, and members that were not there yet are fenced, told nothing and cannot commit."""
+    """Classic members are replaced one by one by members of the consumer protocol, and then the reverse, while records
+    are produced. No record is lost; with kconsumer members alone (`once`), no record is read twice.
+
+    One exception is caused by the broker: when the last member of the consumer protocol leaves, the broker starts a
+    classic group whose generation is that of the group. Members that were not in it yet are fenced without a
+    notification and cannot commit.
+    """
     with MixedGroup(kafka, topic_name) as group:
         with group.load():
             bounces(group, clients, classic, None, classic)
@@ -117,7 +127,7 @@ def test_upgrade_to_the_consumer_protocol_and_back(
 
 
 def bounces(group: MixedGroup, clients: tuple[str, ...], *stages: Assignors) -> None:
-    """A group by the first stage, whose members are replaced one by one for each of the next."""
+    """Start a group with the assignors of the first stage. For each further stage, replace the members one by one."""
     for client in clients:
         group.join(client, stages[0])
     group.settle()

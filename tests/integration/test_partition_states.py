@@ -1,4 +1,4 @@
-"""`partition_states()` in real trouble: a broker that hangs, one that is gone, a paused partition, a full buffer."""
+"""`partition_states()` during faults: a broker that hangs, a dead broker, a paused partition, a full buffer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kconsumer.types import PartitionStatus
 from support.brokers.kafka import KafkaCluster
 from support.harnesses.polling import numbered, poll_until, tps, values
 
-pytestmark = pytest.mark.classic_protocol  # there is no group
+pytestmark = pytest.mark.classic_protocol  # the consumer has no group
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
@@ -27,7 +27,7 @@ PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get
 
 @pytest.fixture
 def topic(kafka_cluster3: KafkaCluster, topic_name: str) -> str:
-    """Two partitions with different leaders, and with ten records each."""
+    """Two partitions with different leaders and ten records each."""
     kafka_cluster3.create_topic(topic_name, 2)
     leaders = [kafka_cluster3.leader_of(topic_name, partition) for partition in range(2)]
     assert leaders[0] != leaders[1]
@@ -38,7 +38,7 @@ def topic(kafka_cluster3: KafkaCluster, topic_name: str) -> str:
 
 @pytest.fixture
 def consumer(kafka_cluster3: KafkaCluster, topic: str, engine: dict[str, Any]) -> Iterator[Consumer]:
-    """One that has read everything and waits for more; it gives up on a silent broker after 3 s."""
+    """A consumer that has read everything and waits for more; its requests time out after 3 s."""
     with Consumer(
         bootstrap_servers=kafka_cluster3.bootstrap_servers,
         auto_offset_reset="earliest",
@@ -53,7 +53,7 @@ def consumer(kafka_cluster3: KafkaCluster, topic: str, engine: dict[str, Any]) -
 
 
 def await_reason(consumer: Consumer, tp: TopicPartition, text: str) -> PartitionStatus:
-    """Poll until the partition says this."""
+    """Poll until the partition has this reason."""
     poll_until(consumer, lambda: text in consumer.partition_states()[tp].reason, 40)
     return consumer.partition_states()[tp]
 
@@ -65,8 +65,9 @@ def await_state(consumer: Consumer, tp: TopicPartition, wanted: Condition) -> Pa
 
 
 def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
-    """A frozen broker: in flight and not answered, then in backoff with the timeout as its reason, while the other
-    partition is read; then it continues."""
+    """With a suspended broker, a partition has a fetch in flight, then is in backoff with the timeout as its reason,
+    while the other partition is read. When the broker resumes, the partition is fetched again.
+    """
     (frozen, other) = tps(topic, 0, 1)
     node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
     node.pause()
@@ -86,7 +87,9 @@ def test_broker_that_hangs(kafka_cluster3: KafkaCluster, topic: str, consumer: C
 
 
 def test_leader_that_is_killed(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
-    """A dead broker: in backoff because it cannot be reached, without a leader once metadata knows, then it goes on."""
+    """With a dead broker, a partition is in backoff because the broker is unreachable, then has no leader once metadata
+    is updated, and is fetched from the next leader.
+    """
     (lost, other) = tps(topic, 0, 1)
     node = kafka_cluster3.node(kafka_cluster3.leader_of(topic, 0))
     node.kill()
@@ -108,7 +111,9 @@ def test_leader_that_is_killed(kafka_cluster3: KafkaCluster, topic: str, consume
 
 
 def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) -> None:
-    """Paused since `pause` was called, while the other one is in flight; `repr` counts both."""
+    """A partition is paused since the call of `pause`, while the other one has a fetch in flight. `repr` counts
+    both.
+    """
     paused, other = tps(topic, 0, 1)
     consumer.pause(paused)
     kafka_cluster3.produce(topic, [b"more"], partition=0)
@@ -121,7 +126,9 @@ def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) ->
 
 
 def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str, engine: dict[str, Any]) -> None:
-    """With records of one broker in most of the memory, partitions of another one say so, until some are read."""
+    """While records of one broker fill most of the buffer, partitions of another broker have the reason "buffer full",
+    until some records are read.
+    """
     kafka_cluster3.create_topic(topic_name, 6)
     for partition in range(6):
         kafka_cluster3.produce(topic_name, [bytes(1000)] * 400, partition=partition, config={"batch.size": 100_000})

@@ -1,4 +1,6 @@
-"""RangeClient against a broker: many ranges over one connection, points, Spark's schema, offsets of groups."""
+"""RangeClient against a broker: many ranges over one connection, start and end points, Spark's schema, offsets of
+groups.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from support.harnesses.polling import numbered
 
 
 def offsets(reader: RangeReader) -> list[int]:
-    """The offsets of all rows that are left."""
+    """Returns the offsets of all remaining rows."""
     return [offset for batch in reader for offset in batch.to_pyarrow()["offset"].to_pylist()]
 
 
 def connections(client: RangeClient) -> int:
-    """How many connections the client ever made."""
+    """Returns the number of connections that the client has made."""
     metrics = client.consumer.metrics()
     return int(next(value for name, value in metrics.items() if name.name == "connection-creation-total"))
 
@@ -44,7 +46,9 @@ def filled(kafka: Kafka, topic_name: str) -> str:
 
 
 def test_many_ranges_over_the_same_connections(kafka: Kafka, filled: str) -> None:
-    """Ranges of both partitions, whole or given up, need no new connection, and none sees another one's records."""
+    """Ranges of both partitions, read completely or closed early, need no new connection, and none returns records of
+    another range.
+    """
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         assert list(range(10)) == offsets(client.read_range((filled, 0), 0, 10))
         made = connections(client)
@@ -58,7 +62,7 @@ def test_many_ranges_over_the_same_connections(kafka: Kafka, filled: str) -> Non
 
 
 def test_a_new_range_ends_the_one_before(kafka: Kafka, filled: str) -> None:
-    """There is one range at a time on a client; the earlier reader says so."""
+    """A client has one open range at a time; the reader of an earlier range raises an error that says so."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         first = client.read_range((filled, 0), 0, 100, max_rows=10)
         next(first)
@@ -70,7 +74,7 @@ def test_a_new_range_ends_the_one_before(kafka: Kafka, filled: str) -> None:
 
 
 def test_points(kafka: Kafka, filled: str) -> None:
-    """Both ends may be the log's, or moments; what they stood for is told."""
+    """Start and end may be ends of the log or times; the reader reports the offsets found for them."""
     kafka.delete_records(filled, {0: 12})
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         reader = client.read_range((filled, 0), EARLIEST, LATEST)
@@ -90,7 +94,7 @@ def test_points(kafka: Kafka, filled: str) -> None:
 
 
 def test_latest_is_the_last_stable_offset(kafka: Kafka, topic_name: str) -> None:
-    """With read_committed a range to LATEST ends before an open transaction and does not wait for it."""
+    """With read_committed, a range to LATEST ends before an open transaction and does not wait for it."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(3))
     producer = kafka.producer({"transactional.id": topic_name})
@@ -126,7 +130,7 @@ SPARK = pa.schema(
 
 
 def test_schema_of_spark(kafka: Kafka, filled: str) -> None:
-    """Batches have the types of Spark's Kafka source, all columns or those chosen by its names."""
+    """Batches have the column types of Spark's Kafka source, with all columns or those chosen by Spark's names."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         (batch,) = client.read_range((filled, 1), 7, 9, schema="spark")
         rows = batch.to_pyarrow()
@@ -142,7 +146,7 @@ def test_schema_of_spark(kafka: Kafka, filled: str) -> None:
 
 
 def test_pickles_as_its_options(kafka: Kafka, filled: str) -> None:
-    """A client that is connected comes out of a pickle unconnected, and works."""
+    """Unpickling a connected client gives an unconnected one that works."""
     options = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
     with RangeClient.from_config(options, idle_close_s=7) as client:
         assert [4] == offsets(client.read_range((filled, 0), 4, 5))
@@ -159,7 +163,7 @@ def test_pickles_as_its_options(kafka: Kafka, filled: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_gets_connections_of_its_own(kafka: Kafka, filled: str) -> None:
-    """The child of a fork uses the client as if it were new; the parent's connections continue."""
+    """A forked child can use the client, with new connections; the parent's connections continue."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
         reader = client.read_range((filled, 0), 0, 100, max_rows=10)
         next(reader)
@@ -176,7 +180,9 @@ def test_a_fork_gets_connections_of_its_own(kafka: Kafka, filled: str) -> None:
 
 
 def test_idle_connections_are_closed(kafka: Kafka, filled: str) -> None:
-    """After a while without use nothing is open, not while a range is; the next use connects again."""
+    """A client closes its connections after some idle time, but not while a range is open; the next use
+    connects again.
+    """
     client = RangeClient(bootstrap_servers=kafka.bootstrap_servers, idle_close_s=0.3)
     reader = client.read_range((filled, 0), 0, 100, max_rows=10)
     next(reader)
@@ -192,7 +198,7 @@ def test_idle_connections_are_closed(kafka: Kafka, filled: str) -> None:
 
 
 def test_one_thread_at_a_time(kafka: Kafka, filled: str) -> None:
-    """A second thread is refused at once while the first one reads."""
+    """While one thread reads, a call of a second thread raises at once."""
     client = RangeClient(
         bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed", default_api_timeout_ms=3_000
     )
@@ -216,7 +222,9 @@ def test_one_thread_at_a_time(kafka: Kafka, filled: str) -> None:
 
 
 def test_borrowing(kafka: Kafka, filled: str) -> None:
-    """Who borrows with the same options gets a client that served before; two at once get two."""
+    """Borrowing with the same options returns a client that was used before; two borrowers at the same time get two
+    clients.
+    """
     options = {"bootstrap_servers": kafka.bootstrap_servers, "idle_close_s": 1.0, "client_id": filled}
     with borrow(**options) as first:
         next(first.read_range((filled, 0), 0, 100, max_rows=10))
@@ -231,7 +239,7 @@ def test_borrowing(kafka: Kafka, filled: str) -> None:
 
 
 def test_topics(kafka: Kafka, filled: str) -> None:
-    """Topics are told as they are now; those that Kafka made for itself are marked."""
+    """topics() returns the present topics; Kafka's internal topics are marked."""
     with (
         Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=filled, enable_auto_commit=False) as member,
         RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client,
@@ -249,7 +257,7 @@ def test_topics(kafka: Kafka, filled: str) -> None:
 
 
 def test_commits_for_a_group_without_members(kafka: Kafka, filled: str) -> None:
-    """Offsets are committed without joining; a group with members keeps its own."""
+    """Offsets are committed without joining the group; the offsets of a group with members are not changed."""
     tp = TopicPartition(filled, 0)
     group = f"group-{filled}"
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
@@ -281,7 +289,9 @@ with borrow(**options) as client:
 
 
 def test_a_program_that_forks_and_ends_with_clients_waiting(kafka: Kafka, filled: str) -> None:
-    """Parent and child continue with what was borrowed before the fork; at the end nothing is left unclosed."""
+    """After a fork, parent and child continue with the clients that were borrowed before it. At exit, all clients are
+    closed.
+    """
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", PROGRAM, kafka.bootstrap_servers, filled]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (0, "") == (done.returncode, done.stderr)

@@ -1,4 +1,4 @@
-"""Ranges of logs that change: compacted, led by another broker, cut short."""
+"""Ranges of logs that change: compacted, moved to another leader, truncated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from support.brokers.kafka_admin import wait_until
 
 
 def offsets(reader: RangeReader) -> list[int]:
-    """The offsets of all rows that are left."""
+    """Returns the offsets of all remaining rows."""
     return [offset for batch in reader for offset in batch.to_pyarrow()["offset"].to_pylist()]
 
 
 def test_a_compacted_partition(kafka: Kafka, topic_name: str) -> None:
-    """Every offset is a row, or in a gap: compacted away, or a marker that is still there."""
+    """Every offset is a row or in a gap, whose reason is compaction or a marker."""
     write_compacted(kafka, topic_name)
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed") as client:
         tp = TopicPartition(topic_name, 0)
@@ -36,7 +36,7 @@ def test_a_compacted_partition(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_a_leader_dies_during_a_range(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
-    """Reading continues with the next leader, exact as before."""
+    """After the leader has died, reading continues exactly with the next leader."""
     kafka_cluster3.create_topic(topic_name, replication=3)
     kafka_cluster3.produce(topic_name, [b"x" * 1000] * 600, config={"batch.num.messages": 10})
     options: dict[str, Any] = {"max_partition_fetch_bytes": 20_000, "max_rows": 20}

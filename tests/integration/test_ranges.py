@@ -1,4 +1,4 @@
-"""read_range and read_topic against a broker: exact ends, gaps explained, data that is gone."""
+"""read_range and read_topic against a broker: exact ends, gaps with reasons, deleted records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from support.harnesses.polling import numbered
 
 
 def offsets(reader: RangeReader) -> list[int]:
-    """The offsets of all rows that are left."""
+    """Returns the offsets of all remaining rows."""
     return [offset for batch in reader for offset in batch.to_pyarrow()["offset"].to_pylist()]
 
 
 def test_exact_at_both_ends(kafka: Kafka, topic_name: str) -> None:
-    """Ranges anywhere in batches of any size; together they are the partition."""
+    """A range may start and end anywhere in batches of any size; consecutive ranges give all records of the
+    partition.
+    """
     kafka.create_topic(topic_name)
     for compression in ("none", "gzip"):
         kafka.produce(topic_name, numbered(500), compression=compression, config={"batch.num.messages": 37})
@@ -39,7 +41,7 @@ def test_exact_at_both_ends(kafka: Kafka, topic_name: str) -> None:
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 def test_transactions_leave_explained_gaps(kafka: Kafka, topic_name: str, level: str) -> None:
-    """Markers are control gaps; aborted records are gaps with read_committed only."""
+    """Markers are gaps of the kind "control"; aborted records are gaps with read_committed only."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(2))
     kafka.produce_transaction(topic_name, numbered(3), commit=False)
@@ -56,7 +58,7 @@ def test_transactions_leave_explained_gaps(kafka: Kafka, topic_name: str, level:
 
 
 def test_deleted_records(kafka: Kafka, topic_name: str) -> None:
-    """What retention took raises at once, or is a gap; the rest is read."""
+    """Records deleted by retention raise an error at once, or become a gap; the remaining records are read."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(20))
     kafka.delete_records(topic_name, {0: 12})
@@ -72,7 +74,7 @@ def test_deleted_records(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_records_deleted_on_the_way(kafka: Kafka, topic_name: str) -> None:
-    """Records deleted between two batches: an error, or a gap and on behind it."""
+    """Records that are deleted between two batches raise an error, or become a gap after which reading continues."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"x" * 1000] * 400, config={"batch.num.messages": 10})
     options: dict[str, Any] = {
@@ -95,7 +97,9 @@ def test_records_deleted_on_the_way(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_beyond_the_end(kafka: Kafka, topic_name: str) -> None:
-    """A range that the log does not reach is refused, or cut; with read_committed it is waited for."""
+    """A range beyond the end of the log raises an error or is cut. With read_committed, the reader waits for its
+    records.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(5))
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
@@ -112,7 +116,7 @@ def test_beyond_the_end(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_arguments(kafka: Kafka, topic_name: str) -> None:
-    """What makes no sense is refused before anything is read."""
+    """Invalid arguments raise before any record is read."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     for start, end in ((-1, 5), (5, 4)):
         with pytest.raises(ValueError, match=r"not a(n offset| range)"):
@@ -126,7 +130,7 @@ def test_arguments(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_whole_topic(kafka: Kafka, topic_name: str) -> None:
-    """All partitions, in order each, with progress up to the total."""
+    """read_topic() reads all partitions, each in order, and its progress ends at the total."""
     kafka.create_topic(topic_name, 4)
     for partition in range(3):
         kafka.produce(topic_name, numbered(300), partition=partition, timestamps=[1_000 * n for n in range(1, 301)])
@@ -156,5 +160,5 @@ def test_whole_topic(kafka: Kafka, topic_name: str) -> None:
 
 
 def sorted_by_partition(table: Any) -> list[int]:
-    """The offsets, partition by partition."""
+    """Returns the offsets, partition by partition."""
     return list(table.sort_by([("partition", "ascending"), ("offset", "ascending")])["offset"].to_pylist())

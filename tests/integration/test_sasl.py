@@ -1,7 +1,7 @@
-"""Logins by SASL with a real broker, sessions that it limits, and what ACLs forbid.
+"""SASL authentication with a real broker, limited sessions, and missing ACLs.
 
-One broker with three more listeners: SASL takes every mechanism, SHORT limits sessions to three seconds, SECURE has TLS
-below. Its authorizer lets everybody do everything but the users of the tests about ACLs.
+The broker has three more listeners: SASL supports every mechanism, SHORT limits sessions to three seconds, SECURE uses
+TLS. Its authorizer restricts only the users of the tests of ACLs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Paths of a trusted certificate, and of a server's certificate and key."""
+    """Returns the paths of a trusted certificate, and of a server's certificate and key."""
     folder, authority = tmp_path_factory.mktemp("certificates"), Authority()
     return authority.write(folder / "ca.pem"), authority.issue("broker").write(folder / "broker.pem")
 
@@ -86,7 +86,7 @@ def kafka(authority: tuple[str, str]) -> Iterator[KafkaCluster]:
 
 
 def login(kafka: Kafka, listener: str = "SASL", **options: Any) -> dict[str, Any]:
-    """Options of a client that logs in as alice, by PLAIN."""
+    """Returns the options of a client that logs in as alice by PLAIN."""
     assert isinstance(kafka, KafkaCluster)
     return {
         "bootstrap_servers": kafka.servers(listener),
@@ -94,19 +94,19 @@ def login(kafka: Kafka, listener: str = "SASL", **options: Any) -> dict[str, Any
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": "alice",
         "sasl_plain_password": PASSWORDS["alice"],
-        "fetch_max_wait_ms": 100,  # close() waits for the last fetch
+        "fetch_max_wait_ms": 100,  # so that close() does not wait long for the last fetch
         **options,
     }
 
 
 def with_token(kafka: Kafka, provider: Callable[[], object], listener: str = "SASL") -> dict[str, Any]:
-    """Options of a client that logs in with a token."""
+    """Returns the options of a client that logs in with a token."""
     options = login(kafka, listener, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=provider)
     return {name: value for name, value in options.items() if "plain" not in name}
 
 
 def read(consumer: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[bytes | None]:
-    """The values of the next `count` records, or of those that came in time."""
+    """Returns the values of the next `count` records, or of those that arrived in time."""
     deadline, found = time.monotonic() + timeout_s, []
     while len(found) < count and time.monotonic() < deadline:
         found += [record.value for record in consumer.poll(0.2)]
@@ -114,7 +114,7 @@ def read(consumer: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[
 
 
 def raised(consumer: Consumer, timeout_s: float = PATIENCE_S) -> KafkaError:
-    """The first error of polling."""
+    """Returns the first error of polling."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
@@ -131,7 +131,7 @@ NewConsumer = Callable[..., Consumer]
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
 def test_each_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str) -> None:
-    """A member of a group reads what is there, over the connections to the broker and to the coordinator."""
+    """With each mechanism, a group member reads the records over its connections to the broker and the coordinator."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one", b"two"])
     options = login(kafka, sasl_mechanism=mechanism)
@@ -148,7 +148,7 @@ def test_each_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str
 def test_over_tls(
     kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str, mechanism: str
 ) -> None:
-    """The same after a TLS handshake."""
+    """Each mechanism works after a TLS handshake."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     user = {"sasl_plain_username": "bob", "sasl_plain_password": "builder"} if mechanism in SCRAM else {}
@@ -158,7 +158,7 @@ def test_over_tls(
 
 
 def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
-    """What a Java program is configured with works as it is."""
+    """The options of a Java program work unchanged."""
     assert isinstance(kafka, KafkaCluster)
     kafka.create_topic(topic_name)
     entry = f'{MODULES}scram.ScramLoginModule required username="bob" password="builder";'
@@ -173,8 +173,9 @@ def test_javas_keys(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
-    """Its id and HMAC log in by SCRAM, as an option and in Java's form; without saying that they are one's they are
-    nobody's."""
+    """The token's id and HMAC log in by SCRAM, as an option and in Java's form. Without the option that marks them as a
+    delegation token, the login fails.
+    """
     assert isinstance(kafka, KafkaCluster)
     kafka.create_topic(topic_name)
     module = f"{MODULES}scram.ScramLoginModule required"
@@ -190,7 +191,7 @@ def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
             except AuthenticationError:
                 return False
 
-    wait_until(let_in, PATIENCE_S, "the broker to know the token")  # its controller knew it first
+    wait_until(let_in, PATIENCE_S, "the broker to know the token")  # the broker's controller gets the token first
     entry = f'{module} username="{token_id}" password="{hmac}" tokenauth="true";'
     java = {name: value for name, value in options.items() if "plain" not in name}
     with Consumer(**java, sasl_jaas_config=entry) as consumer:
@@ -203,8 +204,9 @@ def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
 def test_bare_tokens(
     kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that knows only SaslHandshake v0, and so sends tokens without a header: they get it in, or the broker
-    just closes, which is a refusal."""
+    """A client that supports only SaslHandshake v0 sends tokens without a request header. They log it in, or the broker
+    closes the connection, which counts as a failed login.
+    """
     monkeypatch.setattr(SaslAuthenticator, "_version", lambda login, api: 0)
     kafka.create_topic(topic_name)
     user = {"sasl_mechanism": mechanism, "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
@@ -224,8 +226,9 @@ def test_bare_tokens(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_wrong_password(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, mechanism: str) -> None:
-    """An AuthenticationError from the blocking call, within moments, that says what to change; and no storm of
-    attempts while the caller continues polling."""
+    """The blocking call soon raises an AuthenticationError that says what to change. Further polls do not cause a flood
+    of attempts.
+    """
     consumer = new_consumer(
         topic_name, group_id=topic_name, **login(kafka, sasl_mechanism=mechanism, sasl_plain_password="hunter2")
     )
@@ -246,7 +249,7 @@ def test_a_wrong_password(kafka: Kafka, new_consumer: NewConsumer, topic_name: s
 
 
 def test_a_token_that_has_expired(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """What the broker says in the mechanism's own JSON is told, and what to check."""
+    """The error contains what the broker reports in the mechanism's own JSON, and what to check."""
     token = unsecured_token("carol", lifetime_s=-60)
     consumer = new_consumer(topic_name, group_id=topic_name, **with_token(kafka, lambda: (token, time.time() + 60)))
     with pytest.raises(AuthenticationError, match=r"OAUTHBEARER: status invalid_token .*expiry"):
@@ -254,7 +257,7 @@ def test_a_token_that_has_expired(kafka: Kafka, new_consumer: NewConsumer, topic
 
 
 def test_a_wrong_mechanism(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """The error names those that the listener has."""
+    """The error names the mechanisms that the listener supports."""
     consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "SHORT", sasl_mechanism="SCRAM-SHA-512"))
     with pytest.raises(AuthenticationError, match="here, but OAUTHBEARER, PLAIN, SCRAM-SHA-256") as caught:
         consumer.list_topics()
@@ -270,7 +273,9 @@ def test_a_login_where_none_is_wanted(kafka: Kafka, new_consumer: NewConsumer, t
 
 
 def test_no_login_where_one_is_wanted(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """The port of a listener with SASL: versions are told to everybody, then the broker closes."""
+    """A client without SASL connects to a listener with SASL: the broker sends its versions and then closes the
+    connection.
+    """
     assert isinstance(kafka, KafkaCluster)
     consumer = new_consumer(topic_name, group_id=topic_name, bootstrap_servers=kafka.servers("SASL"))
     assert isinstance(error := raised(consumer), AuthenticationError)
@@ -278,7 +283,7 @@ def test_no_login_where_one_is_wanted(kafka: Kafka, new_consumer: NewConsumer, t
 
 
 def test_sasl_without_the_tls_below(kafka: Kafka, new_consumer: NewConsumer, topic_name: str) -> None:
-    """The port of a listener with TLS and SASL, and a client that logs in without TLS."""
+    """A client that logs in without TLS connects to a listener with TLS and SASL."""
     consumer = new_consumer(topic_name, group_id=topic_name, default_api_timeout_ms=2_000, **login(kafka, "SECURE"))
     with pytest.raises(KafkaError, match=r"TLS") as caught:
         consumer.list_topics()
@@ -316,8 +321,9 @@ class Load:
 def read_under_load(
     kafka: Kafka, consumer: Consumer, topic: str, seconds: float, meanwhile: Callable[[], None] = lambda: None
 ) -> tuple[list[bytes | None], list[KafkaError]]:
-    """Everything that was written in that time is read; what it was, and the errors of poll. `meanwhile` is called
-    after a third of the time."""
+    """Poll for a time during which records are written, and check that all were read. Calls `meanwhile` after a third
+    of the time. Returns the values and the errors of poll.
+    """
     found: list[bytes | None] = []
     errors: list[KafkaError] = []
     began, called = time.monotonic(), False
@@ -342,12 +348,12 @@ def read_under_load(
 
 
 def prolonged(caplog: pytest.LogCaptureFixture) -> int:
-    """How many sessions were prolonged."""
+    """Returns the number of sessions that were prolonged."""
     return sum("has prolonged the session" in record.message for record in caplog.records)
 
 
 def closed(consumer: Consumer) -> float:
-    """How many connections have ended."""
+    """Returns the number of connections that were closed."""
     return sum(value for metric, value in consumer.metrics().items() if metric.name == "connection-close-total")
 
 
@@ -358,9 +364,10 @@ def test_sessions_are_prolonged_under_load(
     topic_name: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A broker that limits sessions to three seconds closes no connection of ours: each logs in again in time, and
-    every record comes once, in order. With a password in one engine; in the other with tokens, of which a later login
-    takes another one."""
+    """A broker that limits sessions to three seconds closes no connection, because each authenticates again in time,
+    and every record is returned once and in order. One engine uses a password, the other uses tokens, of which a later
+    login takes a new one.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"first"])
     issued: list[str] = []
@@ -380,14 +387,14 @@ def test_sessions_are_prolonged_under_load(
     assert [] == errors
     assert 4 <= prolonged(caplog)
     assert ("group_protocol" in engine) == (len(issued) >= 2)
-    assert 1 >= closed(consumer) - closed_before  # a machine that stands still may miss the moment
+    assert 1 >= closed(consumer) - closed_before  # a machine that stalls may miss the deadline once
 
 
 @pytest.mark.long
 def test_sessions_of_ten_seconds_for_a_minute(
     kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same in the long form."""
+    """The long form of the test above: sessions of ten seconds, for a minute."""
     kafka.create_topic(topic_name)
     consumer = new_consumer(topic_name, group_id=topic_name, **login(kafka, "LONG"))
     with caplog.at_level(logging.DEBUG, "kconsumer.net"):
@@ -397,8 +404,9 @@ def test_sessions_of_ten_seconds_for_a_minute(
 
 
 def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_name: str, tmp_path: Path) -> None:
-    """The file has the new password a moment before or after the broker: at worst polls raise for a while. Then reading
-    continues; nothing is lost."""
+    """The password file changes just before or after the broker's password. At worst polls raise for a while; then
+    reading continues without losing records.
+    """
     kafka.create_topic(topic_name)
     file = tmp_path / "password"
     user = {"sasl_plain_username": "dora", "sasl_plain_password": write_secret(file, f"{topic_name}-1")}
@@ -420,8 +428,9 @@ def test_a_password_that_changes(kafka: Kafka, new_consumer: NewConsumer, topic_
 def test_tokens_of_an_endpoint(
     kafka: Kafka, authority: tuple[str, str], new_consumer: NewConsumer, topic_name: str
 ) -> None:
-    """The client-credentials flow over TLS; an issuer that has no time at first is asked again, and one token serves
-    all connections."""
+    """Tokens are requested by the client-credentials flow over TLS. A failed request to the issuer is retried, and one
+    token serves all connections.
+    """
     assert isinstance(kafka, KafkaCluster)
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
@@ -448,13 +457,13 @@ def test_tokens_of_an_endpoint(
 
 @pytest.fixture
 def restricted(kafka: Kafka) -> Iterator[dict[str, Any]]:
-    """Options of a user who may do nothing."""
+    """Returns the options of a user without any permission."""
     yield login(kafka, sasl_plain_username="restricted", sasl_plain_password=PASSWORDS["restricted"])
     forbid(kafka, "restricted")
 
 
 def heals(consumer: Consumer, kinds: type[KafkaError]) -> None:
-    """Polls raise such errors until they find the one record."""
+    """Poll until the only record is returned; until then polls raise errors of this kind."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -468,8 +477,9 @@ def heals(consumer: Consumer, kinds: type[KafkaError]) -> None:
 def test_a_topic_that_may_not_be_read(
     kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
 ) -> None:
-    """First the topic may not even be seen, then not be read: each error names the topic and what is missing; the same
-    consumer reads when both are allowed."""
+    """A topic may first not be described, then not be read. Each error names the topic and the missing permission; the
+    same consumer reads when both are allowed.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     allow(kafka, "restricted", "READ", group=topic_name)
@@ -496,7 +506,7 @@ def test_a_topic_that_may_not_be_read(
 def test_a_group_that_may_not_be_used(
     kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
 ) -> None:
-    """The error names the group and what is missing; the same consumer joins when it is allowed."""
+    """The error names the group and the missing permission; the same consumer joins when it is allowed."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     allow(kafka, "restricted", "READ", topic=topic_name)
@@ -523,7 +533,7 @@ def test_a_group_that_may_not_be_used(
 def test_a_commit_that_may_not_be_made(
     kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
 ) -> None:
-    """Rights that are taken back while a group works: the commit says so."""
+    """If a permission is revoked while a group works, the commit raises an error that says so."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     allow(kafka, "restricted", "READ", topic=topic_name)
@@ -548,7 +558,7 @@ def test_a_commit_that_may_not_be_made(
 def test_missing_acl_causes_no_flood(
     kafka: Kafka, new_consumer: NewConsumer, restricted: dict[str, Any], topic_name: str
 ) -> None:
-    """Committed offsets of a topic that may not be described are asked for less and less often, whoever drives."""
+    """Committed offsets of a topic that may not be described are requested with growing backoffs, in both engines."""
     kafka.create_topic(topic_name)
     allow(kafka, "restricted", "READ", group=topic_name)
     backoff_ms = 100
@@ -571,7 +581,7 @@ def test_missing_acl_causes_no_flood(
 def test_ranges_groups_and_the_command(
     kafka: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """RangeClient, kconsumer.groups and the command line take the same options."""
+    """RangeClient, kconsumer.groups and the command line accept the same options."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     options = login(kafka, sasl_plain_password=write_secret(tmp_path / "password", PASSWORDS["alice"]))
@@ -605,8 +615,9 @@ def test_ranges_groups_and_the_command(
 def test_a_run_at_the_finest_level_tells_no_secret(
     kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture, right: bool
 ) -> None:
-    """Passwords and tokens are nowhere in the log, in what is raised, in metrics or in what a consumer shows of
-    itself, whether it gets in or not."""
+    """Passwords and tokens are not contained in the log, in errors, in metrics or in the consumer's repr, whether the
+    login succeeds or not.
+    """
     kafka.create_topic(topic_name)
     tokens = []
 

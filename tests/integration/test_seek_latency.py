@@ -1,4 +1,4 @@
-"""The first record after seek() comes at once, also while the broker keeps a fetch that waits for new records."""
+"""The first record after seek() is returned at once, even while the broker holds a fetch that waits for new records."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ENGINES = [{"engine": "classic"}, {"engine": "threaded"}]
 def test_seek_back_does_not_wait_for_the_fetch_in_flight(
     kafka: Kafka, topic_name: str, options: dict[str, str]
 ) -> None:
-    """Ten seeks back end before the fetch at the end of the log, which the broker keeps for 20 s.
+    """Ten seeks back complete before the fetch at the end of the log, which the broker holds for 20 s.
 
-    Each record after them comes once and in order.
+    Each record after them is returned once and in order.
     """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"%d" % n for n in range(20)])
@@ -40,7 +40,7 @@ def test_seek_back_does_not_wait_for_the_fetch_in_flight(
             taken.append(1000 * (time.monotonic() - began))
             consumer.poll(0.05)
         assert sum(taken) < MAX_WAIT_MS
-        # What the fetch in flight brings for the old position is dropped, and the next fetch continues.
+        # The records that the fetch in flight returns for the old position are dropped, and the next fetch continues.
         kafka.produce(topic_name, [b"20"])
         assert [20] == [record.offset for record in read(consumer, 1)]
-        consumer.close(0.5)  # the end of the session is answered after the fetch that waits
+        consumer.close(0.5)  # the response that ends the fetch session arrives after that of the waiting fetch

@@ -1,4 +1,4 @@
-"""What tasks of the Spark source read from a real broker, without Spark: corrupt batches, early ends, large records."""
+"""Tasks of the Spark source read from a real broker, without Spark: corrupt batches, early ends, large records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOPIC = "damaged"
 
 
 def config(kafka: Kafka, **options: Any) -> SourceConfig:
-    """A batch over a topic."""
+    """Returns the configuration of a batch query of a topic."""
     return parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": TOPIC, **options}, "batch")
 
 
 def offsets(kafka: Kafka, task: OffsetRange, **options: Any) -> list[int]:
-    """The offsets of the rows of a task."""
+    """Returns the offsets of a task's rows."""
     chosen = config(kafka, **options)
     batches = read(chosen, default_projection(chosen), [task], ("query", "3"))
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
@@ -36,7 +36,7 @@ def offsets(kafka: Kafka, task: OffsetRange, **options: Any) -> list[int]:
 
 @pytest.fixture(scope="module")
 def damaged() -> Iterator[Kafka]:
-    """A broker one of whose batches, offsets 10 to 14, has a byte that is not as it was written."""
+    """A broker with a batch, at offsets 10 to 14, in which one byte is changed."""
     with KafkaCluster() as kafka:
         kafka.create_topic(TOPIC)
         for start in range(0, 30, 5):
@@ -56,7 +56,7 @@ def damaged() -> Iterator[Kafka]:
     "task", [OffsetRange(TOPIC, 0, 0, 30), OffsetRange(TOPIC, 0, 11, 13), OffsetRange(TOPIC, 0, -2, -1)]
 )
 def test_corrupt_batches(damaged: Kafka, tmp_path: Path, task: OffsetRange) -> None:
-    """They fail the task, are left out exactly, or are left out and told of."""
+    """Corrupt batches fail the task, are skipped exactly, or are skipped and reported."""
     with pytest.raises(CorruptRecordError, match=f"{TOPIC}"):
         offsets(damaged, task)
     start, end = (0, 30) if task.start < 0 else (task.start, task.end)
@@ -70,7 +70,7 @@ def test_corrupt_batches(damaged: Kafka, tmp_path: Path, task: OffsetRange) -> N
 
 
 def test_early_end_and_next_task(kafka: Kafka) -> None:
-    """A task that Spark ends early lets go of its range; the process reads its next one over the same connections."""
+    """A task that Spark ends early closes its range; the process reads its next range over the same connections."""
     topic = kafka.create_topic(f"early-{uuid.uuid4().hex[:8]}")
     kafka.produce(topic, [b"x" * 1000] * 3000)
     chosen = config(kafka, batchRows="100")
@@ -82,7 +82,7 @@ def test_early_end_and_next_task(kafka: Kafka) -> None:
 
 
 def test_large_records_and_small_batches(kafka: Kafka) -> None:
-    """Ten megabytes in one record pass; a batch ends with the row that reaches batchBytes."""
+    """A record of ten megabytes is read; a batch ends with the row that reaches batchBytes."""
     topic = kafka.create_topic(f"large-{uuid.uuid4().hex[:8]}", config={"max.message.bytes": "20000000"})
     big = {"message.max.bytes": 15_000_000}
     kafka.produce(topic, [b"y" * 10_000_000, b"small", b"z" * 9_000_000], config=big)
@@ -93,7 +93,7 @@ def test_large_records_and_small_batches(kafka: Kafka) -> None:
 
 
 def test_what_is_gone(kafka: Kafka) -> None:
-    """Deleted records fail the task with Spark's words, or are passed over."""
+    """Deleted records fail the task with the words of Spark's own source, or are skipped."""
     topic = kafka.create_topic(f"gone-{uuid.uuid4().hex[:8]}")
     kafka.produce(topic, numbered(50))
     kafka.delete_records(topic, {0: 20})
@@ -107,7 +107,7 @@ def test_what_is_gone(kafka: Kafka) -> None:
 
 
 def test_several_ranges_in_a_task(kafka: Kafka) -> None:
-    """Small ranges share a task: all of them, in order; none is none."""
+    """A task reads several small ranges, all of them and in order; without ranges it reads no rows."""
     topic = kafka.create_topic(f"shared-{uuid.uuid4().hex[:8]}", 3)
     for partition in range(3):
         kafka.produce(topic, numbered(10), partition=partition)

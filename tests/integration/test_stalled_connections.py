@@ -1,4 +1,4 @@
-"""Connections that go silent but stay open, as behind a broken firewall: each is given up in time."""
+"""Connections that stay open without traffic, as behind a broken firewall, are closed in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_S = 60
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
-    """The way to the broker."""
+    """A proxy in front of the broker."""
     with Proxy() as made:
         yield made
 
@@ -32,7 +32,7 @@ def behind_proxy(proxy: Proxy) -> Iterator[KafkaCluster]:
 
 
 def coordinator_link(proxy: Proxy, consumer: Consumer) -> Link:
-    """The connection that heartbeats go by: the one that is used while nothing is fetched."""
+    """Returns the connection that carries heartbeats: the one that is used while no fetch is in flight."""
     consumer.pause(*consumer.assignment())
     consumer.poll(1)
 
@@ -50,12 +50,12 @@ def coordinator_link(proxy: Proxy, consumer: Consumer) -> Link:
 def test_silent_coordinator_connection_ends_with_the_session_timeout(
     proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str, engine: dict[str, Any]
 ) -> None:
-    """A member whose coordinator goes silent is heard by it again after session_timeout_ms, not after
+    """A member whose connection to the coordinator stalls reaches it again after session_timeout_ms, not after
     request_timeout_ms.
 
-    The heartbeat in flight gets no answer and the session times out. Then neither may the response be waited for any
-    longer, nor may the next heartbeat take the same connection. Whether the member has to join again is decided by who
-    checks the clock first, the coordinator or it.
+    The heartbeat in flight gets no response and the session times out. Then the client must stop waiting for the
+    response, and the next heartbeat must not use the same connection. Whether the member has to join again depends on
+    which side checks the clock first, the coordinator or the member.
     """
     cluster = behind_proxy
     cluster.create_topic(topic_name)
@@ -88,7 +88,7 @@ def test_silent_coordinator_connection_ends_with_the_session_timeout(
 def test_silent_fetch_connection_ends_with_the_request_timeout(
     proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str, engine: dict[str, Any]
 ) -> None:
-    """A reader whose connections all go silent reads on by new ones after request_timeout_ms."""
+    """A reader whose connections all stall continues over new ones after request_timeout_ms."""
     cluster = behind_proxy
     cluster.create_topic(topic_name)
     cluster.produce(topic_name, [b"before"], partition=0)
@@ -107,8 +107,9 @@ def test_silent_fetch_connection_ends_with_the_request_timeout(
 @pytest.mark.consumer_protocol
 @pytest.mark.network_thread
 def test_fenced_while_on_revoke_runs(proxy: Proxy, behind_proxy: KafkaCluster, topic_name: str) -> None:
-    """A member that is cut off and fenced in the middle of its on_revoke: what that is called with is not told to be
-    lost as well, all else is."""
+    """A member is disconnected and fenced while its on_revoke runs. on_lost is called with all its partitions except
+    those that on_revoke was called with.
+    """
     cluster = behind_proxy
     everything = tps(cluster.create_topic(topic_name, 4), 0, 1, 2, 3)
     options: dict[str, Any] = {"group_id": topic_name, "group_protocol": "consumer"}
@@ -116,7 +117,7 @@ def test_fenced_while_on_revoke_runs(proxy: Proxy, behind_proxy: KafkaCluster, t
 
     def be_fenced(consumer: Consumer, _: tuple[TopicPartition, ...]) -> None:
         if own.count("revoked") > 1:
-            return  # on leaving
+            return  # the call when the member leaves
         proxy.set_climate(STALLED)
         wait_until(lambda: set(everything) <= given(), WAIT_S, "the other member to get everything")
         proxy.calm()
@@ -132,7 +133,7 @@ def test_fenced_while_on_revoke_runs(proxy: Proxy, behind_proxy: KafkaCluster, t
     ):
         consumer.subscribe([topic_name], listener=own)
         poll_until(consumer, lambda: len(consumer.assignment()) == 4)
-        own.calls.clear()  # a first assignment may have been empty
+        own.calls.clear()  # an earlier assignment may have been empty
         other.subscribe([topic_name], listener=others)
         with polled(other):
             poll_until(consumer, lambda: own.count("lost"), WAIT_S)

@@ -1,4 +1,4 @@
-"""TLS and mutual TLS with a real broker, whose certificates the tests make."""
+"""TLS and mutual TLS with a real broker; the tests make the certificates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from support.harnesses.stopwatch import Stopwatch
 
 
 class Secured:
-    """A broker with the listeners SSL and MTLS, who vouches for its certificate, and a client that it trusts."""
+    """A broker with the listeners SSL and MTLS, the authority of its certificate, and a client certificate that it
+    trusts.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +53,7 @@ class Secured:
         )
 
     def renew(self, certificate: Certificate) -> None:
-        """The broker shows another certificate from now on, to connections made from now on."""
+        """Replace the broker's certificate for new connections."""
         path = certificate.write(self.folder / f"broker-{uuid.uuid4().hex}.pem")
         name = "listener.name.ssl.ssl.keystore.location"
         entry = ConfigEntry(name, path, incremental_operation=AlterConfigOpType.SET)
@@ -60,7 +62,7 @@ class Secured:
             done.result(30)
 
     def options(self, listener: str = "SSL", **more: Any) -> dict[str, Any]:
-        """Of a client that may connect there."""
+        """Returns the options of a client that may connect to a listener."""
         options: dict[str, Any] = {
             "bootstrap_servers": self.cluster.proxied_servers
             if listener == "PROXIED"
@@ -76,7 +78,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """One broker for this module."""
+    """A broker for this module."""
     found = Secured(tmp_path_factory.mktemp("tls"))
     with found.proxy, found.cluster:
         yield found
@@ -84,7 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture
 def consume(secured: Secured) -> Iterator[Callable[..., Consumer]]:
-    """Makes consumers of the broker, and closes them after the test."""
+    """Returns a function that makes consumers of the broker and closes them after the test."""
     with ExitStack() as stack:
 
         def make(*topics: str, listener: str = "SSL", **options: Any) -> Consumer:
@@ -94,7 +96,7 @@ def consume(secured: Secured) -> Iterator[Callable[..., Consumer]]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes | None]:
-    """The values of the next so many records."""
+    """Returns the values of the next `count` records."""
     values: list[bytes | None] = []
     for record in consumer:
         values.append(record.value)
@@ -108,7 +110,7 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
 def test_a_group_reads(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, listener: str, protocol: str
 ) -> None:
-    """A group reads everything, commits and continues there, over TLS with and without a certificate of its own."""
+    """A group reads all records, commits and continues at the commit over TLS, with and without client certificates."""
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"%d" % number for number in range(500)]
     secured.cluster.produce(topic_name, values)
@@ -151,7 +153,9 @@ FAILURES = {
 def test_failures_are_raised_at_once(
     secured: Secured, topic_name: str, driven: dict[str, str], listener: str, changes: dict[str, Any], reason: str
 ) -> None:
-    """From poll() and from a look-up, saying what to change; and again, but not in a tight loop."""
+    """poll() and a look-up raise errors that say what to change; later calls raise them again, with a backoff between
+    the attempts.
+    """
     if changes.get("ssl_certfile"):
         changes = {"ssl_certfile": Authority("stranger").issue().write(secured.folder / "stranger.pem")}
     options = {**secured.options("SSL" if listener == "PLAINTEXT" else listener), **changes, **driven}
@@ -166,14 +170,15 @@ def test_failures_are_raised_at_once(
         with pytest.raises(AuthenticationError, match=reason):
             consumer.list_topics(timeout=20)
         assert watch.seconds() < 10
-        assert 0 == connections(consumer)  # none became ready
+        assert 0 == connections(consumer)  # no connection was ever ready
 
 
 def test_certificates_change_while_one_consumes(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str
 ) -> None:
-    """Connections stay while the broker renews its certificate; new ones see the new one, and say what is wrong with
-    it."""
+    """Existing connections stay open while the broker's certificate is replaced. New connections get the new one; if it
+    is invalid, the error says why.
+    """
     secured.cluster.create_topic(topic_name, partitions=1)
     reader = consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000)
     secured.cluster.produce(topic_name, [b"before"])
@@ -191,7 +196,7 @@ def test_certificates_change_while_one_consumes(
 
 
 def newcomers_trouble(secured: Secured) -> str:
-    """How it ends when somebody connects again."""
+    """Returns the error text of a new client, or "well" if it can connect."""
     with Consumer(**secured.options()) as consumer:
         try:
             consumer.list_topics(timeout=20)
@@ -201,7 +206,7 @@ def newcomers_trouble(secured: Secured) -> str:
 
 
 def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
-    """Records of ten megabytes come whole, between small ones, whoever receives them."""
+    """Records of ten megabytes are returned complete between small ones, whichever thread receives them."""
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"small", os.urandom(10_000_000), b"small", os.urandom(10_000_001), b"end"]
     for value in values:
@@ -222,8 +227,9 @@ def test_work_that_takes_longer_than_the_request_timeout(
     driven: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Large fetches are in flight while the caller works, and nobody reads the socket, or a heartbeat thread now and
-    then: no connection is given up, and no response is fetched again."""
+    """While large fetches are in flight, the caller works longer than the request timeout. The sockets are read only by
+    the heartbeat thread, or by none. No connection is closed, and no response is fetched again.
+    """
     secured.cluster.create_topic(topic_name, partitions=4)
     for partition in range(4):
         secured.cluster.produce(topic_name, [os.urandom(100_000) for _ in range(80)], partition=partition)
@@ -248,14 +254,16 @@ def test_work_that_takes_longer_than_the_request_timeout(
 def test_bad_weather(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, driven: dict[str, str]
 ) -> None:
-    """Connections that trickle, and are cut in a handshake, a record or a response, cost nothing but time."""
+    """Connections that deliver a few bytes at a time, or are cut in a handshake, a record or a response, cause only
+    delays.
+    """
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"%06d" % number * 100 for number in range(80)]
-    for start in range(0, len(values), 10):  # small batches, for a batch comes whole
+    for start in range(0, len(values), 10):  # small batches, because a batch is sent as a whole
         secured.cluster.produce(topic_name, values[start : start + 10])
     options = {"fetch_max_bytes": 10_000, "max_partition_fetch_bytes": 10_000, "reconnect_backoff_max_ms": 50}
     reader = consume(listener="PROXIED", **options, **driven)
-    reader.list_topics(timeout=20)  # once TLS has worked, hanging up is weather
+    reader.list_topics(timeout=20)  # once TLS has worked, a disconnect is retried
     reader.assign([TopicPartition(topic_name, 0)])
     [port] = [node.behind_port for node in secured.cluster.nodes]
     rng, taken = random.Random(7), list[bytes | None]()
@@ -273,7 +281,9 @@ def test_bad_weather(
 def test_a_forked_child_leaves_the_connection_alone(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str
 ) -> None:
-    """Its close says no goodbye in the name of its parent, who continues reading over the same connections."""
+    """A forked child that closes the consumer sends no close_notify on its parent's connections; the parent continues
+    to read over them.
+    """
     secured.cluster.create_topic(topic_name, partitions=1)
     secured.cluster.produce(topic_name, [b"one"])
     for driven in ENGINES:
@@ -283,7 +293,7 @@ def test_a_forked_child_leaves_the_connection_alone(
             pass
         connected = connections(reader)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this test is about
+            warnings.simplefilter("ignore", DeprecationWarning)  # this test forks a process with threads on purpose
             child = os.fork()
         if child == 0:
             try:
@@ -300,12 +310,12 @@ def test_a_forked_child_leaves_the_connection_alone(
 
 
 def connections(consumer: Consumer) -> float:
-    """How many were made so far."""
+    """Returns the number of connections made so far."""
     return sum(value for name, value in consumer.metrics().items() if name.name == "connection-creation-total")
 
 
 def test_500_connections_leave_nothing_behind(secured: Secured) -> None:
-    """Connecting and closing leaks no descriptor, whether the handshake succeeds or not."""
+    """After 500 connections, whether the handshake succeeds or not, no descriptor is leaked."""
     options = secured.options()
     context = ssl.create_default_context(cafile=secured.ca)
     good = {**options, "ssl_context": context}
@@ -324,7 +334,7 @@ def test_500_connections_leave_nothing_behind(secured: Secured) -> None:
 
 
 def test_other_clients_of_the_package(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
-    """Ranges and groups are read with the same options."""
+    """RangeClient and GroupClient read with the same TLS options."""
     secured.cluster.create_topic(topic_name, partitions=1)
     secured.cluster.produce(topic_name, [b"one", b"two"])
     with consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000) as reader:
@@ -338,7 +348,7 @@ def test_other_clients_of_the_package(secured: Secured, consume: Callable[..., C
 
 
 def test_the_command_line(secured: Secured, topic_name: str) -> None:
-    """Options come from a file of properties, as Java's tools take, and from -X."""
+    """The command takes TLS options from a properties file, as Java's tools do, and from -X."""
     secured.cluster.create_topic(topic_name, partitions=1)
     secured.cluster.produce(topic_name, [b"one"])
     client = secured.authority.issue("reader", hosts=())
@@ -358,7 +368,9 @@ def test_the_command_line(secured: Secured, topic_name: str) -> None:
 def test_stores_of_java_become_pem_by_the_command_in_the_error(
     secured: Secured, consume: Callable[..., Consumer]
 ) -> None:
-    """What the error says to run makes files that a broker's client can use; only passwords are added here."""
+    """The command in the error message converts Java's stores to PEM files that a client of the broker can use; the
+    test adds only the passwords.
+    """
     folder, given = secured.folder, "-storepass sesame -noprompt"
     (folder / "identity.pem").write_text(secured.authority.issue("reader", hosts=()).both)
 

@@ -1,4 +1,4 @@
-"""read_topic and scan_topic with threads: every record once, nothing left behind however it ends."""
+"""read_topic and scan_topic with threads: every record is read once, and no thread is left however the reader ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.harnesses.polling import numbered
 
 
 def reading_threads() -> list[str]:
-    """The threads of topic readers that are alive."""
+    """Returns the running threads of topic readers."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("kconsumer-topic")]
 
 
@@ -33,7 +33,7 @@ def filled(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.mark.parametrize("threads", [1, 2, 9])
 def test_every_record_once_and_in_order(kafka: Kafka, filled: str, threads: int) -> None:
-    """However many threads read, each partition's records come in order, and progress counts to the end."""
+    """With any number of threads, the records of each partition are returned in order, and progress reaches the end."""
     seen: list[tuple[int, int]] = []
     reader = scan_topic(
         filled,
@@ -53,7 +53,7 @@ def test_every_record_once_and_in_order(kafka: Kafka, filled: str, threads: int)
 
 
 def test_leaving_early_ends_the_threads(kafka: Kafka, filled: str) -> None:
-    """Whether the block is left, or the reader is forgotten."""
+    """The threads end when the block is left early and when the reader is garbage-collected."""
     options = {"bootstrap_servers": kafka.bootstrap_servers, "threads": 3, "max_rows": 5}
     with scan_topic(filled, **options) as reader:
         next(reader)
@@ -69,7 +69,7 @@ def test_leaving_early_ends_the_threads(kafka: Kafka, filled: str) -> None:
 
 
 def test_batches_wait_to_be_taken(kafka: Kafka, filled: str) -> None:
-    """A reader whose batches nobody takes holds a few of them, not the topic."""
+    """A reader whose batches are not taken buffers a few of them, not the whole topic."""
     with scan_topic(filled, bootstrap_servers=kafka.bootstrap_servers, threads=2, max_rows=1) as reader:
         next(reader)
         for thread in threading.enumerate():
@@ -81,7 +81,7 @@ def test_batches_wait_to_be_taken(kafka: Kafka, filled: str) -> None:
 
 
 def test_an_error_in_a_thread(kafka: Kafka, topic_name: str) -> None:
-    """It is raised where the batches are taken, and ends the others."""
+    """An error in one thread is raised to the caller and ends the other threads."""
     kafka.create_topic(topic_name, 2)
     for partition in range(2):
         kafka.produce(topic_name, [b"x" * 1000] * 400, partition=partition, config={"batch.num.messages": 10})
@@ -95,7 +95,7 @@ def test_an_error_in_a_thread(kafka: Kafka, topic_name: str) -> None:
 
 
 def test_progress_line(kafka: Kafka, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing where stderr is no terminal, unless asked for; a line that ends at 100 % where it is."""
+    """Without a terminal no progress line is printed unless requested; on a terminal the line ends at 100 %."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -115,7 +115,7 @@ def test_progress_line(kafka: Kafka, filled: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_spark_schema_and_wrong_arguments(kafka: Kafka, filled: str) -> None:
-    """scan_topic knows Spark's schema, too; what makes no sense is refused."""
+    """scan_topic supports Spark's schema and rejects invalid arguments."""
     options = {"bootstrap_servers": kafka.bootstrap_servers}
     with scan_topic(filled, schema="spark", columns=["timestampType", "offset"], **options) as reader:
         schema = pa.schema([("timestampType", pa.int32()), ("offset", pa.int64())])

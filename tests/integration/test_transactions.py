@@ -1,4 +1,4 @@
-"""Transactions and odd logs on real brokers: what read_committed returns is what another client returns."""
+"""Transactions and unusual logs on real brokers: read_committed returns the same records as another client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
 
 @pytest.fixture(params=["kafka", "kafka39"])
 def broker(request: pytest.FixtureRequest) -> Kafka:
-    """Each of the two brokers."""
+    """Each of the two broker versions."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Kafka)
     return found
@@ -34,7 +34,7 @@ def broker(request: pytest.FixtureRequest) -> Kafka:
 
 @pytest.fixture
 def reader(broker: Kafka, new_consumer: New) -> New:
-    """Makes consumers of that broker that read from the beginning."""
+    """Returns a function that makes consumers of that broker that read from the beginning."""
 
     def make(**options: Any) -> Consumer:
         return new_consumer(bootstrap_servers=broker.bootstrap_servers, **options)
@@ -43,13 +43,13 @@ def reader(broker: Kafka, new_consumer: New) -> New:
 
 
 def as_row(record: Any) -> Row:
-    """A record in the form of the other client's."""
+    """Returns a record in the form of the other client's records."""
     kind = int(record.timestamp_type)
     return (record.offset, kind, record.timestamp, record.key, record.value, record.headers)
 
 
 def read_all(consumer: Consumer, topic: str, partitions: int) -> dict[int, list[Row]]:
-    """Everything up to the end that the consumer sees at the start."""
+    """Returns all records up to the end offset at the start of the call."""
     tps = [TopicPartition(topic, partition) for partition in range(partitions)]
     consumer.assign(tps)
     ends = consumer.end_offsets(tps)
@@ -77,7 +77,7 @@ class Transactions:
             producer.init_transactions(ADMIN_TIMEOUT_S)
 
     def produce(self, number: int, partition: int, count: int) -> None:
-        """Some records of a transaction that may begin here; they are in the log when this returns."""
+        """Write some records, and begin a transaction if none is open. Returns when the log contains them."""
         producer = self.producers[number]
         if number not in self.open:
             producer.begin_transaction()
@@ -94,15 +94,16 @@ class Transactions:
             getattr(self.producers[number], f"{how}_transaction")(ADMIN_TIMEOUT_S)
 
     def end_all(self) -> None:
-        """Abort what is open."""
+        """Abort all open transactions."""
         for number in list(self.open):
             self.end(number, "abort")
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_interleaved_transactions(broker: Kafka, reader: New, topic_name: str, seed: int) -> None:
-    """Five producers commit, abort and leave open transactions over three partitions: every record that another
-    client reads, with every attribute, and no other; and with read_uncommitted all of them."""
+    """Five producers commit, abort and leave open transactions in three partitions. With read_committed, exactly the
+    records of another client are returned, with all attributes; with read_uncommitted, all records.
+    """
     broker.create_topic(topic_name, 3)
     rng = random.Random(seed)
     transactions = Transactions(broker, topic_name, 5)
@@ -124,19 +125,19 @@ def test_interleaved_transactions(broker: Kafka, reader: New, topic_name: str, s
     transactions.end_all()
 
     def settled() -> bool:
-        """Whether all markers are in the log."""
+        """Returns whether the log contains all markers."""
         partitions = [TopicPartition(topic_name, p) for p in range(3)]
         return reader(**COMMITTED).end_offsets(partitions) == reader().end_offsets(partitions)
 
     wait_until(settled, 30, "markers of the last transactions")
     expected = read_to_end(broker, topic_name, 3)
-    # Few records a poll and small fetches: transactions reach over many of both.
+    # Few records per poll and small fetches, so that transactions extend over many polls and fetches.
     small = reader(**COMMITTED, max_poll_records=7, max_partition_fetch_bytes=300, fetch_max_bytes=300)
     assert expected == read_all(small, topic_name, 3)
 
 
 def test_an_aborted_tail(broker: Kafka, reader: New, topic_name: str) -> None:
-    """With nothing but aborted records there, poll returns early and empty and the position is behind them."""
+    """If the remaining records are all aborted, poll returns early without records and the position is after them."""
     broker.create_topic(topic_name)
     broker.produce_transaction(topic_name, [b"never seen"] * 50, commit=False)
     tp = TopicPartition(topic_name, 0)
@@ -153,7 +154,9 @@ def test_an_aborted_tail(broker: Kafka, reader: New, topic_name: str) -> None:
 
 
 def test_an_open_transaction_is_the_end(broker: Kafka, reader: New, topic_name: str) -> None:
-    """Ends, seek_to_end, resets and lag go by the last stable offset; records behind it come with the commit."""
+    """End offsets, seek_to_end(), resets and lag use the last stable offset; the records after it are returned when the
+    transaction is committed.
+    """
     broker.create_topic(topic_name)
     broker.produce(topic_name, [b"before"] * 3)
     transactions = Transactions(broker, topic_name, 1)
@@ -183,7 +186,7 @@ def test_an_open_transaction_is_the_end(broker: Kafka, reader: New, topic_name: 
 
 @pytest.mark.classic_protocol
 def test_a_group_commits_past_markers(broker: Kafka, reader: New, topic_name: str) -> None:
-    """What a member commits is the position behind the marker, so that nothing is left to the next one."""
+    """A member commits the offset after the marker, so that the next member has no records to read."""
     broker.create_topic(topic_name)
     broker.produce_transaction(topic_name, [b"a", b"b"])
     broker.produce_transaction(topic_name, [b"c"], commit=False)
@@ -203,7 +206,9 @@ def test_a_group_commits_past_markers(broker: Kafka, reader: New, topic_name: st
 
 
 def test_a_compacted_topic(broker: Kafka, reader: New, topic_name: str) -> None:
-    """Gaps, emptied batches and markers without records: the same as another client, and it ends."""
+    """A compacted log with gaps, empty batches and markers without records is read as by another client, up to
+    its end.
+    """
     config = {
         "cleanup.policy": "compact",
         "segment.ms": "100",
@@ -222,13 +227,13 @@ def test_a_compacted_topic(broker: Kafka, reader: New, topic_name: str) -> None:
         transactions.produce(1, 0, 10)
         transactions.end(0, "commit")
         transactions.end(1, "abort")
-        time.sleep(0.15)  # a segment ends by the time of its records
+        time.sleep(0.15)  # a segment ends according to the timestamps of its records
 
     def read() -> dict[int, list[Row]]:
         return read_to_end(broker, topic_name, 1)
 
     wait_until(lambda: len(read()[0]) < written / 3, 60, "compaction")
-    for _ in range(5):  # the cleaner may come between two reads
+    for _ in range(5):  # the log cleaner may run between two reads
         before, ours, after = read(), read_all(reader(**COMMITTED), topic_name, 1), read()
         if before == after:
             assert before == ours
@@ -245,7 +250,7 @@ def test_a_compacted_topic(broker: Kafka, reader: New, topic_name: str) -> None:
 
 
 def test_dump_shows_what_is_in_a_segment(broker: Kafka, reader: New, topic_name: str, run_folder: Path) -> None:
-    """`kconsumer dump` reads the broker's own file: every record that a consumer reads, and the markers it does not."""
+    """`kconsumer dump` prints from the broker's log file every record that a consumer reads, and the markers."""
     broker.create_topic(topic_name)
     broker.produce_transaction(topic_name, [b"a", b"b"])
     broker.produce_transaction(topic_name, [b"c"], commit=False)
@@ -265,7 +270,9 @@ def test_dump_shows_what_is_in_a_segment(broker: Kafka, reader: New, topic_name:
 
 
 def test_log_append_time(broker: Kafka, reader: New, topic_name: str) -> None:
-    """The broker's time and the type that says so, whatever the producer wrote, in every codec."""
+    """Records have the broker's timestamp and the type LogAppendTime, whatever timestamp the producer wrote, with every
+    codec.
+    """
     broker.create_topic(topic_name, 1, config={"message.timestamp.type": "LogAppendTime"})
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         broker.produce(topic_name, [b"a", b"b"], timestamps=[1, 2], compression=codec)
@@ -275,7 +282,7 @@ def test_log_append_time(broker: Kafka, reader: New, topic_name: str) -> None:
 
 
 def test_a_topic_that_the_broker_compresses(broker: Kafka, reader: New, topic_name: str) -> None:
-    """compression.type=zstd: what was sent in any codec comes back in that one."""
+    """With compression.type=zstd, records sent with any codec are stored and read with zstd."""
     broker.create_topic(topic_name, 1, config={"compression.type": "zstd"})
     for codec in ("none", "gzip", "snappy", "lz4"):
         broker.produce(topic_name, [codec.encode() * 50] * 100, compression=codec)

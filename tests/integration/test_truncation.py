@@ -1,8 +1,9 @@
-"""An unclean election cuts a log below what consumers have read of it: nobody reads on as if nothing had happened.
+"""An unclean leader election truncates a log below the consumers' positions, and every consumer detects it.
 
-Two partitions, replicated twice. Their follower is frozen, the leader continues alone and dies, and the follower, which
-has missed the second half, is made leader. It then writes other records where the lost ones were: more of them in one
-partition, so that the position lies inside the new log, fewer in the other, so that it lies beyond its end.
+Two partitions have two replicas each. The follower is suspended, the leader continues alone and dies, and the follower,
+which lacks the second half of the log, becomes leader. It then writes other records at the offsets of the lost ones:
+more of them in one partition, so that the position is inside the new log, and fewer in the other, so that the position
+is beyond its end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from support.brokers.kafka_admin import wait_until
 TOPIC = "cut"
 LONG, SHORT = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 BOTH = [LONG, SHORT]
-KEPT, READ = 10, 20  # where the logs part, and up to where consumers had read
+KEPT, READ = 10, 20  # the offset of divergence, and the offset up to which consumers had read
 NEW_END = {LONG: 30, SHORT: 15}
 LEADER, FOLLOWER = 1, 2
 DRIVERS: dict[str, dict[str, Any]] = {"classic": {}, "threaded": {"engine": "threaded"}}
@@ -40,11 +41,12 @@ both_drivers = pytest.mark.parametrize(
 
 @dataclass
 class Accident:
-    """A cluster, and consumers by the name of their reset policy and of who drives them, that had read both partitions
-    to the end before it.
+    """A cluster, and its consumers by reset policy and engine. They had read both partitions to the end before the
+    election.
 
-    Those called `halfway` had fetched all, but `returned` only so many, by driver. `epoch`: the leader epoch of the
-    records that were kept; `expected`: what a consumer has to read afterwards.
+    Consumers named `halfway` had fetched all records, but only `returned` (by engine) were returned to the caller.
+    `epoch` is the leader epoch of the records that were kept; `expected` holds the records that a consumer must read
+    afterwards.
     """
 
     cluster: KafkaCluster
@@ -54,12 +56,12 @@ class Accident:
     expected: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def write(self, word: str, tp: TopicPartition, start: int, end: int, acks: str = "all") -> None:
-        """Records that tell their offsets, and when they were written."""
+        """Write records whose values contain their offsets and when they were written."""
         values = [b"%s-%d" % (word.encode(), offset) for offset in range(start, end)]
         self.cluster.produce(tp.topic, values, partition=tp.partition, config={"acks": acks})
 
     def consumer(self, policy: str, **options: Any) -> Consumer:
-        """A consumer of both partitions that commits what it is told to."""
+        """Make a consumer of both partitions without automatic commits."""
         consumer = Consumer(
             bootstrap_servers=self.cluster.bootstrap_servers,
             auto_offset_reset=policy,
@@ -72,7 +74,7 @@ class Accident:
 
 
 def polled(consumer: Consumer, despite: TopicPartition | None) -> Iterable[ConsumerRecord]:
-    """What a poll returns; nothing if it raises because of that partition alone."""
+    """Returns the records of a poll, or none if it raises LogTruncationError for the partition `despite` alone."""
     try:
         return consumer.poll(0.5)
     except LogTruncationError as error:
@@ -84,7 +86,7 @@ def polled(consumer: Consumer, despite: TopicPartition | None) -> Iterable[Consu
 def read(
     consumer: Consumer, counts: dict[TopicPartition, int], despite: TopicPartition | None = None
 ) -> dict[TopicPartition, list[tuple[int, bytes]]]:
-    """So many records, and whatever comes with them. `despite`: a partition that is still to be told as cut between."""
+    """Read at least `counts` records of each partition. A LogTruncationError of the partition `despite` is ignored."""
     found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in counts}
     deadline = time.monotonic() + 40
     while any(len(found[tp]) < count for tp, count in counts.items()):
@@ -101,7 +103,9 @@ def in_sync(cluster: KafkaCluster) -> list[set[int]]:
 
 
 def strike(accident: Accident) -> None:
-    """Let everything happen. The consumers have read what will be lost; all but `earliest` sleep through it."""
+    """Cause the truncation. The consumers first read the records that will be lost; all but those named `earliest` do
+    not poll until it is over.
+    """
     cluster = accident.cluster
     options = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     layout = [[LEADER, FOLLOWER]] * len(BOTH)
@@ -141,7 +145,7 @@ def strike(accident: Accident) -> None:
 
 @pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
 def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
-    """The accident has happened; no consumer has looked at the new records yet."""
+    """The cluster after the truncation; no consumer has fetched the new records yet."""
     with KafkaCluster(request.param, nodes=3) as cluster, ExitStack() as stack:
         found = Accident(cluster)
         for driver, options in DRIVERS.items():
@@ -155,22 +159,25 @@ def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
 
 
 def counts(accident: Accident) -> dict[TopicPartition, int]:
-    """How many records each partition has behind the cut."""
+    """Returns the number of records after the divergence in each partition."""
     return {tp: len(values) for tp, values in accident.expected.items()}
 
 
 @both_drivers
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 def test_with_a_policy(accident: Accident, policy: str, driver: str) -> None:
-    """With any policy the position goes back to where the logs part, as in Java, not to the policy's end of the log:
-    every new record is read once, and none of those before again."""
+    """With every reset policy, the position returns to the offset of divergence, as in Java, not to the policy's
+    offset: every new record is read once, and no earlier record is read again.
+    """
     assert accident.expected == read(accident.consumers[policy, driver], counts(accident))
     assert not accident.consumers[policy, driver].poll(0.5)
 
 
 @both_drivers
 def test_with_lost_records_buffered(accident: Accident, driver: str) -> None:
-    """What was fetched of the old log may still be returned, but behind it comes the new one from where they part."""
+    """Buffered records of the old log may still be returned; they are followed by the new records from the offset of
+    divergence on.
+    """
     assert accident.returned[driver] < 2 * READ
     consumer = accident.consumers["halfway", driver]
     found: dict[TopicPartition, list[tuple[int, bytes]]] = {tp: [] for tp in BOTH}
@@ -186,7 +193,7 @@ def test_with_lost_records_buffered(accident: Accident, driver: str) -> None:
 
 
 def raised(consumer: Consumer, timeout: float = 20.0) -> LogTruncationError:
-    """What the next poll raises."""
+    """Returns the error of the next poll."""
     with pytest.raises(LogTruncationError) as caught:
         consumer.poll(timeout)
     return caught.value
@@ -194,8 +201,9 @@ def raised(consumer: Consumer, timeout: float = 20.0) -> LogTruncationError:
 
 @both_drivers
 def test_without_a_policy(accident: Accident, driver: str) -> None:
-    """LogTruncationError tells positions and where the logs part, in every poll, until each partition was sought; then
-    every new record is read once."""
+    """Every poll raises LogTruncationError with the positions and the offsets of divergence until the user has sought
+    each partition. Then every new record is read once.
+    """
     consumer = accident.consumers["none", driver]
     parting = OffsetAndMetadata(KEPT, "", accident.epoch)
     for error in (raised(consumer), *(raised(consumer, 0.0) for _ in range(3))):
@@ -214,7 +222,9 @@ def test_without_a_policy(accident: Accident, driver: str) -> None:
 
 @both_drivers
 def test_committed_before(accident: Accident, driver: str) -> None:
-    """A commit carries the epoch of what was read: who takes over the group afterwards is told, too."""
+    """A commit contains the leader epoch of the records that were read, so the group's next owner detects the
+    truncation, too.
+    """
     with accident.consumer("none", group_id=f"sleepers-{driver}", **DRIVERS[driver]) as heir:
         error = raised(heir)
         assert dict.fromkeys(BOTH, READ) == error.offsets
@@ -224,8 +234,9 @@ def test_committed_before(accident: Accident, driver: str) -> None:
 
 @pytest.fixture
 def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers that never ask OffsetForLeaderEpoch, but tell in each fetch the epoch of what they read last, as
-    replicas do: the only ones whom brokers answer with a diverging epoch."""
+    """Consumers that never send OffsetForLeaderEpoch, but send in each fetch the epoch of their last record, as
+    replicas do. Only such fetches get a diverging epoch from brokers.
+    """
     ask = FetchSession._request_partition
 
     def ask_with_epoch(self: FetchSession, chain: FetchChain, *rest: Any) -> RequestedPartition:
@@ -245,7 +256,7 @@ def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 @both_drivers
 @pytest.mark.usefixtures("fetches_tell_epochs")
 def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
-    """A leader that tells in a Fetch response where its log diverges is understood in the same way."""
+    """A diverging epoch in a Fetch response has the same effect as OffsetForLeaderEpoch."""
     before = OffsetAndMetadata(READ, "", accident.epoch)
     with accident.consumer("latest", **DRIVERS[driver]) as consumer:
         for tp in BOTH:
@@ -266,8 +277,9 @@ def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
 
 
 def test_the_old_leader_returns(accident: Accident) -> None:
-    """It drops what it alone had and leads again: positions are checked against it and found good, and what is written
-    then is read once."""
+    """The old leader drops its own records and leads again. The positions are validated and valid, and new records are
+    read once.
+    """
     cluster = accident.cluster
     with ExitStack() as stack:
         consumers = [stack.enter_context(accident.consumer("none", **options)) for options in DRIVERS.values()]

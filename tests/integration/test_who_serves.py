@@ -1,6 +1,6 @@
-"""Which broker serves a consumer's fetches: the replica in its rack (KIP-392), leaders that move under it (KIP-951).
+"""The broker that a consumer fetches from: the replica in its rack (KIP-392), and new leaders (KIP-951).
 
-What consumers ask is taken from the brokers' own request logs.
+The consumer's requests are taken from the brokers' own request logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.request_log import REQUEST_LOG, Served, counts, served
 
-pytestmark = pytest.mark.classic_protocol  # there is no group
+pytestmark = pytest.mark.classic_protocol  # the consumer has no group
 
 LEADER, NEAR, OTHER = 1, 2, 3
 NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH = 6, 74
@@ -31,7 +31,7 @@ RACKS = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """Three brokers, each in a rack of its own, that log what they are asked."""
+    """Three brokers, each in its own rack, that log their requests."""
     with KafkaCluster(DEFAULT_VERSION, nodes=3, properties=RACKS, jvm=(*JVM_LIGHT, REQUEST_LOG)) as running:
         yield running
 
@@ -45,7 +45,7 @@ def partition(cluster: KafkaCluster, topic_name: str) -> TopicPartition:
 
 
 def consumer_of(cluster: KafkaCluster, tp: TopicPartition, **options: Any) -> Consumer:
-    """A consumer without a group that reads the partition from its start; its client id is the topic's name."""
+    """Make a consumer without a group that reads the partition from its start; its client id is the topic's name."""
     consumer = Consumer(
         bootstrap_servers=cluster.bootstrap_servers,
         auto_offset_reset="earliest",
@@ -58,25 +58,25 @@ def consumer_of(cluster: KafkaCluster, tp: TopicPartition, **options: Any) -> Co
 
 
 class Reader:
-    """Writes records and reads them; each must come once, in order."""
+    """Writes records and reads them; each must be returned once, in order."""
 
     def __init__(self, cluster: KafkaCluster, consumer: Consumer, tp: TopicPartition) -> None:
         self.cluster, self.consumer, self.tp = cluster, consumer, tp
         self.end = 0
 
     def pass_on(self, count: int) -> None:
-        """Write so many records and read them."""
+        """Write `count` records and read them."""
         self.write(count)
         self.read(count)
 
     def write(self, count: int) -> None:
-        """Write so many records: all replicas in sync have them."""
+        """Write `count` records, and wait until all in-sync replicas have them."""
         values = [b"%d" % offset for offset in range(self.end, self.end + count)]
         self.cluster.produce(self.tp.topic, values, partition=0, config={"acks": "all", "enable.idempotence": True})
         self.end += count
 
     def read(self, count: int) -> None:
-        """Read the last so many records."""
+        """Read the last `count` records."""
         expected = [(offset, b"%d" % offset) for offset in range(self.end - count, self.end)]
         found: list[tuple[int, bytes | None]] = []
         deadline = time.monotonic() + 60
@@ -87,27 +87,29 @@ class Reader:
 
 
 def requests(cluster: KafkaCluster, tp: TopicPartition, api: str) -> dict[int, int]:
-    """How many requests of this kind the topic's consumer made of which broker."""
+    """Returns the number of requests of this kind that the topic's consumer sent to each broker."""
     return {node: count for node, count in counts(cluster, tp.topic, api).items() if count}
 
 
 def fetches(cluster: KafkaCluster, node: int, tp: TopicPartition) -> list[Served]:
-    """The fetches of the topic's consumer that a broker answered."""
+    """Returns the fetches of the topic's consumer to which a broker responded."""
     return [entry for entry in served(cluster.node(node), tp.topic) if entry.api == "FETCH"]
 
 
 def refusals(cluster: KafkaCluster, node: int, tp: TopicPartition) -> list[dict[str, Any]]:
-    """The rows with an error in the Fetch responses of a broker."""
+    """Returns the partitions with an error in a broker's Fetch responses."""
     return [row for entry in fetches(cluster, node, tp) for row in entry.partitions if row["errorCode"]]
 
 
 def wait_for_records_of(cluster: KafkaCluster, node: int, tp: TopicPartition) -> None:
-    """The broker has served records to the topic's consumer; it logs that shortly after the consumer has them."""
+    """Wait until the broker's log shows records for the topic's consumer; the broker logs them shortly after it sent
+    them.
+    """
     wait_until(lambda: any(e.record_bytes for e in fetches(cluster, node, tp)), 10, f"records from broker {node}")
 
 
 def node_metric(consumer: Consumer, name: str, node: int) -> float:
-    """One of the consumer's own metrics of its connection to a broker."""
+    """Returns a metric of the consumer's connection to a broker."""
     wanted = {"node-id": f"node-{node}"}
     return next(
         value
@@ -117,9 +119,9 @@ def node_metric(consumer: Consumer, name: str, node: int) -> float:
 
 
 def rest(consumer: Consumer, tp: TopicPartition, node: int) -> None:
-    """Pause the partition and wait until the broker owes the consumer no answer."""
+    """Pause the partition and wait until no fetch of the consumer is in flight."""
     consumer.pause(tp)
-    consumer.poll(0.2)  # what was asked for while it was being paused is on its way now
+    consumer.poll(0.2)  # receives the response to a fetch that was sent before the pause
 
     def answered() -> bool:
         consumer.poll(0)
@@ -134,8 +136,9 @@ def in_sync(cluster: KafkaCluster, tp: TopicPartition) -> set[int]:
 
 
 def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """The follower in the consumer's rack serves all records; the leader serves none, but is asked again whenever the
-    lease of the follower is over."""
+    """The follower in the consumer's rack serves all records. The leader serves none, but gets a fetch whenever the
+    lease of the follower has expired.
+    """
     with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", metadata_max_age_ms=1_000, **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         deadline = time.monotonic() + 60
@@ -153,7 +156,7 @@ def test_nearest_replica(cluster: KafkaCluster, partition: TopicPartition, engin
 
 
 def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """Reading continues at the leader when the follower is killed, and at the follower when it is back."""
+    """When the follower is killed, reading continues at the leader; when the follower is back, it continues there."""
     with consumer_of(cluster, partition, client_rack=f"rack-{NEAR}", **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
@@ -174,7 +177,7 @@ def test_nearest_replica_dies(cluster: KafkaCluster, partition: TopicPartition, 
 
 
 def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]) -> None:
-    """A leader is killed, comes back and is elected again under a consumer: each record is read once, in order."""
+    """While a leader is killed, restarted and elected again, each record is read once, in order."""
     with consumer_of(cluster, partition, **engine) as consumer:
         reader = Reader(cluster, consumer, partition)
         reader.pass_on(1_000)
@@ -192,7 +195,7 @@ def test_leaders_move(cluster: KafkaCluster, partition: TopicPartition, engine: 
 
 
 def elect_preferred(cluster: KafkaCluster, tp: TopicPartition) -> None:
-    """Let the first replica lead."""
+    """Elect the first replica as leader."""
     cluster.admin.elect_leaders(ElectionType.PREFERRED, [ElectedPartition(tp.topic, tp.partition)]).result(30)
     wait_until(lambda: cluster.leader_of(tp.topic) == LEADER, 30, "the preferred leader")
 
@@ -200,11 +203,11 @@ def elect_preferred(cluster: KafkaCluster, tp: TopicPartition) -> None:
 def test_new_leader_is_followed_without_metadata(
     cluster: KafkaCluster, partition: TopicPartition, engine: dict[str, Any]
 ) -> None:
-    """The old leader names the new one in its answer to a fetch; a consumer that backs off from asking for metadata
-    continues there at once, its position checked.
+    """The old leader's Fetch response contains the new one. A consumer whose metadata requests are in backoff fetches
+    from it at once, with a validated position.
 
-    The consumer rests during the election: the old leader may know of it before the new one does, which then refuses
-    the check, and metadata is asked for after all.
+    The consumer is idle during the election: the old leader may know of it before the new one does. The new one would
+    then reject the validation, and the consumer would request metadata after all.
     """
     cluster.node(LEADER).restart()
     wait_until(lambda: len(in_sync(cluster, partition)) == 3, 60, "all replicas in sync")
@@ -217,7 +220,7 @@ def test_new_leader_is_followed_without_metadata(
         asked = wait_until(lambda: requests(cluster, partition, "METADATA"), 30, "the first request for metadata")
         rest(consumer, partition, old)
         elect_preferred(cluster, partition)
-        reader.write(1_000)  # so both leaders know
+        reader.write(1_000)  # so that both leaders know of the election
         consumer.resume(partition)
         reader.read(1_000)
         wait_for_records_of(cluster, LEADER, partition)

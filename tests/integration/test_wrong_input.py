@@ -1,4 +1,4 @@
-"""What a user gets wrong: one clear error each, naming the thing and the way out."""
+"""User mistakes: each raises one clear error that names the cause and the correction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Options = dict[str, Any]
 
 
 def test_unknown_option_names_the_nearest() -> None:
-    """A misspelt option says which one was probably meant."""
+    """The error of a misspelt option contains the most similar option."""
     with pytest.raises(ConfigError, match=r"auto_ofset_reset.*auto_offset_reset"):
         Consumer(bootstrap_servers="x:1", auto_ofset_reset="earliest")
     with pytest.raises(ConfigError, match=r"max\.pol\.records.*max\.poll\.records"):
@@ -33,7 +33,7 @@ def test_unknown_option_names_the_nearest() -> None:
 
 
 def test_assignor_that_is_not_installed_lists_those_that_are() -> None:
-    """An unknown assignor's error names it, what is installed, and close matches."""
+    """The error of an unknown assignor contains its name, the installed assignors, and close matches."""
     with pytest.raises(UnknownAssignorError, match=r"stiky.*cooperative-sticky.*sticky"):
         Consumer(bootstrap_servers="x:1", group_id="g", assignors=["stiky"])
 
@@ -49,8 +49,9 @@ def test_assignor_that_is_not_installed_lists_those_that_are() -> None:
     ],
 )
 def test_partitions_in_the_wrong_shape(call: Callable[[Consumer, TopicPartition], object]) -> None:
-    """A list where partitions are taken one by one, one partition where a list is taken, a topic alone: the error says
-    what was given and how it is written."""
+    """A list in place of single partitions, a partition in place of a list, or a topic name alone raises an error that
+    shows the argument and the correct form.
+    """
     with (
         Consumer(bootstrap_servers="x:1") as consumer,
         pytest.raises(TypeError, match=r"is not a topic-partition; give TopicPartition.*pause\(\*partitions\)"),
@@ -60,7 +61,7 @@ def test_partitions_in_the_wrong_shape(call: Callable[[Consumer, TopicPartition]
 
 @pytest.mark.classic_protocol
 def test_no_broker_at_the_address(engine: Options) -> None:
-    """A blocking call says which address refused the connection."""
+    """The error of a blocking call contains the address that refused the connection."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -73,7 +74,7 @@ def test_no_broker_at_the_address(engine: Options) -> None:
 
 @pytest.mark.classic_protocol
 def test_name_that_does_not_resolve(engine: Options) -> None:
-    """A host name nobody knows is named in the error."""
+    """The error contains the host name that cannot be resolved."""
     with (
         Consumer(bootstrap_servers="no-such-host.invalid:9092", **engine) as consumer,
         pytest.raises(TimeoutError, match=r"no-such-host\.invalid"),
@@ -83,7 +84,7 @@ def test_name_that_does_not_resolve(engine: Options) -> None:
 
 @pytest.mark.classic_protocol
 def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """Its partitions are none, and a call that needs it says that it does not exist."""
+    """A topic that does not exist has no partitions, and a call that needs one raises an error that says so."""
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, **engine) as consumer:
         assert () == consumer.partitions_for(topic_name)
         tp = TopicPartition(topic_name, 0)
@@ -100,8 +101,9 @@ def test_topic_that_does_not_exist(kafka: Kafka, topic_name: str, engine: Option
 def test_partition_that_does_not_exist(
     kafka: Kafka, topic_name: str, engine: Options, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Calls that need it fail at once and name the partitions there are; poll() finds nothing, with one warning, until
-    the partition is added."""
+    """Calls that need the partition raise at once and name the existing partitions. poll() returns nothing and logs one
+    warning, until the partition is added.
+    """
     kafka.create_topic(topic_name, 3)
     kafka.produce(topic_name, [b"0"], partition=0)
     there, missing = TopicPartition(topic_name, 0), TopicPartition(topic_name, 7)
@@ -132,7 +134,7 @@ def test_partition_that_does_not_exist(
 
 
 def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str, engine: Options) -> None:
-    """poll() raises InvalidTopicError naming the topic."""
+    """poll() raises InvalidTopicError with the topic's name."""
     servers = kafka.bootstrap_servers
     with Consumer("not a legal/name!", bootstrap_servers=servers, group_id=topic_name, **engine) as consumer:
 
@@ -156,7 +158,7 @@ def test_topic_name_with_illegal_characters(kafka: Kafka, topic_name: str, engin
     ],
 )
 def test_calls_that_do_not_fit_the_state(call: Callable[[Consumer], object], message: str) -> None:
-    """StateError says what is missing, without any broker."""
+    """Without any broker, StateError says which earlier call is missing."""
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(StateError, match=message):
         call(consumer)
 
@@ -173,12 +175,12 @@ def test_calls_that_do_not_fit_the_state(call: Callable[[Consumer], object], mes
     ],
 )
 def test_arguments_out_of_range(call: Callable[[Consumer], object]) -> None:
-    """Negative times, offsets and empty names are ValueErrors at once."""
+    """Negative times, negative offsets and empty names raise ValueError at once."""
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(ValueError, match=r".+"):
         call(consumer)
 
 
 def test_one_string_is_not_a_list_of_topics() -> None:
-    """subscribe("topic") is refused: a string is a list of letters."""
+    """subscribe("topic") raises, because a string is a sequence of letters."""
     with Consumer(bootstrap_servers="x:1", group_id="g") as consumer, pytest.raises(TypeError, match=r"\['t'\]"):
         consumer.subscribe("t")
