@@ -138,7 +138,7 @@ class Admin:
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Return the offset of a limit in each partition, or EARLIEST or LATEST.
+        """Return the offset of a limit in each partition. EARLIEST and LATEST are not resolved.
 
         Raises ConfigError if the limit names partitions, but not exactly these.
         """

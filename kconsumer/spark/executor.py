@@ -199,7 +199,7 @@ class Scan:
     # --- lost records ----------------------------------------------------------------------------------------------
 
     def _account(self, reader: RangeReader) -> None:
-        """Report offsets that a reader found without records as lost, unless compaction or transactions explain them.
+        """Report the offsets for which a reader found no records, unless compaction or transactions explain that.
 
         Raises DataLossError if the query must fail.
         """

@@ -278,7 +278,7 @@ class MismatchError(Exception):
 
 
 class Number(str):
-    """A number as it is written in the JSON text."""
+    """A number that was parsed from JSON, as the text in which it was written."""
 
     __slots__ = ()
 
@@ -298,7 +298,7 @@ def _parse(value: bytes) -> Any:
 def _match(given: Any, kind: SparkType, where: str) -> Any:
     """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
 
-    `where` is the path of the JSON in the whole value, such as `.items[2]`, or empty for the whole value. Null matches
+    `where` is the path of `given` in the whole value, such as `.items[2]`, or empty for the whole value. Null matches
     every type, but not as the whole value: its row would be the same as for a record without a value.
     """
     if given is None and where:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceOption(NamedTuple):
-    """One row of the table."""
+    """An option of the source: one row of the table ROWS."""
 
     name: str  # as users write it
     read: Callable[[str, str], Any]  # (name, text) -> value; raises ConfigError

@@ -29,7 +29,7 @@ PACKAGES = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "org.
 class Check:
     """A finding: the result of a check, good or bad."""
 
-    what: str
+    what: str  # what was checked, such as broker
     level: Level
     text: str
 
@@ -56,7 +56,7 @@ def broker(config: PipelineConfig) -> Iterator[Check]:
 
 
 def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
-    """Report where the queries start. Warn of starting options without effect, and of output without a checkpoint."""
+    """Report where the queries start. Warn of ignored starting options, and of output files of another checkpoint."""
     outputs: list[tuple[str, str, str | None]] = [("rows", "sink.path", config.sink.path)]
     if config.aggregate is not None:
         outputs.append(("windows", "aggregate.path", config.aggregate.path))

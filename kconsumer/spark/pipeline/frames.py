@@ -139,7 +139,7 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
 
 
 def partitioned(frame: Any, sink: Sink, time: str) -> Any:
-    """Add the columns `date` and `hour` of the column `time`, if the output is partitioned by them.
+    """Add the columns `date` and `hour`, made from the column `time`, if the output is partitioned by them.
 
     Raises ConfigError if it is partitioned by a column that does not exist.
     """

@@ -138,7 +138,7 @@ DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
 
 
 class Key(NamedTuple):
-    """One row of the table."""
+    """A key of the file: one row of the table KEYS."""
 
     section: str  # as users write it, as is `name`
     name: str
