@@ -312,7 +312,7 @@ class Reader:
         return sorted(TopicPartition(topic, info.partition) for info in found)
 
     def _seek_into_logs(self, partitions: Sequence[TopicPartition], offset: int) -> None:
-        """Seek each partition to the offset, or to the first or end offset of its log if that is nearer."""
+        """Seek each partition to the offset, or to the nearer end of its log if the offset is outside the log."""
         first, end = self.consumer.beginning_offsets(partitions), self.consumer.end_offsets(partitions)
         for partition in partitions:
             self.consumer.seek(partition, max(first[partition], min(offset, end[partition])))
