@@ -1,1 +1,1 @@
-"""Logging in by SASL: mechanisms without I/O, whose credentials they get, and the exchange over a connection."""
+"""SASL authentication: the mechanisms, their credentials and tokens, and the requests of an authentication."""

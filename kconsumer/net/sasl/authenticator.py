@@ -1,10 +1,11 @@
-"""One SASL authentication over one connection, without its socket.
+"""Authenticates a connection by SASL. Does no I/O itself: the connection sends the requests.
 
     credentials → ApiVersions v0 → SaslHandshake → tokens, in SaslAuthenticate or (SaslHandshake v0) raw → authenticated
 
-Decides which request is next and what a response means. Raises an AuthenticationError that says what to change. A
-reauthentication (KIP-368) has the versions of its connection already, and begins with SaslHandshake. Work that may
-block, such as a user's callable or a token endpoint, runs as a background task; the owner of the authenticator calls
+Decides which request is next and how to interpret a response. A failure is raised as an AuthenticationError whose text
+says what to change. A reauthentication (KIP-368) has the API versions already, and begins with SaslHandshake.
+
+Work that may block, such as a user's callable or a token endpoint, runs as a background task. The connection calls
 `resume` when tasks have completed.
 """
 
@@ -27,7 +28,7 @@ Versions = Mapping[int, tuple[int, int]]
 
 
 class AuthChannel(Protocol):
-    """The connection, as the authenticator sees it."""
+    """The methods of a connection that the authenticator uses."""
 
     name: str
     api_versions: dict[int, tuple[int, int]] | None
@@ -35,11 +36,12 @@ class AuthChannel(Protocol):
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """Send a request, and call the handler with the response and the time."""
+        """Send a request. When the response arrives, call the handler with the response and the time."""
         ...
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Send a token without a request around it, and call the handler with the broker's token and the time."""
+        """Send a bare token, with only its size before it. When the broker's token arrives, call the handler with the
+        token and the time."""
         ...
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
@@ -51,26 +53,26 @@ class SaslAuthenticator:
     """Authenticates one connection once (Java `SaslClientAuthenticator`)."""
 
     def __init__(self, channel: AuthChannel, credentials: CredentialsProvider, host: str, timeout_ms: float) -> None:
-        self.deadline = float("inf")  # of the background task in progress, in ms
+        self.deadline = float("inf")  # when the background task in progress times out, in ms
         self._channel, self._credentials, self._host = channel, credentials, host
         self._timeout_ms = timeout_ms
         self._versions: Versions | None = channel.api_versions
-        self._raw = False  # tokens are sent without SaslAuthenticate; such a broker refuses them by a disconnect
+        self._raw = False  # True: tokens are sent without SaslAuthenticate, and the broker refuses by a disconnect
         self._mechanism: Mechanism | None = None
-        self._first: bytes | None = None
+        self._first: bytes | None = None  # the first token, until it is sent
         self._task: BackgroundTask[Any] | None = None
         self._on_result: Callable[[Any, float], None] | None = None  # takes the result of the task
         self._lifetime_ms = 0
 
     @property
     def description(self) -> str:
-        """Broker and mechanism, for errors."""
+        """The names of the broker and the mechanism, for errors."""
         return f"{self._channel.name} by {self._credentials.name}"
 
     # --- in the background ---
 
     def start(self, now: float) -> None:
-        """Read the credentials, in the background if that may block, and then begin the exchange."""
+        """Read the credentials, as a background task if that may block, and then send the first request."""
         self._run(self._prepare, self._on_prepared, now, self._credentials.blocking)
 
     def _prepare(self) -> tuple[Mechanism, bytes | None]:
@@ -85,7 +87,8 @@ class SaslAuthenticator:
             self._send_handshake(now)
 
     def _run(self, work: Callable[[], Any], then: Callable[[Any, float], None], now: float, blocking: bool) -> None:
-        """Call `then` with the result of `work`, which runs in the background if it is `blocking`."""
+        """Call `work`, and then `then` with its result. If `blocking`, `work` runs as a background task, and `resume`
+        calls `then`."""
         if blocking:
             self._on_result = then
             self.deadline = now + self._timeout_ms
@@ -94,7 +97,7 @@ class SaslAuthenticator:
             then(self._attempt(work), now)
 
     def resume(self, now: float) -> bool:
-        """Continue the exchange if its background task has completed. Returns whether it has."""
+        """Continue the authentication if its background task has completed. Returns whether it has."""
         task, then = self._task, self._on_result
         if task is None or then is None or not task.completed:
             return False
@@ -127,13 +130,14 @@ class SaslAuthenticator:
 
     def _send_handshake(self, now: float) -> None:
         version = self._version(SASL_HANDSHAKE)
-        # Version 0 announces raw tokens. A broker without a later version has no SaslAuthenticate.
+        # After SaslHandshake v0 the tokens are sent raw. Brokers without v1 do not support SaslAuthenticate either.
         self._raw = version == 0 or SASL_AUTHENTICATE.key not in (self._versions or {})
         request = SASL_HANDSHAKE.request(mechanism=self._credentials.name)
         self._channel.send_internal(SASL_HANDSHAKE, 0 if self._raw else version, request, now, self._on_handshake)
 
     def _version(self, api: Api) -> int:
-        """Returns the highest version that both sides support."""
+        """Returns the highest version of an API that both sides support. Raises AuthenticationError if there is
+        none."""
         low, high = (self._versions or {}).get(api.key, (0, -1))
         version = min(high, api.max_version)
         if version < max(low, api.min_version):
@@ -201,16 +205,16 @@ class SaslAuthenticator:
         )
 
     def overdue(self) -> BrokerConnectionError:
-        """Returns the error of a background task that has not completed before the deadline."""
+        """Returns the error for a background task that has not completed before `deadline`."""
         return BrokerConnectionError(
             f"the login to {self.description} has waited {self._timeout_ms:.0f} ms for its credentials (does a"
             " callable, a token endpoint or a key distribution centre not respond?)"
         )
 
     def closed(self) -> AuthenticationError | None:
-        """Returns the error that a disconnect during the exchange means, or None.
+        """Returns an error if a disconnect now means that the broker refused the authentication, else None.
 
-        Only with raw tokens, to which a broker has no other response, it means that the broker refused.
+        With raw tokens it does, because such a broker has no error response. It then also drops a cached token.
         """
         return self._refused("it closed the connection") if self._raw else None
 

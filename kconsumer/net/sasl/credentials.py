@@ -1,7 +1,7 @@
-"""The credentials for SASL, read from the options for each authentication, so that a changed password or token is used.
+"""The credentials for SASL. They are read from the options for each authentication, so changed ones are used.
 
-Decides which mechanism an authentication runs, and with which credentials. If reading them may block (`blocking`), that
-is done as a background task.
+Decides which mechanism an authentication runs, and with which credentials. If reading them may block (`blocking`), the
+authenticator does so in a background task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
 
 
 class CredentialsProvider:
-    """The credentials of one client. `mechanism` may be called from several threads."""
+    """Creates a mechanism with the present credentials for each authentication of one client. Background tasks call
+    `mechanism`, so several threads may at the same time."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock, background: BackgroundExecutor) -> None:
         self.name = config.sasl_mechanism
@@ -50,15 +51,16 @@ class CredentialsProvider:
 
     @property
     def hint(self) -> str:
-        """What the user may change when the broker refuses."""
+        """The hint for users if the broker refuses the credentials: what they may have to change."""
         return self._kind.hint
 
     def mechanism(self, host: str) -> Mechanism:
-        """Returns the mechanism for a new authentication. Raises ConfigError or MechanismError."""
+        """Returns a mechanism for one authentication with `host`, with credentials that are read now. Raises
+        ConfigError, MechanismError, or the exception of a user's callable."""
         return self._kind(self._credentials(host))
 
     def invalidate(self) -> None:
-        """Drop the token, if there is one: a broker has refused it, and the next authentication gets another."""
+        """Drop the cached token, which a broker has refused. The next authentication gets a new one."""
         if self._tokens is not None:
             self._tokens.invalidate()
 
@@ -78,8 +80,10 @@ class CredentialsProvider:
         )
 
     def _jaas(self) -> Mapping[str, Any]:
-        """Returns the options in a JAAS entry that was given by reference. One given as text is already in the
-        configuration."""
+        """Returns the options in `sasl_jaas_config` if it refers to a file or callable that must be read each time.
+
+        Returns no options otherwise: those in a JAAS text are already in the configuration.
+        """
         if not self._config.refers("sasl_jaas_config"):
             return {}
         from kconsumer.config.jaas import options_of

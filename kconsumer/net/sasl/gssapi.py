@@ -1,7 +1,8 @@
 """GSSAPI (RFC 4752): Kerberos 5, through the system's library and the package `gssapi`.
 
-The library finds the ticket (or gets one with a keytab) and may wait for the key distribution centre, so the steps run
-in the background. The exchange is for authentication only: what follows is neither signed nor encrypted.
+The library uses the system's ticket, or gets a ticket with a keytab. It may wait for the key distribution centre, so
+the steps run in the background. GSSAPI is used for authentication only. It neither signs nor encrypts the requests
+after it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
 
 
 class Gssapi(Mechanism):
-    """One exchange: the tokens of the security context, then the negotiation of the security layer."""
+    """The client's side of one GSSAPI authentication: the tokens of the security context, then the choice of no
+    security layer."""
 
     blocking = True
     hint = (
@@ -45,7 +47,8 @@ class Gssapi(Mechanism):
             raise MechanismError(_error_text(error)) from None
 
     def _credentials(self, principal: str | None, keytab: str | None) -> Any:
-        """Returns credentials from the keytab, kept in memory, or of a principal; None for the system's ticket."""
+        """Returns credentials for a keytab, a principal, or both. Returns None if neither is set, to use the system's
+        ticket. Tickets obtained with a keytab are cached in memory only."""
         if principal is None and keytab is None:
             return None
         name = None if principal is None else self._library.Name(principal, self._library.NameType.kerberos_principal)
@@ -55,7 +58,8 @@ class Gssapi(Mechanism):
         return self._library.Credentials(name=name, usage="initiate", store=store)
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the next token of the context, or after the last one the choice of the security layer."""
+        """Returns the next token of the security context. After its last token returns the choice of the security
+        layer, and then None."""
         try:
             if not self._context.complete:
                 token: bytes | None = self._context.step(challenge)
@@ -67,7 +71,7 @@ class Gssapi(Mechanism):
             raise MechanismError(_error_text(error)) from None
 
     def _agree(self, challenge: bytes) -> bytes:
-        """Returns the choice of no security layer, of those that the broker offers."""
+        """Returns the token that chooses no security layer. Raises MechanismError if the broker does not offer that."""
         offer = self._context.unwrap(challenge).message
         if len(offer) != 4 or not offer[0] & NO_SECURITY_LAYER:
             raise MechanismError("the broker insists on a security layer, which Kafka's protocol does not have")

@@ -1,8 +1,10 @@
-"""The interface of the SASL mechanisms: credentials go in, tokens go to the broker and come back.
+"""The interface of the SASL mechanisms.
 
-A mechanism decides what the tokens contain. It does no I/O and reads no clock. GSSAPI is the exception: its library
-calls the key distribution centre, and therefore runs in the background. `authenticator.py` decides which request
-carries a token.
+A mechanism creates the tokens that are sent to the broker, and checks those that the broker returns. The sequence of
+these tokens in one authentication is called the exchange. `authenticator.py` sends the tokens.
+
+A mechanism does no I/O and reads no clock. GSSAPI is the exception: its library calls the key distribution centre, and
+therefore runs in the background.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import ClassVar
 
 
 class MechanismError(Exception):
-    """The exchange has failed. The text says why, and contains no secret."""
+    """The exchange has failed, or cannot start. The text gives the reason and contains no secret."""
 
 
 class Credentials:
-    """The credentials of one authentication, read again for each. They are never shown nor kept."""
+    """The credentials of one authentication. The `repr` shows none of them."""
 
     __slots__ = ("extensions", "host", "keytab", "password", "principal", "service", "token", "tokenauth", "user")
 
@@ -34,8 +36,11 @@ class Credentials:
         principal: str | None = None,
         keytab: str | None = None,
     ) -> None:
-        """`tokenauth` means that user and password are those of a delegation token. `service`, `host`, `principal` and
-        `keytab` are for Kerberos."""
+        """Store the credentials that the mechanism uses; the others keep their defaults.
+
+        PLAIN uses `user` and `password`. SCRAM does too, and `tokenauth` means that they belong to a delegation token.
+        OAUTHBEARER uses `token` and `extensions`, GSSAPI the other four.
+        """
         self.user, self.password, self.tokenauth = user, password, tokenauth
         self.token, self.extensions = token, dict(extensions or {})
         self.service, self.host, self.principal, self.keytab = service, host, principal, keytab
@@ -45,24 +50,25 @@ class Credentials:
 
 
 class Mechanism(ABC):
-    """The client's side of one authentication. Raises MechanismError for credentials that it cannot send."""
+    """The client's side of one authentication. The constructor raises MechanismError for credentials that cannot be
+    sent."""
 
     blocking: ClassVar[bool] = False
     """Whether the constructor and `step` may block."""
 
     hint: ClassVar[str]
-    """What the user may change when the broker refuses."""
+    """The hint for users if the broker refuses the credentials: what they may have to change."""
 
     broker_error = ""
-    """The reason that the broker gave inside the exchange before it refused; empty without one."""
+    """The reason for a refusal that the broker has sent as a token; empty without one."""
 
     @abstractmethod
     def __init__(self, credentials: Credentials) -> None: ...
 
     @abstractmethod
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the token to send after the broker's `challenge` (None at the start), or None at the end of the
-        exchange. Raises MechanismError."""
+        """Returns the next token to send, or None at the end of the exchange. `challenge` is the broker's last token,
+        None at the start. Raises MechanismError if the authentication has failed."""
 
 
 USER_HINT = "check sasl_plain_username, sasl_plain_password and sasl_mechanism"

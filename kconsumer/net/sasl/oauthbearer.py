@@ -1,7 +1,11 @@
 """OAUTHBEARER (RFC 7628): a bearer token from a token provider or token endpoint.
 
-first     n,,0x01 auth=Bearer token 0x01 [key=value 0x01]… 0x01
-refused   the broker sends the reason in JSON, the client one byte 0x01, and the broker ends the authentication
+The client's first token, where `key=value` are SASL extensions:
+
+    n,,0x01 auth=Bearer token 0x01 [key=value 0x01]… 0x01
+
+If the broker refuses it, it returns the reason in JSON. The client then sends one byte 0x01, and the broker returns an
+error.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 
 class OAuthBearer(Mechanism):
-    """One exchange."""
+    """The client's side of one OAUTHBEARER authentication."""
 
     hint = (
         "check that the broker trusts who issued the token, its audience and its expiry (sasl_oauth_token_provider or "
@@ -34,7 +38,7 @@ class OAuthBearer(Mechanism):
         self.broker_error = ""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the token, or the acknowledgement of a refusal."""
+        """Returns the bearer token in the first call. Returns the byte 0x01 if the broker has refused it, else None."""
         if challenge is None:
             return self._first
         if not challenge or self.broker_error:
@@ -44,7 +48,7 @@ class OAuthBearer(Mechanism):
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
-    """Raise MechanismError for SASL extensions that the broker could not parse."""
+    """Check SASL extensions. Raises MechanismError for a name or value that RFC 7628 does not allow."""
     for key, value in extensions.items():
         if not _KEY.fullmatch(key) or key.lower() == "auth":
             raise MechanismError(f"the name of an extension consists of letters and is not auth, unlike {key!r}")
@@ -53,7 +57,7 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 
 
 def _reason(challenge: bytes) -> str:
-    """Returns the broker's JSON in words."""
+    """Returns the reason for a refusal in the broker's JSON, as text for an error."""
     try:
         found = json.loads(challenge)
         fields = ("status", "scope", "openid-configuration")

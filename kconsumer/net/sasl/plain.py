@@ -6,7 +6,8 @@ from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, Mech
 
 
 class Plain(Mechanism):
-    """One exchange: authorization identity (empty) NUL user NUL password."""
+    """The client's side of one PLAIN authentication. Its token is: (empty authorization identity) NUL user NUL
+    password."""
 
     hint = USER_HINT
 
@@ -19,5 +20,5 @@ class Plain(Mechanism):
         self._message = f"\0{credentials.user}\0{credentials.password}".encode()
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the message; the broker's response to it contains nothing."""
+        """Returns the token in the first call, then None. The broker's token is empty."""
         return self._message if challenge is None else None

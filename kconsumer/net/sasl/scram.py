@@ -6,7 +6,7 @@ that it has the user's credentials.
     client-final   c=biws,r=nonce+theirs,p=proof
     server-final   v=signature, or e=error
 
-As other Kafka clients do, names and passwords are used as they are, without SASLprep.
+Like other Kafka clients, this one sends user names and passwords unchanged, without the normalization SASLprep.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import ClassVar
 from kconsumer.net.sasl.mechanism import USER_HINT, Credentials, Mechanism, MechanismError
 
 MIN_ITERATIONS = 4096
-"""The minimum of RFC 7677. With fewer iterations the password is cheap to guess for a server that is no broker."""
+"""The minimum of RFC 7677. With fewer, a server that poses as the broker could cheaply guess the password."""
 
 MAX_ITERATIONS = 1 << 18
-"""16 times Kafka's own maximum, a fifth of a second of work. A hostile server could ask for hours of it."""
+"""16 times Kafka's own maximum. This takes a fifth of a second. A hostile server could demand hours of computing."""
 
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")  # printable, no comma
 _GS2_HEADER = "n,,"  # no channel binding, no other identity
 
 
 class _Scram(Mechanism):
-    """One SCRAM exchange. Tests pass a fixed `nonce`."""
+    """The client's side of one SCRAM authentication. Tests pass a fixed `nonce`."""
 
     algorithm: ClassVar[str]
     hint = USER_HINT
@@ -46,14 +46,12 @@ class _Scram(Mechanism):
         name = credentials.user.replace("=", "=3D").replace(",", "=2C")
         extension = ",tokenauth=true" if credentials.tokenauth else ""
         self._first = f"n={name},r={self._nonce}{extension}"
-        self._signature: bytes | None = None  # that the broker must send
+        self._signature: bytes | None = None  # what the broker must send in server-final
         self._verified = False
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the client-first message at the start, and the client-final message as the response to server-first.
-
-        Checks server-final, and then returns None.
-        """
+        """Returns client-first in the first call, and client-final in the second, whose challenge is server-first. The
+        third call checks server-final and returns None. Raises MechanismError for a wrong message of the broker."""
         if challenge is None:
             return (_GS2_HEADER + self._first).encode()
         if self._signature is None:
@@ -63,7 +61,7 @@ class _Scram(Mechanism):
         return None
 
     def _client_final(self, challenge: bytes) -> bytes:
-        """Returns client-final for server-first."""
+        """Returns client-final, with the proof for the broker's server-first message."""
         found = _attributes(challenge)
         if "e" in found:
             raise MechanismError(f"the broker refused: {_shown(found['e'])}")
@@ -83,7 +81,7 @@ class _Scram(Mechanism):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, challenge: bytes) -> None:
-        """Check server-final, by which the broker proves that it has the user's credentials."""
+        """Check the signature in server-final. Raises MechanismError unless the broker has the user's credentials."""
         found = _attributes(challenge)
         if "e" in found:
             raise MechanismError(f"the broker refused: {_shown(found['e'])}")
@@ -99,19 +97,19 @@ class _Scram(Mechanism):
 
 
 class ScramSha256(_Scram):
-    """SCRAM-SHA-256."""
+    """SCRAM with SHA-256."""
 
     algorithm = "sha256"
 
 
 class ScramSha512(_Scram):
-    """SCRAM-SHA-512."""
+    """SCRAM with SHA-512."""
 
     algorithm = "sha512"
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """Returns the attributes of `a=value,b=value` in order; a value may contain "="."""
+    """Returns the attributes in a message such as `a=value,b=value`, in their order. A value may contain "="."""
     try:
         parts = message.decode("utf-8").split(",")
     except UnicodeDecodeError:
@@ -147,5 +145,5 @@ def _iterations(text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    """Returns a broker's text for people: short, and on one line."""
+    """Returns a broker's text for an error: at most 200 characters, with "?" for those that are not printable."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

@@ -1,6 +1,7 @@
-"""The client-credentials flow (RFC 6749, 4.4): a token from the issuer's endpoint over HTTPS, by the standard library.
+"""Requests tokens from a token endpoint over HTTPS, in the client-credentials flow (RFC 6749, 4.4).
 
-Decides how long to retry and what a response means. It blocks, so it runs in background tasks only.
+Uses Python's `http.client`. Decides how long to retry, and how to interpret a response. The calls block, so only
+background tasks may make them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.config.options import ConsumerConfig
 
-MAX_RESPONSE_BYTES = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20  # the rest of a larger response is not read
 HTTP_TIMEOUT_S = 10.0
-"""The timeout of the connection, and of the response, unless options set them. (Java waits without a timeout.)"""
+"""The timeout of the connect, and of each read, unless options set them. (Java has no timeout by default.)"""
 
 RETRIABLE_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
 """HTTP statuses after which the same request may succeed."""
@@ -33,14 +34,15 @@ log = get_logger("kconsumer.net")
 
 
 class _RetriableTokenError(Exception):
-    """The endpoint returned no token; a retry may succeed."""
+    """The endpoint has returned an error after which a retry may succeed."""
 
 
 class TokenEndpointClient:
     """A client of one token endpoint, with one set of client credentials."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock, sleep: Callable[[float], object]) -> None:
-        """`sleep` waits for a number of seconds. It raises an exception when the consumer has been closed."""
+        """Read the options. `sleep` waits for a number of seconds, and raises an exception if the consumer is
+        closed."""
         self._config = config
         self._clock = clock
         self._sleep = sleep
@@ -55,9 +57,10 @@ class TokenEndpointClient:
             log.warning("%s is not https: the client's secret is sent in clear text", self._shown)
 
     def issue(self) -> tuple[str, float | None]:
-        """Returns a token and when it expires (s since 1970; None if unknown). Raises MechanismError.
+        """Request a token. Returns it and the time when it expires (s since 1970; None if unknown).
 
-        Retries with exponential backoff for up to `sasl_login_retry_backoff_max_ms`.
+        Retries with exponential backoff for up to `sasl_login_retry_backoff_max_ms`. Raises MechanismError if there is
+        no token then, or after an error that a retry cannot repair.
         """
         until = self._clock.now() + self._max_wait_ms
         attempt = 0
@@ -76,7 +79,7 @@ class TokenEndpointClient:
             attempt += 1
 
     def _request(self) -> tuple[int, bytes]:
-        """Send one request. Returns status and body of the response."""
+        """Send one request. Returns the HTTP status and the body of the response. Raises OSError or HTTPException."""
         config = self._config
         connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
         try:
@@ -103,7 +106,8 @@ class TokenEndpointClient:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls())
 
     def _tls(self) -> ssl.SSLContext:
-        """Returns the user's context, else one that trusts the system's authorities and those for the brokers."""
+        """Returns the user's `ssl_context` if it is set. Otherwise returns a context that trusts the system's CAs and
+        those that are configured for the brokers."""
         config = self._config
         if isinstance(config.ssl_context, ssl.SSLContext):
             return config.ssl_context
@@ -112,7 +116,7 @@ class TokenEndpointClient:
         return context
 
     def _authorization(self) -> str:
-        """Returns the header for Basic authentication of the client (RFC 6749, 2.3.1)."""
+        """Returns the Authorization header with the client's id and secret (Basic; RFC 6749, 2.3.1)."""
         config = self._config
         secret = config.secret("sasl_oauthbearer_client_credentials_client_secret")
         pair = [config.sasl_oauthbearer_client_credentials_client_id or "", secret or ""]
@@ -121,7 +125,8 @@ class TokenEndpointClient:
         return "Basic " + base64.b64encode(":".join(pair).encode()).decode()
 
     def _parse_token(self, status: int, body: bytes) -> tuple[str, float | None]:
-        """Returns the token in a response. Raises _RetriableTokenError if a retry may succeed, else MechanismError."""
+        """Returns the token in a response, and its expiry as `issue` does. Raises _RetriableTokenError for an error
+        after which a retry may succeed, and MechanismError for others."""
         fields = _json(body)
         if status != http.client.OK:
             reason = ", ".join(str(fields[key])[:200] for key in ("error", "error_description") if fields.get(key))

@@ -1,9 +1,9 @@
-"""Tokens for OAUTHBEARER: from the user's callable or a token endpoint, cached until they must be replaced.
+"""Tokens for OAUTHBEARER, which the user's callable or a token endpoint issues. One token is cached.
 
-Decides when a cached token is used for one more authentication. An authentication (a connection's first, or one that a
-broker's `connections.max.reauth.ms` requires) gets a new token when the cached one is past its refresh time. If there
-is none then, the cached one is used for as long as it is valid. No thread waits for the refresh time, because only
-authentications need a token. All calls come from background tasks.
+Decides when the cached token is replaced. An authentication uses it until its refresh time, and a later one gets a new
+token. If no new token can be issued, the cached one is used until it expires. No thread refreshes the token in advance,
+because only authentications need it: those of new connections, and those that a broker requires by
+`connections.max.reauth.ms`. All calls come from background tasks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.config.options import ConsumerConfig
 
-MAX_EXPIRY_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds, as the MSK signer returns it
+MAX_EXPIRY_S = 4_102_444_800  # the year 2100; larger numbers are taken as ms, which the MSK signer returns
 
 log = get_logger("kconsumer.net")
 
 
 class Token(NamedTuple):
-    """A token. Times are in ms since 1970."""
+    """A bearer token. Times are in ms since 1970."""
 
     text: str
     expires_at: float  # infinity if unknown
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 class RefreshWindow(NamedTuple):
-    """When a token must be replaced: Java's `sasl.login.refresh.*`."""
+    """The options `sasl.login.refresh.*`, which set when a token must be replaced, as in Java."""
 
     factor: float
     jitter: float
@@ -48,7 +48,8 @@ class RefreshWindow(NamedTuple):
     buffer_ms: float
 
     def refresh_at(self, now: float, starts_at: float, expires_at: float, drawn: float) -> float:
-        """Returns the refresh time of a token received at `now`. `drawn` in [0, 1) scales the jitter."""
+        """Returns the refresh time of a token that was issued to this client at `now` and is valid from `starts_at` to
+        `expires_at`. All times are in ms since 1970. `drawn`, a random number in [0, 1), scales the jitter."""
         share = self.factor + self.jitter * drawn
         if now + self.min_period_ms + self.buffer_ms > expires_at:  # too short-lived for period and buffer
             return now + (expires_at - now) * share
@@ -57,7 +58,7 @@ class RefreshWindow(NamedTuple):
 
 
 class Tokens:
-    """The token of one client."""
+    """Caches the token of one client and replaces it when needed. Thread-safe."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Tokens:
         sleep: Callable[[float], object],
         rng: random.Random | None = None,
     ) -> None:
-        """`sleep` is called between the retries of a token endpoint."""
+        """Read the options, but issue no token yet. `sleep` waits, in seconds, between retries of a token endpoint."""
         self._clock = clock
         self._rng = rng or random.Random()
         self._issue = config.sasl_oauth_token_provider or _endpoint(config, clock, sleep)
@@ -80,8 +81,9 @@ class Tokens:
         self._token: Token | None = None
 
     def token(self) -> str:
-        """Returns a token that is valid now. Raises MechanismError, or the exception of the callable."""
-        with self._lock:  # one task gets the token, the others wait for it
+        """Returns the cached token, or a new one after the refresh time. Raises MechanismError, or the exception of the
+        user's callable, if there is no valid token."""
+        with self._lock:  # if several tasks need a token, one gets it and the others wait
             now, kept = self._clock.wall_ms(), self._token
             if kept is not None and now < kept.refresh_at:
                 return kept.text
@@ -96,12 +98,15 @@ class Tokens:
             return issued.text
 
     def invalidate(self) -> None:
-        """Forget the token, which a broker has refused."""
+        """Drop the cached token, which a broker has refused."""
         self._token = None
 
     def _read(self, issued: object, now: float) -> Token:
-        """Returns the token in what a provider returned: a str, or a str and its expiry in s or ms since 1970 (None:
-        read from the token)."""
+        """Returns a Token for the result of a token provider. Raises MechanismError for other types and expired tokens.
+
+        The result is a str, or a tuple of a str and its expiry in s or ms since 1970. Without an expiry, or if it is
+        None, the expiry is read from the token's claims.
+        """
         text, expires_at_s = issued if isinstance(issued, tuple) and len(issued) == 2 else (issued, None)
         if not isinstance(text, str):
             raise MechanismError(
@@ -124,7 +129,8 @@ class Tokens:
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """Returns the claims of a token that is a JWT, else none. Only the broker checks the signature."""
+    """Returns the claims of a token that is a JWT, else an empty dict. The signature is not checked here, only by the
+    broker."""
     parts = text.split(".")
     if len(parts) != 3:
         return {}
