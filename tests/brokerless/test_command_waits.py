@@ -1,4 +1,4 @@
-"""The command, in processes of its own, says what it waits for long before it gives up."""
+"""The command, run as a process, reports what it waits for long before it gives up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 GIVE_UP_MS = 4_000
-SAID_BEFORE_S = 1.5  # it says so after 1.5 s, and gives up after 4
+SAID_BEFORE_S = 1.5  # it must report after 1.5 s, and gives up after 4
 COMMANDS = {
     "consume": ("consume", "orders"),
     "topics": ("topics", "list"),
@@ -27,7 +27,7 @@ def silent() -> Iterator[str]:
 
 
 def lines_of(command: tuple[str, ...], servers: str) -> tuple[list[tuple[float, str]], int]:
-    """The lines on stderr with the time of each (s), and the exit code."""
+    """Returns the lines on stderr with the time (s) of each, and the exit code."""
     arguments = [*command, "-b", servers, "-X", f"default.api.timeout.ms={GIVE_UP_MS}"]
     found = []
     with subprocess.Popen(
@@ -41,7 +41,9 @@ def lines_of(command: tuple[str, ...], servers: str) -> tuple[list[tuple[float, 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_listener(command: str) -> None:
-    """With nothing behind the address, the reason is shown early; then one last line and exit code 1."""
+    """Without a listener at the address, the command prints the reason early, and ends with one last line and exit code
+    1.
+    """
     lines, code = lines_of(COMMANDS[command], "127.0.0.1:1")
     assert 1 == code
     said, first = lines[0]
@@ -53,7 +55,7 @@ def test_no_listener(command: str) -> None:
 
 
 def test_silent_listener(silent: str) -> None:
-    """Without a reason yet, it says at least whose response is waited for."""
+    """While no reason is known yet, the command prints from which broker it waits for a response."""
     lines, code = lines_of(COMMANDS["topics"], silent)
     assert (1, f"kconsumer: waiting for a response from {silent}\n") == (code, lines[0][1])
     assert lines[-1][0] - lines[0][0] > SAID_BEFORE_S

@@ -1,5 +1,6 @@
-"""A broker that serves corrupt records, and what `Consumer` makes of it: an error that names the place and stays until
-the caller seeks; nothing is lost before it, after it, or beside it."""
+"""`Consumer` with a broker that serves corrupt records: each call raises an error that names the place until the caller
+seeks. No valid record before, after or in another partition is lost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from support.harnesses.polling import read
 
 BAD, AFTER = 5, 8  # the corrupt batch has offsets 5 to 7
 THREE = b"".join(encode_record(Rec(b"%d" % (BAD + i)), offset_delta=i) for i in range(3))
-MOST_GROWN_MIB = 400  # a batch may grow to 128 MiB; the pieces are put together in twice as much, for a moment
+MOST_GROWN_MIB = 400  # a batch may grow to 128 MiB; its parts are joined in twice as much memory, for a moment
 GIB = 1 << 30
 
 
@@ -53,7 +54,7 @@ def wrapper_in_a_wrapper() -> bytes:
     return build_message(gzip.compress(inner, mtime=0), magic=1, offset=AFTER - 1, attributes=CODECS["gzip"])
 
 
-# What is wrong to the bytes, at which offset it is met, what the error says.
+# How the bytes are damaged, the offset of the error, and a part of the error's message.
 DAMAGE = {
     "checksum": (frame(THREE, crc=1), BAD, "checksum"),
     "too many records claimed": (frame(THREE, record_count=1 << 30), AFTER, "malformed record"),
@@ -67,13 +68,13 @@ DAMAGE = {
     "a codec that does not exist": (frame(THREE, attributes=7), BAD, "codec 7"),
     "a wrapper in a wrapper": (wrapper_in_a_wrapper(), AFTER - 1, "inside a compressed message"),
 }
-# Good offsets end before the error's; but a wrapper says only where it ends, so nothing before that is read.
+# Valid offsets end before the error's offset. A wrapper contains only its last offset, so none of its records is read.
 GOOD = {kind: BAD if kind == "a wrapper in a wrapper" else offset for kind, (_, offset, _) in DAMAGE.items()}
 
 
 @pytest.fixture
 def broker() -> Iterator[LogBroker]:
-    """Two partitions of ten records; the first one has a hole where the corrupt batch goes."""
+    """A broker with two partitions of ten records; the first one has the corrupt batch."""
     with LogBroker(2) as broker:
         broker.logs[0].append(BAD)
         broker.logs[1].append(10)
@@ -86,7 +87,7 @@ def add(broker: LogBroker, damaged: bytes) -> None:
 
 
 def reader(broker: LogBroker, *partitions: int) -> Consumer:
-    """From the beginning of these partitions."""
+    """Make a consumer of these partitions that reads from the beginning."""
     consumer = Consumer(bootstrap_servers=broker.address, auto_offset_reset="none")
     consumer.assign([TopicPartition("t", p) for p in partitions])
     for p in partitions:
@@ -95,7 +96,7 @@ def reader(broker: LogBroker, *partitions: int) -> Consumer:
 
 
 def until_corrupt(consumer: Consumer) -> tuple[list[tuple[int, int]], CorruptRecordError]:
-    """Partition and offset of all records before the error, and the error."""
+    """Returns partition and offset of all records before the error, and the error."""
     found: list[tuple[int, int]] = []
     for _ in range(100):
         try:
@@ -107,7 +108,9 @@ def until_corrupt(consumer: Consumer) -> tuple[list[tuple[int, int]], CorruptRec
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_corrupt_batch(broker: LogBroker, kind: str) -> None:
-    """Good records come first; then each poll raises and the position stays; a seek past it continues."""
+    """Valid records are returned first. Then each poll raises and the position does not change; after a seek past the
+    batch reading continues.
+    """
     damaged, offset, message = DAMAGE[kind]
     add(broker, damaged)
     tp = TopicPartition("t", 0)
@@ -126,7 +129,7 @@ def test_corrupt_batch(broker: LogBroker, kind: str) -> None:
 
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 def test_a_batch_above_the_limit(broker: LogBroker, engine: str) -> None:
-    """poll, poll_arrow and read_range raise an error that names the option; what it allows they read."""
+    """poll, poll_arrow and read_range raise an error that names the option; with a larger limit they read the batch."""
     add(broker, build_batch([bytes(50_000)] * 3, base_offset=BAD, codec="gzip"))
     options = {"bootstrap_servers": broker.address, "engine": engine}
     for limit in (100_000, 200_000):
@@ -143,8 +146,9 @@ def test_a_batch_above_the_limit(broker: LogBroker, engine: str) -> None:
 
 
 def test_the_other_partition_loses_nothing(broker: LogBroker) -> None:
-    """What came with the corrupt batch is given out, and what comes later is once the corrupt partition is paused;
-    resumed, it raises again."""
+    """The records of the other partition that arrived with the corrupt batch are returned. Later ones are returned
+    while the corrupt partition is paused; after resume() it raises again.
+    """
     add(broker, DAMAGE["checksum"][0])
     tp = TopicPartition("t", 0)
     with reader(broker, 0, 1) as consumer:
@@ -160,7 +164,7 @@ def test_the_other_partition_loses_nothing(broker: LogBroker) -> None:
 
 
 def test_columns_and_loops_meet_the_same_error(broker: LogBroker) -> None:
-    """`poll_arrow` and `for record in consumer` give what is good and raise at the same place."""
+    """`poll_arrow` and `for record in consumer` return the valid records and raise at the same offset as poll."""
     add(broker, DAMAGE["a record cut short"][0])
     with reader(broker, 0) as consumer:
         rows = 0
@@ -175,7 +179,9 @@ def test_columns_and_loops_meet_the_same_error(broker: LogBroker) -> None:
 
 
 def test_seek_back_meets_it_again(broker: LogBroker) -> None:
-    """A seek forgets the error and not the records: those before it come again, and then the error."""
+    """A seek back removes the error but keeps the batch: the records before it are returned again, and then the error
+    is raised again.
+    """
     add(broker, DAMAGE["checksum"][0])
     with reader(broker, 0) as consumer:
         until_corrupt(consumer)
@@ -186,7 +192,7 @@ def test_seek_back_meets_it_again(broker: LogBroker) -> None:
 
 
 def test_without_checksums(broker: LogBroker) -> None:
-    """With check_crcs off a wrong checksum does not matter, and bytes that make no sense still do."""
+    """With check_crcs=False a wrong checksum is ignored, and malformed records still raise."""
     broker.logs[0].add(frame(THREE, crc=1), AFTER)
     broker.logs[0].add(frame(THREE[:-3], crc=1, base_offset=AFTER), AFTER + 3)
     tp = TopicPartition("t", 0)
@@ -199,7 +205,7 @@ def test_without_checksums(broker: LogBroker) -> None:
 
 
 def peak_mib() -> int:
-    """The most memory this process has had since `forget_peak`."""
+    """Returns the highest memory use of this process since `forget_peak` (MiB)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) >> 10
@@ -213,7 +219,9 @@ def forget_peak() -> None:
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
 @pytest.mark.parametrize("bomb", [zstd_bomb, gzip_bomb_in_a_wrapper])
 def test_bomb(broker: LogBroker, bomb: object) -> None:
-    """A gigabyte in little is refused at each poll without ever being in memory, and can be passed over."""
+    """A small batch that decompresses to a gigabyte raises at each poll, is never decompressed as a whole, and can be
+    skipped by a seek.
+    """
     assert callable(bomb)
     data = bomb()
     assert len(data) < GIB / 200
@@ -226,7 +234,7 @@ def test_bomb(broker: LogBroker, bomb: object) -> None:
         for _ in range(3):
             with pytest.raises(BatchTooLargeError, match="more than the 134217728 bytes that decompressed_") as caught:
                 read(consumer, 1)
-            assert caught.value.offset in (BAD, AFTER - 1)  # of a wrapper nothing but its end is known
+            assert caught.value.offset in (BAD, AFTER - 1)  # of a wrapper only the last offset is known
             assert (AFTER, 128 << 20) == (caught.value.next_offset, caught.value.limit)
             assert BAD == consumer.position(tp)
         assert peak_mib() - before < MOST_GROWN_MIB

@@ -1,5 +1,6 @@
-"""Consumers that are dropped unclosed in the middle of a backlog, and what is decompressed ahead for them, are freed by
-the cycle collector in whatever order it meets them. Run with the sanitizers, too (`make sanitized`)."""
+"""Consumers that are dropped unclosed while they have records buffered: the cycle collector frees them, and the batches
+decompressed in advance, in any order. Also run with the sanitizers (`make sanitized`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ORDERS = ["as made", "frozen"]
 
 
 def batches() -> list[bytes]:
-    """Zstd batches of two records each."""
+    """Returns Zstd batches of two records each."""
     rng = random.Random(7)
     values = [rng.randbytes(50) * 60 for _ in range(2 * BATCHES)]
     pairs = zip(values[::2], values[1::2], strict=True)
@@ -29,7 +30,9 @@ def batches() -> list[bytes]:
 
 
 def collect(order: str) -> None:
-    """Run the cycle collector. After `freeze` and `unfreeze` it meets all objects in another order."""
+    """Run the cycle collector. Calls of `freeze` and `unfreeze` before it change the order in which it finds
+    objects.
+    """
     if order == "frozen":
         gc.freeze()
         gc.unfreeze()
@@ -37,17 +40,19 @@ def collect(order: str) -> None:
 
 
 class Owner:
-    """Holds a fetch that holds its owner, as a buffered fetch and its entry in the buffer do."""
+    """Has a reference to a fetch that has a reference to it, like a buffered fetch and its entry in the buffer."""
 
     fetch: PartitionFetch
 
     def hold(self, _memory: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_batches_decompressed_ahead(order: str) -> None:
-    """A cycle with batches in work is freed, and what is decompressed ahead of later fetches is not counted twice."""
+    """A reference cycle with batches that are being decompressed is freed, and the size of batches decompressed in
+    advance is not counted twice.
+    """
     data = b"".join(batches())
     for _ in range(20):
         owner = Owner()
@@ -62,7 +67,7 @@ def test_batches_decompressed_ahead(order: str) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 def test_a_consumer_in_the_middle_of_a_backlog(engine: str, order: str) -> None:
-    """A consumer that is dropped without close() between two polls is freed with all that it has fetched."""
+    """A consumer that is dropped without close() between two polls is freed with all its fetched records."""
     with LogBroker() as broker:
         for batch in batches():
             broker.logs[0].add(batch, broker.logs[0].end + 2)

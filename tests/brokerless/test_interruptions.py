@@ -1,7 +1,7 @@
-"""An exception at every function call inside each public method: afterwards the consumer reads on exactly, or every
-call says that it was interrupted and must be closed.
+"""An exception is raised at every function call inside each public method. Afterwards the consumer reads on exactly, or
+every call raises an error that says it was interrupted and must be closed.
 
-The broker is scripted, its network real. What is asked of both engines and both protocols is the same.
+The broker is scripted, the network is real. The tests run with both engines and both protocols.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ ZERO = PARTITIONS[0]
 
 
 class Interrupted(Exception):
-    """What a signal handler raises to end a call that takes too long."""
+    """The exception of a signal handler that ends a call that takes too long."""
 
 
 class FromNowhere(BaseException):
-    """What no signal handler raised."""
+    """An exception that no signal handler raised."""
 
 
 def by_alarm() -> Action:
-    """A SIGALRM whose handler raises, as of a timeout."""
+    """Send SIGALRM; its handler raises, as for a timeout."""
     return arrival(signal.SIGALRM)
 
 
 def by_ctrl_c() -> Action:
-    """A SIGINT that Python makes a KeyboardInterrupt of."""
+    """Send SIGINT, for which Python raises KeyboardInterrupt."""
     return arrival(signal.SIGINT)
 
 
 def from_nowhere() -> Action:
-    """An exception that nothing can hold back, as PyThreadState_SetAsyncExc raises it."""
+    """Raise an exception that the library cannot defer, like one of PyThreadState_SetAsyncExc."""
     raise FromNowhere
-    yield  # a generator: it raises at its point
+    yield  # a generator raises where it is resumed
 
 
 ACTS = [by_ctrl_c, by_alarm, from_nowhere]
 
 
 class Journal:
-    """What was returned, and whether it is the next of its partition. `redo` says that positions were set."""
+    """Checks that each returned record is the next one of its partition. `redo` records that positions were set."""
 
     def __init__(self) -> None:
         self.following: dict[TopicPartition, int] = {}
@@ -93,7 +93,7 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 
 @pytest.fixture(scope="module")
 def log() -> Log:
-    """Records whose values are their offsets."""
+    """Returns a log of records whose values are their offsets."""
     log = Log()
     for _ in range(3000):
         log.append(10)
@@ -102,7 +102,7 @@ def log() -> Log:
 
 @pytest.fixture
 def broker(log: Log) -> Iterator[GroupBroker]:
-    """Two partitions with the same records."""
+    """A broker with two partitions that have the same records."""
     with GroupBroker(2) as broker:
         broker.logs = [log, log]
         yield broker
@@ -110,7 +110,7 @@ def broker(log: Log) -> Iterator[GroupBroker]:
 
 @contextmanager
 def member(broker: GroupBroker, kind: str, journal: Journal) -> Iterator[Consumer]:
-    """A consumer that has joined and read something."""
+    """Make a consumer that has joined and read some records."""
     made = Consumer(
         "t",
         bootstrap_servers=broker.address,
@@ -129,7 +129,7 @@ def member(broker: GroupBroker, kind: str, journal: Journal) -> Iterator[Consume
 
 
 def reads(consumer: Consumer, journal: Journal) -> None:
-    """Both partitions' next records come."""
+    """Check that the next records of both partitions are returned."""
     goal = {tp: journal.following.get(tp, 0) + 1 for tp in PARTITIONS}
     deadline = time.monotonic() + 20
     while any(journal.following.get(tp, 0) < offset for tp, offset in goal.items()):
@@ -138,13 +138,13 @@ def reads(consumer: Consumer, journal: Journal) -> None:
 
 
 def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Callable[[], Action]) -> tuple[bool, Any]:
-    """Return whether the call was interrupted, and its result."""
+    """Returns whether the call was interrupted, and its result."""
 
     def alarm(*_: object) -> None:
         raise Interrupted
 
     with handler(signal.SIGALRM, alarm), handler(signal.SIGINT, signal.default_int_handler):
-        consumer.assignment()  # finds out which signals have handlers
+        consumer.assignment()  # checks which signals have handlers
         try:
             seen, result = at_point(call, point, act())
         except (Interrupted, KeyboardInterrupt, FromNowhere):
@@ -159,8 +159,9 @@ def interrupted(consumer: Consumer, call: Callable[[], Any], point: int, act: Ca
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
 def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: Callable[[], Action]) -> None:
-    """After a signal handler's exception the consumer reads on; after one from nowhere it does, or says that it was
-    interrupted. No record is lost or repeated."""
+    """After the exception of a signal handler the consumer reads on. After another exception it reads on or raises an
+    error that says it was interrupted. No record is lost or repeated.
+    """
     journal, call = Journal(), CALLS[name]
     remaining = points(3 * list(KINDS).index(kind) + ACTS.index(act))
     going_on = True
@@ -186,5 +187,5 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
                     consumer.subscribe(["t"])
                 consumer.resume(*consumer.paused())
                 reads(consumer, journal)
-    assert point > 10  # there were points
+    assert point > 10  # the loop reached some points
     assert no_thread_left()

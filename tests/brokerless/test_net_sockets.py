@@ -28,7 +28,7 @@ from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, respon
 
 
 class Driver:
-    """A client on real time."""
+    """A client that runs in real time."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", **options: Any) -> None:
         self.clock = Clock()
@@ -39,7 +39,7 @@ class Driver:
         return self.client.poll(timeout_ms, self.clock.now())
 
     def connect(self, node: str = "-1") -> None:
-        """Poll until ready; raises what `failed` says."""
+        """Poll until the connection is ready. Raises the error of a failed attempt."""
         deadline = self.clock.now() + 10_000
         while not self.client.ready(node, self.clock.now()):
             error = self.client.connection_failed(node, self.clock.now())
@@ -56,7 +56,7 @@ class Driver:
 
 @pytest.fixture
 def drivers() -> Iterator[Any]:
-    """Makes clients and closes them."""
+    """Returns a function that makes clients and closes them."""
     made: list[Driver] = []
 
     def make(port: int, **options: Any) -> Driver:
@@ -69,7 +69,7 @@ def drivers() -> Iterator[Any]:
 
 
 def test_a_request_and_its_answer(drivers: Any) -> None:
-    """The whole way: connect, negotiate, send, receive, close."""
+    """A request succeeds in all its steps: connect, negotiate versions, send, receive, close."""
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c"))
         driver = drivers(broker.port, client_id="tester")
@@ -84,7 +84,9 @@ def test_a_request_and_its_answer(drivers: Any) -> None:
 
 
 def test_refused_then_up(drivers: Any) -> None:
-    """Nobody listens: the error names the address. The broker starts: the client gets there by itself."""
+    """Without a listener, the error contains the address. When the broker has started, the client connects by
+    itself.
+    """
     port = unused_port()
     driver = drivers(port)
     with pytest.raises(BrokerConnectionError, match=rf"127\.0\.0\.1:{port} cannot be reached: connection refused"):
@@ -96,14 +98,14 @@ def test_refused_then_up(drivers: Any) -> None:
 
 
 def test_localhost_is_tried_on_every_address(drivers: Any) -> None:
-    """localhost may resolve to ::1 first, where nobody listens."""
+    """The client tries every address of localhost, which may resolve to ::1 first, where no process listens."""
     with ScriptedBroker() as broker:
         driver = drivers(broker.port, host="localhost")
         driver.connect()
 
 
 def test_answers_byte_by_byte(drivers: Any) -> None:
-    """A network that delivers single bytes changes nothing."""
+    """A response that arrives in single bytes is received."""
     with ScriptedBroker(chunk=1) as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
         driver = drivers(broker.port)
@@ -114,7 +116,7 @@ def test_answers_byte_by_byte(drivers: Any) -> None:
 
 
 def test_a_large_answer(drivers: Any) -> None:
-    """Megabytes in one frame, and the next answer after it."""
+    """A frame of several megabytes and the response after it are received."""
     with ScriptedBroker() as broker:
         broker.next(METADATA, METADATA.response(cluster_id="c" * 30_000))
         broker.on(METADATA, METADATA.response(cluster_id="end"))
@@ -138,8 +140,9 @@ def test_a_large_answer(drivers: Any) -> None:
 
 
 def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
-    """From the second large answer on the whole frame is received before `poll` is called: none of it waits in the
-    broker, and `arrived` says so. A small answer that comes instead of a large one is a response as any other."""
+    """From the second large response on, the whole frame is received in the background before `poll` is called, and
+    `arrived` returns True. A small response in place of a large one is received as usual.
+    """
     payload = os.urandom(1 << 16) * 96
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="small"))
@@ -160,8 +163,9 @@ def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
 
 
 def test_the_broker_dies_in_the_middle_of_a_large_answer(drivers: Any) -> None:
-    """Half of a large frame and then the end, with and without a large one before it: the request fails, and the next
-    connection works."""
+    """The broker sends half of a large frame and closes, with and without a large response before it. The request
+    fails, and the next connection works.
+    """
     payload = os.urandom(1 << 16) * 32
     with ScriptedBroker() as broker:
         broker.on(FETCH, lambda request: _fetch_answer(request, payload))
@@ -181,8 +185,9 @@ def test_the_broker_dies_in_the_middle_of_a_large_answer(drivers: Any) -> None:
 
 
 def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
-    """A broker that falls silent in the middle of a large frame: the request times out, and the memory is not written
-    to any more when the connection is gone."""
+    """The broker stops sending in the middle of a large frame. The request times out, and the buffer is not written any
+    more when the connection is closed.
+    """
     payload = os.urandom(1 << 16) * 32
     with ScriptedBroker() as broker:
         whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_answer(None, payload))
@@ -196,7 +201,7 @@ def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
 
 
 def test_closing_while_a_large_answer_arrives() -> None:
-    """Closing in the middle of a large frame gives back thread and descriptors."""
+    """Closing in the middle of a large frame ends the thread and closes the descriptors."""
     threads, descriptors = _threads(), len(os.listdir("/proc/self/fd"))
     payload = os.urandom(1 << 16) * 32
     for _ in range(5):
@@ -214,7 +219,7 @@ def test_closing_while_a_large_answer_arrives() -> None:
 
 
 def _threads() -> int:
-    """Threads of the process as the system counts them."""
+    """Returns the number of threads of this process, as the system counts them."""
     return len(os.listdir("/proc/self/task"))
 
 
@@ -234,7 +239,7 @@ def _fetch_answer(request: Any, payload: bytes) -> Any:
 
 
 def test_the_broker_dies_in_the_middle_of_an_answer(drivers: Any) -> None:
-    """Half a frame and then the end: the request fails, naming broker and address."""
+    """The broker sends half a frame and closes. The request fails with an error that names broker and address."""
     whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 100))
     with ScriptedBroker() as broker:
         broker.next(METADATA, whole[:50], CLOSE)
@@ -250,7 +255,7 @@ def test_the_broker_dies_in_the_middle_of_an_answer(drivers: Any) -> None:
 
 
 def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
-    """A broker restart on the same port: the connection is lost, and made again after the backoff."""
+    """When a broker restarts on the same port, the connection is lost and made again after the backoff."""
     with ScriptedBroker() as broker:
         driver = drivers(broker.port)
         driver.connect()
@@ -270,8 +275,9 @@ def test_a_stopped_broker_is_noticed_and_found_again(drivers: Any) -> None:
     ],
 )
 def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> None:
-    """HTTP or anything else is told apart from Kafka, at once and without allocating what it
-    announces."""
+    """A server that is not Kafka, such as HTTP, is detected at once and without allocating memory for the size that it
+    announces.
+    """
     with ScriptedBroker(raw=raw) as broker:
         driver = drivers(broker.port)
         with pytest.raises(ProtocolError, match=rf":{broker.port} is not a Kafka broker: .*{cause}"):
@@ -279,7 +285,7 @@ def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> 
 
 
 def test_a_server_that_hangs_up_on_the_first_request(drivers: Any) -> None:
-    """What a TLS listener does to a plaintext client, as the error says."""
+    """A server that closes on the first request, as a TLS listener does, gives an error that says to check TLS."""
     with ScriptedBroker() as broker:
         broker.on(API_VERSIONS, CLOSE)
         driver = drivers(broker.port)
@@ -289,8 +295,9 @@ def test_a_server_that_hangs_up_on_the_first_request(drivers: Any) -> None:
 
 @pytest.mark.parametrize(("largest", "announced"), [(1 << 30, 2**31 - 1), (100_000, 100_001), (100_000, -1)])
 def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: int) -> None:
-    """A negotiated connection that announces more than one wants is ended as a protocol error of that request, and left
-    alone for a while."""
+    """When a broker announces a frame above the maximum size on a negotiated connection, the request fails with a
+    protocol error, the connection is closed, and the broker is in backoff.
+    """
     with ScriptedBroker() as broker:
         broker.on(METADATA, struct.pack(">i", announced))
         driver = drivers(broker.port, receive_message_max_bytes=largest, fetch_max_bytes=1)
@@ -304,7 +311,9 @@ def test_an_absurd_frame_size_later_on(drivers: Any, largest: int, announced: in
 
 
 def test_an_old_broker_is_asked_again_with_version_0(drivers: Any) -> None:
-    """Error 35 without a range (before Kafka 2.4) leads to ApiVersions v0 on the same connection."""
+    """After error 35 without a version range (before Kafka 2.4), the client sends ApiVersions v0 on the same
+    connection.
+    """
     with ScriptedBroker() as broker:
         broker.next(API_VERSIONS, b"\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x23\x00\x00\x00\x00")
         driver = drivers(broker.port)
@@ -314,7 +323,7 @@ def test_an_old_broker_is_asked_again_with_version_0(drivers: Any) -> None:
 
 
 def test_a_request_timeout_on_real_time(drivers: Any) -> None:
-    """A silent broker: the request times out and the connection goes."""
+    """When a broker is silent, the request times out and the connection is closed."""
     with ScriptedBroker() as broker:
         broker.on(METADATA, SILENCE)
         driver = drivers(broker.port)
@@ -326,7 +335,7 @@ def test_a_request_timeout_on_real_time(drivers: Any) -> None:
 
 
 def test_wakeup_from_another_thread(drivers: Any) -> None:
-    """A poll that would block for ever returns when another thread rings."""
+    """wakeup() from another thread ends a poll without a timeout."""
     with ScriptedBroker() as broker:
         driver = drivers(broker.port)
         driver.connect()
@@ -344,14 +353,14 @@ def test_wakeup_from_another_thread(drivers: Any) -> None:
 
 
 def test_wakeup_before_anything_was_opened(drivers: Any) -> None:
-    """A ring is kept until the first poll."""
+    """A wakeup before the first poll ends that poll."""
     driver = drivers(unused_port())
     driver.client.wakeup()
     assert [] == driver.poll(float("inf"))
 
 
 def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
-    """A handler may ring; poll then returns, and does not raise."""
+    """A signal handler may call wakeup(); poll then returns and does not raise."""
     driver = drivers(unused_port())
     before = signal.signal(signal.SIGALRM, lambda *_: driver.client.wakeup())
     try:
@@ -362,7 +371,7 @@ def test_wakeup_in_a_signal_handler(drivers: Any) -> None:
 
 
 def test_many_rings_wake_once(drivers: Any) -> None:
-    """Rings do not add up, and the descriptor never fills."""
+    """Many wakeups end one poll, and they never fill the descriptor."""
     driver = drivers(unused_port())
     driver.poll(0)
     for _ in range(5_000):
@@ -377,7 +386,7 @@ def test_many_rings_wake_once(drivers: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
 def test_a_forked_child_does_not_disturb_its_parent(drivers: Any) -> None:
-    """The child abandons; the parent's connection and its selector continue working."""
+    """A forked child calls abandon(); the parent's connection and its selector continue to work."""
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c"))
         driver = drivers(broker.port)
@@ -397,7 +406,7 @@ def test_a_forked_child_does_not_disturb_its_parent(drivers: Any) -> None:
 
 
 def test_no_descriptor_is_leaked() -> None:
-    """Opening, failing, losing and closing connections gives every descriptor back."""
+    """All descriptors are closed after opening, failing, losing and closing connections."""
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with ScriptedBroker() as broker:
@@ -414,7 +423,7 @@ def test_no_descriptor_is_leaked() -> None:
 
 
 def test_a_reset_connection(drivers: Any) -> None:
-    """A peer that resets: the reason says so."""
+    """When the peer resets the connection, the error says so."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         driver = drivers(server.getsockname()[1])
         assert not driver.client.ready("-1", driver.clock.now())
@@ -428,7 +437,7 @@ def test_a_reset_connection(drivers: Any) -> None:
 
 
 class InterruptedReceiver:
-    """Does what the Receiver does, and raises once, after `method` has done it and before its result is noted."""
+    """A Receiver that raises once: after `method` has done its work and before the caller has stored the result."""
 
     def __init__(self, receiver: Any, method: str) -> None:
         self.receiver = receiver
@@ -452,8 +461,9 @@ class InterruptedReceiver:
 
 @pytest.mark.parametrize("method", ["begin", "take"])
 def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any, method: str) -> None:
-    """Bytes are lost, or two would read the same socket: the connection ends, its request fails, and the next one
-    works."""
+    """After such an exception, bytes are lost or two threads would read the same socket. The connection is closed, its
+    request fails, and the next one works.
+    """
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
@@ -475,7 +485,7 @@ def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any,
 
 
 class OnlyReader:
-    """A transport that must not be read while the background receiver reads its socket."""
+    """A transport that fails the test if it is read while the background receiver reads its socket."""
 
     def __init__(self, transport: Any, receiver: BackgroundReceiver, node: NodeConnection) -> None:
         self._transport = transport
@@ -491,8 +501,9 @@ class OnlyReader:
 
 
 def test_a_socket_has_one_reader(drivers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket is readable and writable at once, and the write starts to receive the next response in the background:
-    the loop does not read the socket, too, and the response is whole."""
+    """A socket is readable and writable at once, and the write starts to receive the next response in the background.
+    The event loop does not read the socket, too, and the response is complete.
+    """
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
@@ -500,7 +511,7 @@ def test_a_socket_has_one_reader(drivers: Any, monkeypatch: pytest.MonkeyPatch) 
         loop = driver.client._loop
         receiver, node = loop._background_receiver, loop.nodes["-1"]
         driver.send()
-        driver.poll()  # large responses are expected from now on
+        driver.poll()  # from now on large responses are expected
         with monkeypatch.context() as without_prefetch:
             without_prefetch.setattr(receiver, "start_prefetch", lambda _node: None)
             driver.send()

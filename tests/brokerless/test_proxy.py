@@ -1,4 +1,4 @@
-"""The proxy that makes bad weather in soaks: each kind of weather does what it says."""
+"""The proxy that injects faults in soak tests: each kind of fault has its effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOON_S = 0.3
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that sends back what it gets."""
+    """The port of a server that sends back the bytes it receives."""
     with socket.create_server((HOST, 0)) as server:
 
         def serve(client: socket.socket) -> None:
@@ -46,13 +46,13 @@ def echo() -> Iterator[int]:
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
-    """A client of the proxy."""
+    """Make a client connection to the proxy."""
     with socket.create_connection((HOST, port), WAIT_S) as client:
         yield client
 
 
 def receive(client: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes."""
+    """Returns exactly `count` bytes."""
     data = b""
     while len(data) < size:
         piece = client.recv(size - len(data))
@@ -62,7 +62,7 @@ def receive(client: socket.socket, size: int) -> bytes:
 
 
 def test_carries_bytes_both_ways(echo: int) -> None:
-    """In calm weather a megabyte comes back as it was sent."""
+    """Without faults a megabyte is returned as it was sent."""
     sent = bytes(range(256)) * 4096
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:
         writer = threading.Thread(target=client.sendall, args=(sent,))
@@ -73,7 +73,7 @@ def test_carries_bytes_both_ways(echo: int) -> None:
 
 @pytest.mark.parametrize("conditions", [STALLED, Conditions(up_stalled=True), Conditions(down_stalled=True)], ids=str)
 def test_a_stalled_link_withholds_bytes_until_it_calms(echo: int, conditions: Conditions) -> None:
-    """Nothing arrives while a link is stalled, though it stays open; everything arrives afterwards."""
+    """No bytes arrive while a link is stalled, though it stays open; all arrive afterwards."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:
         client.sendall(b"before")
         assert b"before" == receive(client, 6)
@@ -89,7 +89,7 @@ def test_a_stalled_link_withholds_bytes_until_it_calms(echo: int, conditions: Co
 
 
 def test_calm_may_leave_some_links_silent(echo: int) -> None:
-    """When the weather calms, a link that is excepted stays stalled; new ones are well."""
+    """When the faults end, a link that is excepted stays stalled; new links work."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as silent, connected(proxy.listen_for(echo)) as other:
         for client in (silent, other):
             client.sendall(b"x")
@@ -109,7 +109,7 @@ def test_calm_may_leave_some_links_silent(echo: int) -> None:
 
 
 def test_a_cut_link_is_reset(echo: int) -> None:
-    """A client reading from a link that is cut gets a reset, and the link is gone."""
+    """When a link is cut, its client gets a reset, and the link is removed."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:
         wait_until(proxy.links, WAIT_S, "the link")
         proxy.cut(*proxy.links())
@@ -119,7 +119,7 @@ def test_a_cut_link_is_reset(echo: int) -> None:
 
 
 def test_a_link_is_cut_in_the_middle_of_an_answer(echo: int) -> None:
-    """`cut_after` lets so many bytes come down and resets then."""
+    """`cut_after` lets this many bytes pass to the client and then resets the link."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:
         client.sendall(b"x")
         assert b"x" == receive(client, 1)
@@ -131,7 +131,7 @@ def test_a_link_is_cut_in_the_middle_of_an_answer(echo: int) -> None:
 
 
 def test_a_trickling_link_delivers_few_bytes_at_a_time(echo: int) -> None:
-    """With a trickle of 3 no read returns much, and all comes in the end."""
+    """With trickle=3 no read returns many bytes, and all bytes arrive in the end."""
     sent = b"0123456789" * 3
     with Proxy() as proxy:
         port = proxy.listen_for(echo)
@@ -144,7 +144,7 @@ def test_a_trickling_link_delivers_few_bytes_at_a_time(echo: int) -> None:
 
 
 def test_a_refusing_listener_resets_who_connects(echo: int) -> None:
-    """While a listener refuses, connections end at once; afterwards they work again."""
+    """While a listener refuses, new connections are reset at once; afterwards they work again."""
     with Proxy() as proxy:
         port = proxy.listen_for(echo)
         proxy.set_climate(CALM, echo, refuses=True)
@@ -157,7 +157,7 @@ def test_a_refusing_listener_resets_who_connects(echo: int) -> None:
 
 
 def test_a_server_that_is_down_resets_its_clients(echo: int) -> None:
-    """A link to a port where nobody listens ends with a reset."""
+    """A link to a port without a listener ends with a reset."""
     with socket.create_server((HOST, 0)) as unused:
         port = int(unused.getsockname()[1])
     with Proxy() as proxy, pytest.raises(ConnectionResetError), connected(proxy.listen_for(port)) as client:
@@ -165,7 +165,7 @@ def test_a_server_that_is_down_resets_its_clients(echo: int) -> None:
 
 
 def test_a_connection_is_known_by_its_process(echo: int) -> None:
-    """The client's port of a link is one of its process, as long as the process has the connection."""
+    """The client port of a link is among its process's ports as long as the process has the connection."""
     with Proxy() as proxy:
         with connected(proxy.listen_for(echo)) as client:
             client.sendall(b"x")

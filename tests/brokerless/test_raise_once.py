@@ -1,7 +1,8 @@
-"""Each user hook, each encoder and each parser raises once at each of its call sites; afterwards polls join and read.
+"""Each user callable, each encoder and each parser raises once at each of its call sites; afterwards polls join and
+read.
 
-Generated from the tables of the code: the APIs of the schema, the methods of plugins and listeners. The broker is
-scripted, its network real; engines and protocols are all there are.
+The cases are generated from the tables of the code: the APIs of the schema, and the methods of plugins and listeners.
+The broker is scripted, the network is real. The tests run with all engines and protocols.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ OF_ADMINS = {
     "ShareGroupDescribe",
     "DescribeShareGroupOffsets",
 }
-# Called once in the life of these consumers.
+# Callables that are called only once in the life of these consumers.
 ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffsets"}
-# One error of a response may be raised for each partition; a connection that backs off after it fails other requests.
+# Each partition of a response may raise one error. A connection in backoff after an error fails other requests.
 MAX_ERRORS = 5
 
 
 class HookError(Exception):
-    """Raised by user code."""
+    """The error that user callables raise."""
 
 
 class Fault:
-    """Raises at one call of many."""
+    """Raises at one of many calls."""
 
     def __init__(self, name: str, number: int, error: type[Exception] = HookError) -> None:
         self.name, self.left, self.error = name, number, error
@@ -76,7 +77,7 @@ class Fault:
         return self.left <= 0
 
     def __call__(self, name: str) -> None:
-        """A hook is called; raise if it is this one's turn."""
+        """Count a call of a user callable, and raise if it is the chosen one."""
         if name == self.name:
             self.left -= 1
             if self.left == 0:
@@ -84,7 +85,7 @@ class Fault:
 
 
 class FaultyRun:
-    """One consumer with a hook of each kind, its broker, and what polls raised."""
+    """A consumer with a user callable of each kind, its broker, and the errors of its polls."""
 
     def __init__(self, broker: CoordinatorBroker, engine: str, fault: Fault, **options: Any) -> None:
         self.broker, self.fault = broker, fault
@@ -134,7 +135,7 @@ class FaultyRun:
         run, fault = self, self.fault
 
         class Everything(Assignor):
-            """Gives the only member all partitions, or as many as the test says."""
+            """An assignor that gives the only member all partitions, or as many as the test sets."""
 
             name = "everything"
             protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
@@ -157,7 +158,7 @@ class FaultyRun:
     # --- what happens ---
 
     def run(self) -> None:
-        """Join and read, commit, lose a partition, be evicted, read on, close."""
+        """Join and read, commit, revoke a partition, get evicted, continue reading, close."""
         self.consumer.subscribe(["t"], listener=_hooked(RebalanceListener, LISTENER, self.fault))
         self._until(self._everything_read)
         self._call(lambda: self.consumer.commit_async(callback=lambda *_: self.fault("commit callback")))
@@ -171,7 +172,7 @@ class FaultyRun:
         self._call(lambda: self.consumer.close(2))
 
     def _again(self, disturb: Callable[[], None]) -> None:
-        """After a disturbance the member joins again, until it owns everything."""
+        """Poll after a disturbance until the member has joined and owns all partitions."""
         before = self.broker.generation
         disturb()
         self._until(lambda: self.broker.generation > before and self._idle())
@@ -184,7 +185,9 @@ class FaultyRun:
         return group.membership.idle
 
     def _complete(self) -> bool:
-        """Whether the member has both partitions and is done with the rebalance; a classic one joins until then."""
+        """Returns whether the member owns both partitions and the rebalance is complete; a classic member joins until
+        then.
+        """
         if not self._idle():
             return False
         if self.consumer.assignment() == set(TPS):
@@ -209,7 +212,7 @@ class FaultyRun:
             self.read[record.partition].add(record.offset)
 
     def _call(self, call: Callable[[], object]) -> None:
-        """Call; what that raises is documented or the hook's own."""
+        """Call a function. Check that an error is documented or the callable's own."""
         try:
             call()
         except (KafkaError, HookError) as error:
@@ -217,7 +220,7 @@ class FaultyRun:
 
 
 def _hooked(base: type, methods: list[str], fault: Fault) -> Any:
-    """An object of a class whose methods may raise, and otherwise do what those of the class do."""
+    """Returns an object that behaves like one of the class, except that its methods may raise."""
 
     def method(name: str) -> Callable[..., Any]:
         def run(self: Any, *arguments: Any) -> Any:
@@ -233,7 +236,7 @@ def _hooked(base: type, methods: list[str], fault: Fault) -> Any:
 
 
 def _public(cls: type) -> list[str]:
-    """The methods that a class has for users to override."""
+    """Returns the methods of a class that users may override."""
     return [name for name, value in vars(cls).items() if callable(value) and not name.startswith("_")]
 
 
@@ -249,7 +252,7 @@ OTHERS = [
     "on_commit",
     "close",
 ]
-# What polls do not raise: it is logged.
+# Errors that polls log and do not raise.
 SILENT = {*REPORTER, "on_consume", "on_commit", "close"}
 
 
@@ -259,7 +262,7 @@ def _apis(engine: str) -> list[str]:
 
 
 def _cases(names: Callable[[str], list[str]]) -> list[Any]:
-    """Every engine, every name, the first call and the second one."""
+    """Returns all combinations of engine, name, and first or second call."""
     return [
         pytest.param(
             engine,
@@ -276,7 +279,7 @@ def _cases(names: Callable[[str], list[str]]) -> list[Any]:
 
 @pytest.fixture
 def broker() -> Iterator[CoordinatorBroker]:
-    """Ten records in each partition."""
+    """A broker with ten records in each partition."""
     with CoordinatorBroker() as broker:
         broker.produce(RECORDS)
         yield broker
@@ -298,7 +301,7 @@ def make_run(broker: CoordinatorBroker) -> Iterator[Callable[..., FaultyRun]]:
 
 
 def test_no_hook_and_no_api_is_left_out() -> None:
-    """Whoever adds an API to the schema finds out here that it belongs into these tests."""
+    """The tests include every callable and API: a new API of the schema fails this test until it is added."""
     everything = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_ADMINS
     assert everything == {api.name for api in APIS.values()}
     assert ["on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"] == LISTENER
@@ -307,7 +310,9 @@ def test_no_hook_and_no_api_is_left_out() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_without_a_fault(make_run: Callable[..., FaultyRun], engine: str) -> None:
-    """The run of these tests sends every API of its protocol, calls every hook, and raises nothing."""
+    """Without an injected error the run sends every API of its protocol, calls every user callable, and raises no
+    error.
+    """
     fault = Fault("", 0)
     calls: list[str] = []
     fault.__class__ = type("Counting", (Fault,), {"__call__": lambda _, name: calls.append(name)})
@@ -328,12 +333,12 @@ def _hook_names(engine: str) -> list[str]:
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_hook_names))
 def test_hook_raises(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
-    """What a hook raises comes out of one call, or is logged; the member joins, reads everything and commits."""
+    """The error of a user callable is raised by one call or logged; the member joins, reads all records and commits."""
     fault = Fault(name, number)
     one = make_run(engine, fault)
     one.run()
     assert fault.raised
-    # Records before one that cannot be deserialized are returned first, and then it can.
+    # Records before one that cannot be deserialized are returned first, and then poll deserializes it again.
     silent = name in SILENT or (name.endswith("deserializer") and number > 1)
     assert (0 if silent else 1) == len(one.errors), one.errors
 
@@ -342,7 +347,9 @@ def test_hook_raises(make_run: Callable[..., FaultyRun], engine: str, name: str,
 def test_encoder_raises(
     make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
-    """A request that cannot be encoded fails alone; it is made again, or the call that wanted it raises."""
+    """A request that cannot be encoded fails without affecting others. It is sent again, or the call that made it
+    raises.
+    """
     fault = Fault(name, number, TypeError)
     encode = connection.encode_request
 
@@ -360,7 +367,7 @@ def test_encoder_raises(
 
 @pytest.mark.parametrize(("engine", "name", "number"), _cases(_apis))
 def test_response_cannot_be_parsed(make_run: Callable[..., FaultyRun], engine: str, name: str, number: int) -> None:
-    """The connection is closed and the request made again; the member recovers."""
+    """If a response cannot be parsed, the connection is closed, the request is sent again, and the member recovers."""
     one = make_run(engine, Fault("", 0))
     one.broker.garble(name, number)
     one.run()
@@ -375,7 +382,7 @@ def test_response_cannot_be_parsed(make_run: Callable[..., FaultyRun], engine: s
 def test_handler_raises(
     make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
-    """A response that its handler cannot take, by a mistake of the code, is a failed request to the manager."""
+    """If a bug in a response handler raises, the manager treats the request as failed."""
     fault = Fault(name, number)
     deliver = Dispatcher._deliver
 
@@ -406,7 +413,7 @@ def test_handler_raises(
 def test_embedded_parser_raises(
     make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str, number: int
 ) -> None:
-    """What members of a classic group write for each other cannot be read once: poll raises, and the member joins."""
+    """If the data of other members in a classic group cannot be parsed once, poll raises, and the member joins."""
     fault = Fault(name, number, ProtocolError)
     parse = getattr(leader, name if name != "parse_assignment" else "decode_assignment")
 
@@ -426,7 +433,7 @@ def test_embedded_parser_raises(
 def test_login_fails_once(
     make_run: Callable[..., FaultyRun], monkeypatch: pytest.MonkeyPatch, engine: str, name: str
 ) -> None:
-    """The token provider raises, or a request of the login cannot be encoded: later polls log in, join and read."""
+    """If the token provider raises, or a request of the login cannot be encoded, later polls log in, join and read."""
     fault = Fault(name, 1)
     encode = connection.encode_request
 

@@ -1,4 +1,4 @@
-"""Ranges and topics are read exactly, or end with an error that says so, when an exception comes at any call."""
+"""When an exception is raised at any call, ranges and topics are read exactly or end with an error that says so."""
 
 from __future__ import annotations
 
@@ -22,55 +22,56 @@ from kconsumer.testing.batches import build_batch
 from support.fakes.log_broker import LogBroker
 from support.harnesses.interruptions import Interruption, Tracer, arrival, handler, points, raising
 
-BATCHES, SIZE, SPAN = 4, 10, 13  # records of a batch, and its offsets: the last three were compacted
+BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
 OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
 GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batch in range(BATCHES))
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 ENGINES = ["classic", "threaded"]
 ROWS = 25
-STRIDE = 29  # a topic is read in thousands of calls, most of them while connections are made
+STRIDE = 29  # reading a topic makes thousands of calls, most of them while it connects
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LogBroker]:
-    """Two partitions with the same records."""
+    """A broker with two partitions that have the same records."""
     with LogBroker(2) as broker:
         for log in broker.logs:
             for number in range(BATCHES):
                 base = SPAN * number
                 values = [b"%d" % (base + n) for n in range(SIZE)]
                 log.add(build_batch(values, base_offset=base, last_offset_delta=SPAN - 1), base + SPAN)
-            log.append(100)  # beyond what is read, so that no fetch waits
+            log.append(100)  # beyond the end of the range, so that no fetch waits
         yield broker
 
 
 @pytest.fixture(autouse=True)
 def _handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install the handler. What comes inside a destructor or a generator that is being closed Python prints, and goes
-    on: here nobody reads it."""
+    """Install the handler. Python only prints an exception in a destructor or a generator that is being closed; the
+    test ignores such output.
+    """
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     with handler(signal.SIGUSR1, raising):
         yield
 
 
 def offsets(batches: Sequence[RecordBatch]) -> list[int]:
-    """The offsets of the rows of batches."""
+    """Returns the offsets of the rows of batches."""
     return Table(batches[0].columns, batches).to_pyarrow().column("offset").to_pylist() if batches else []
 
 
 def open_range(client: RangeClient) -> RangeReader:
-    """A reader of all of partition 0 but its last two offsets."""
+    """Open a reader of all of partition 0 but its last two offsets."""
     return client.read_range(("t", 0), 0, SPAN * BATCHES - 2, columns=["offset", "partition"], max_rows=ROWS)
 
 
 def read_on(reader: RangeReader | TopicReader, point: int, batches: list[RecordBatch]) -> int:
-    """Read to the end, through one interruption. Returns how often reading was interrupted."""
+    """Read to the end in spite of one interruption. Returns how often reading was interrupted."""
     interrupted, ended = 0, False
     tracer = Tracer(point, arrival(signal.SIGUSR1), everywhere=True)
     while not ended:
         try:
             tracer.start()
-            for batch in reader:  # a loop, for no call comes between a batch and its variable, as with next()
+            for batch in reader:  # a `for` loop makes no call between receiving a batch and storing it, unlike next()
                 batches.append(batch)
             ended = True
             tracer.stop()
@@ -88,12 +89,13 @@ def read_on(reader: RangeReader | TopicReader, point: int, batches: list[RecordB
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_range_interrupted_at_any_call(broker: LogBroker, engine: str) -> None:
-    """An exception at the n-th call inside `next()`, for each n, leaves a reader that continues: every row once, and
-    every offset without a row in a gap that says the truth."""
+    """After an exception at the n-th call inside `next()`, for each n, the reader continues: it returns every row once,
+    and every offset without a row in a gap with the correct reason.
+    """
     expected = (OFFSETS, (*GAPS[:-1], Gap(GAPS[-1].start, GAPS[-1].end - 2, "compaction")))
     number, whole, remaining = 0, 0, points(ENGINES.index(engine), STRIDE)
     with RangeClient(bootstrap_servers=broker.address, engine=engine) as client:
-        while whole < 3:  # how many calls there are depends on the other threads: one run with few is not the last
+        while whole < 3:  # the number of calls depends on other threads: a run with few calls is not the last
             number = next(remaining)
             batches: list[RecordBatch] = []
             reader = open_range(client)
@@ -105,12 +107,12 @@ def test_a_range_interrupted_at_any_call(broker: LogBroker, engine: str) -> None
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_topic_interrupted_at_any_call(broker: LogBroker, engine: str, threads: int) -> None:
-    """An exception at the n-th call inside `next()`, for each n, ends reading with an error or not at all.
+    """An exception at the n-th call inside `next()`, for each n, ends reading with an error or does not end it.
 
-    StopIteration comes only after every row, and no thread is left.
+    StopIteration is raised only after every row, and no thread is left.
     """
     number, whole, failed, remaining = 0, 0, 0, points(2 * ENGINES.index(engine) + threads, STRIDE)
-    while whole < 3:  # how many calls there are depends on the other threads: one run with few is not the last
+    while whole < 3:  # the number of calls depends on other threads: a run with few calls is not the last
         number = next(remaining)
         batches: list[RecordBatch] = []
         reader = scan_topic(
@@ -135,7 +137,9 @@ def test_a_topic_interrupted_at_any_call(broker: LogBroker, engine: str, threads
 
 
 def test_a_closed_topic_reader_says_so(broker: LogBroker) -> None:
-    """After `close()` in the middle the next batch is a StateError, and StopIteration after `close()` at the end."""
+    """After `close()` in the middle, `next()` raises StateError; after `close()` at the end, it raises
+    StopIteration.
+    """
     with scan_topic("t", bootstrap_servers=broker.address, threads=1, max_rows=ROWS) as reader:
         next(reader)
         reader.close()
@@ -147,7 +151,7 @@ def test_a_closed_topic_reader_says_so(broker: LogBroker) -> None:
 
 
 def test_memory_error_while_columns_are_built(broker: LogBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that could not become columns is read again."""
+    """A batch whose columns could not be built for lack of memory is read again."""
     to_arrow = ConsumerRecords.to_arrow
     failures = [MemoryError(), MemoryError()]
 
@@ -168,7 +172,7 @@ def test_memory_error_while_columns_are_built(broker: LogBroker, monkeypatch: py
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ranges_under_real_signals(broker: LogBroker, engine: str) -> None:
-    """Signals whose handler raises come at random moments for a second: every range is read exactly."""
+    """Signals whose handler raises arrive at random moments for a second; every range is read exactly."""
     rng, armed, interrupted = random.Random(engine), False, 0
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
-"""Secrets are planted in every option that takes one, and looked for in whatever a consumer shows, at debug level.
+"""Secrets are set in every option that takes one. No output of a consumer contains them, even at debug level.
 
-A new secret option gets a row in PLANTED; `test_every_secret_option_is_planted` says which are missing.
+A new secret option needs a row in PLANTED; `test_every_secret_option_is_planted` names missing ones.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TOKENS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 ENDPOINT = {
     "sasl_oauthbearer_token_endpoint_url": "https://127.0.0.1:1/token",
     "sasl_oauthbearer_client_credentials_client_id": "me",
-    "sasl_login_retry_backoff_max_ms": 10,  # or a thread continues asking after the test
+    "sasl_login_retry_backoff_max_ms": 10,  # so that no thread requests tokens after the test
 }
 
-# What is planted -> options that a consumer is made with.  <encrypted> stands for the path of a file.
+# The secret -> options of the consumer. <encrypted> stands for the path of a file.
 PLANTED: dict[str, dict[str, Any]] = {
     "ssl_password": {"ssl_certfile": "<encrypted>", "ssl_password": SECRET},
     "ssl_key_password": {"ssl_keystore_location": "<encrypted>", "ssl_key_password": SECRET},
@@ -72,25 +72,25 @@ PLANTED: dict[str, dict[str, Any]] = {
 
 
 def test_every_secret_option_is_planted() -> None:
-    """No secret option is without a row."""
+    """Every secret option has a row."""
     assert set() == {name for name, row in OPTIONS.items() if row.secret} - PLANTED.keys()
 
 
 def spellings() -> list[str]:
-    """The secret as it is, in base 64 and in hexadecimal, and what is private in the key."""
+    """Returns the secret as it is, in base 64 and in hexadecimal, and the private parts of a key."""
     encoded = [base64.b64encode(b"\0" * shift + SECRET.encode())[4:-4].decode() for shift in range(3)]
     lines = [line for key in (IDENTITY.key, ENCRYPTED.key) for line in key.splitlines()[1:3]]
     return [SECRET, SECRET.encode().hex(), *encoded, *lines]
 
 
 def shown(error: BaseException) -> str:
-    """An error as programs tell of it."""
+    """Returns the forms in which programs print an error."""
     told = "".join(traceback.format_exception(error, chain=True)) + repr(error)
     return told + repr(pickle.dumps(error))
 
 
 def lived(make: Callable[[], Any], use: Callable[[Any], object]) -> str:
-    """What a client shows in its life: itself, its errors, its metrics."""
+    """Make a client and use it. Returns everything that it shows: its repr, its errors, its metrics."""
     try:
         client = make()
     except KafkaError as error:
@@ -111,7 +111,9 @@ def lived(make: Callable[[], Any], use: Callable[[Any], object]) -> str:
 def test_no_secret_is_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], accepted: bool
 ) -> None:
-    """Not in a repr, a log, an error, a metric or a pickle, whether the broker accepts or refuses."""
+    """No secret is in a repr, a log, an error, a metric or a pickle, whether the broker accepts or rejects the
+    login.
+    """
     caplog.set_level(logging.DEBUG)
     files = {"<encrypted>": ENCRYPTED.write(tmp_path / "encrypted.pem")}
     given = {name: files.get(value, value) if isinstance(value, str) else value for name, value in options.items()}

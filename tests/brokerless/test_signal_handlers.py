@@ -1,6 +1,7 @@
-"""Every public method from a signal handler inside every public method, in both engines and both protocols.
+"""A signal handler calls every public method inside every public method, in both engines and both protocols.
 
-The broker is scripted, its network real. The handler runs while the outer call waits, and at moments spread over it.
+The broker is scripted, the network is real. The handler runs while the outer call waits, and at moments spread over the
+call.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ WAITING: dict[str, Callable[[Consumer], Any]] = {
 
 @pytest.fixture(scope="module")
 def log() -> Log:
-    """Records whose values are their offsets."""
+    """Returns a log of records whose values are their offsets."""
     log = Log()
     for _ in range(BATCHES):
         log.append(BATCH)
@@ -92,7 +93,7 @@ def log() -> Log:
 
 @pytest.fixture
 def broker(log: Log) -> Iterator[GroupBroker]:
-    """Two partitions with the same records."""
+    """A broker with two partitions that have the same records."""
     with GroupBroker(2) as broker:
         broker.logs = [log, log]
         yield broker
@@ -100,8 +101,9 @@ def broker(log: Log) -> Iterator[GroupBroker]:
 
 @contextmanager
 def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
-    """A consumer that has joined and read something, in a group without commits: the one before may have committed the
-    end."""
+    """Make a consumer that has joined and read some records, in a group without commits, since an earlier consumer may
+    have committed the end.
+    """
     broker.committed.clear()
     made = Consumer(
         "t",
@@ -121,14 +123,14 @@ def member(broker: GroupBroker, kind: str) -> Iterator[Consumer]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Repeat a call until it returns something."""
+    """Call a function until it returns a truthy value."""
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
 
 
 class Inner:
-    """A signal handler that makes a call, and what came of it."""
+    """A signal handler that makes a call, and the result of that call."""
 
     def __init__(self, consumer: Consumer, call: Callable[[Consumer], Any]) -> None:
         self._consumer, self._call = consumer, call
@@ -144,13 +146,13 @@ class Inner:
 
 
 def reads_on(consumer: Consumer) -> None:
-    """The consumer is closed, or returns both partitions' records one after the other from their positions on."""
+    """Check that the consumer is closed, or returns the records of both partitions in order from their positions on."""
     if consumer._guard.closed:
         return
     if consumer.subscription() != {"t"}:
         consumer.unsubscribe()
         consumer.subscribe(["t"])
-    for _ in range(2):  # a wakeup may be due, and an error of the call that was interrupted
+    for _ in range(2):  # a wakeup may be pending, or an error of the interrupted call
         with suppress(KafkaError):
             consumer.poll(0)
     until(lambda: consumer.poll(0.1) or consumer.assignment() == {ZERO, ONE})
@@ -171,8 +173,9 @@ def reads_on(consumer: Consumer) -> None:
     ("outer", "kind"), [(outer, kind) for row, outer in enumerate(CALLS) for kind in one_of(list(KINDS), row)]
 )
 def test_handler_inside_a_call(broker: GroupBroker, outer: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A handler that uses the consumer at any moment of any call: both calls end in time, with documented errors, and
-    the consumer reads on or is closed; no thread is left."""
+    """When a handler uses the consumer at any moment of any call, both calls end in time with documented errors. Then
+    the consumer reads on or is closed, and no thread is left.
+    """
     caplog.set_level(logging.WARNING)
     call = CALLS[outer]
     with member(broker, kind) as counted:
@@ -199,7 +202,7 @@ def test_handler_inside_a_call(broker: GroupBroker, outer: str, kind: str, caplo
 
 
 def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
-    """Make a call; documented errors are its own business."""
+    """Make a call and ignore documented errors."""
     with suppress(KafkaError, StopIteration):
         call(consumer)
 
@@ -216,7 +219,7 @@ def quiet(call: Callable[[Consumer], Any], consumer: Consumer) -> None:
 def test_handler_while_a_call_waits(
     broker: GroupBroker, inner: str, outer: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler that uses the consumer while a call waits for the network: it runs at once, and the call ends."""
+    """A handler that uses the consumer while a call waits for the network runs at once, and the call ends."""
     caplog.set_level(logging.WARNING)
     with member(broker, kind) as consumer:
         consumer.pause(ZERO, ONE)

@@ -1,4 +1,4 @@
-"""A name server that does not answer: calls end in time, and few threads wait for it."""
+"""While a name server is silent, calls end in time, and few threads wait for it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kconsumer.errors import TimeoutError
 from kconsumer.net.background import MAX_THREADS
 
 BROKERS = [f"broker{i}.slow.invalid:9092" for i in range(2 * MAX_THREADS)]
-SOON_S = 5.0  # long for a loaded machine, short for a name server that does not answer
+SOON_S = 5.0  # long for a loaded machine, short for a silent name server
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names asked for; none is answered before the test ends."""
+    """Names that were looked up; no look-up completes before the test ends."""
     names: list[str] = []
     over = threading.Event()
 
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 def test_calls_end_in_time(asked: list[str], engine: str) -> None:
-    """poll, a blocking call and close take no longer than they may, and the error says what is in the way."""
+    """poll, a blocking call and close end by their timeouts, and the error says that the name look-up is slow."""
     consumer = Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine)
     began = time.monotonic()
     try:
@@ -51,7 +51,9 @@ def test_calls_end_in_time(asked: list[str], engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 def test_few_threads_wait(asked: list[str], engine: str) -> None:
-    """Although each attempt is given up soon and others begin, a consumer has only so many threads of this kind."""
+    """Attempts time out and new ones begin, but a consumer never has more than a fixed number of threads that look up
+    names.
+    """
     options = {"socket_connection_setup_timeout_ms": 20, "socket_connection_setup_timeout_max_ms": 20}
     before = threading.enumerate()
     with Consumer("t", bootstrap_servers=BROKERS, group_id="g", engine=engine, **options) as consumer:

@@ -1,4 +1,4 @@
-"""Batches that a Spark task or the sampling on the driver cannot read: corrupt ones, and ones above the size limit."""
+"""Batches that a Spark task, or the driver's sampling, cannot read: corrupt ones, and ones above the size limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kconsumer.types import TopicPartition
 from support.fakes.log_broker import LogBroker
 
 TP = TopicPartition("t", 0)
-LARGE, SMALL, END = 5, 8, 12  # a batch of 150 kB is at offsets 5 to 7
+LARGE, SMALL, END = 5, 8, 12  # a batch of 150 kB has offsets 5 to 7
 
 
 @pytest.fixture
@@ -53,7 +53,9 @@ def scan(given: dict[str, str], start: int, letters: Path) -> tuple[list[int], S
 
 @pytest.mark.parametrize("on_corrupt", ["fail", "skip", "deadletter"])
 def test_a_batch_above_the_limit_fails_the_task(broker: LogBroker, tmp_path: Path, on_corrupt: str) -> None:
-    """onCorrupt does not apply to a batch above the limit; the error names the option of the source, which helps."""
+    """onCorrupt does not apply to a batch above the limit. The error names the option of the source that raises the
+    limit.
+    """
     given = {"onCorrupt": on_corrupt, "deadLetterPath": str(tmp_path)}
     message = r"t-0 at offset 5 decompresses to more than 100000 bytes; raise kafka\.decompressed\.batch\.max\.bytes"
     with pytest.raises(BatchTooLargeError, match=message) as caught:
@@ -84,7 +86,7 @@ def test_the_search_behind_a_corrupt_batch_ends_at_a_batch_above_the_limit(broke
 
 @pytest.mark.parametrize("damage", ["corrupt", "too large"])
 def test_a_sample_of_unreadable_records_does_not_fail_the_plan(broker: LogBroker, damage: str) -> None:
-    """A batch that cannot be read gives no estimate of sizes, and only the task that reads it fails."""
+    """A batch that cannot be read gives no estimate of sizes and does not fail the plan; only its task fails."""
     broker.logs[0].add(build_batch([b"x"], base_offset=END, crc=1), END + 1)
     start = END if damage == "corrupt" else LARGE
     with Admin(parse(options(broker, 100_000, planner="bytes"), "batch")) as admin:
@@ -93,7 +95,7 @@ def test_a_sample_of_unreadable_records_does_not_fail_the_plan(broker: LogBroker
 
 
 def test_a_corrupt_batch_is_skipped_only_on_request(broker: LogBroker, tmp_path: Path) -> None:
-    """onCorrupt=fail raises the error of the corrupt batch; onCorrupt=skip reads on behind it."""
+    """onCorrupt=fail raises the error of the corrupt batch; onCorrupt=skip continues after it."""
     broker.logs[0].add(build_batch([b"x"] * 2, base_offset=END, crc=1), END + 2)
     broker.logs[0].append(3)
     for policy in ("fail", "skip"):

@@ -1,6 +1,7 @@
-"""What crosses between the caller's thread and the network thread, at any moment: wakeups, Ctrl-C, changes of position.
+"""Calls that cross between the caller's thread and the network thread at any moment: wakeups, Ctrl-C, changed
+positions.
 
-The broker is scripted, its network real. What holds for both engines is asked of both.
+The broker is scripted, the network is real. Tests that apply to both engines run with both.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WAKEUPS = 100
 
 @pytest.fixture
 def broker() -> Iterator[LogBroker]:
-    """Two partitions of as many records, whose values are their offsets."""
+    """A broker with two partitions of equally many records, whose values are their offsets."""
     with LogBroker(2) as broker:
         for log in broker.logs:
             for _ in range(RECORDS // BATCH):
@@ -45,13 +46,13 @@ def broker() -> Iterator[LogBroker]:
 
 @pytest.fixture
 def consumer(broker: LogBroker, request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """One that has both partitions from the beginning, on the engine that the test is given."""
+    """A consumer that reads both partitions from the beginning, with the engine of the test."""
     made = Consumer(
         bootstrap_servers=broker.address,
         engine=request.param,
         auto_offset_reset="none",
         max_poll_records=request.node.callspec.params.get("at_most", 7),
-        max_partition_fetch_bytes=1000,  # many fetches, so that there is always one in flight
+        max_partition_fetch_bytes=1000,  # many fetches, so that one is always in flight
     )
     made.assign([ZERO, ONE])
     made.seek(ZERO, 0)
@@ -65,7 +66,7 @@ network_thread = pytest.mark.parametrize("consumer", ["threaded"], indirect=True
 
 
 class Reader:
-    """Checks each record: it is the next one of its partition, which may be read now."""
+    """Checks that each record is the next one of its partition, and that the partition may be read."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -73,11 +74,11 @@ class Reader:
         self.held: set[TopicPartition] = set()
 
     def poll(self, timeout: float) -> int:
-        """Poll once; how many records came."""
+        """Poll once. Returns the number of records."""
         return self.take(self.consumer.poll(timeout))
 
     def take(self, records: Any) -> int:
-        """Look at what a poll returned."""
+        """Check the records of a poll."""
         for record in records:
             tp = record.topic_partition
             assert tp not in self.held, f"{tp} is held back"
@@ -90,12 +91,12 @@ class Reader:
 
 
 def woken_by_thread(consumer: Consumer) -> None:
-    """From the thread that calls this."""
+    """Call wakeup() from another thread."""
     consumer.wakeup()
 
 
 def woken_by_signal(consumer: Consumer) -> None:
-    """From a signal handler, which runs in the main thread between any two of its calls."""
+    """Call wakeup() in a signal handler, which runs in the main thread between two of its calls."""
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, signal.SIGUSR1)
@@ -104,7 +105,7 @@ def woken_by_signal(consumer: Consumer) -> None:
 @both_engines
 @pytest.mark.parametrize("wake", [woken_by_thread, woken_by_signal])
 def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer], None]) -> None:
-    """Each is raised once, by a poll that waits or by one that has records; none is lost, nor is any record."""
+    """Each wakeup is raised once, by a poll that waits or by one that has records; no wakeup and no record is lost."""
     raised = threading.Semaphore(0)
     late: list[int] = []
 
@@ -138,8 +139,9 @@ def test_each_wakeup_ends_one_poll(consumer: Consumer, wake: Callable[[Consumer]
 
 
 def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
-    """Send SIGINT at the nth moment at which Python looks for signals: as a function begins, or after a built-in one.
-    Whether that came before the end, and the result."""
+    """Send SIGINT at the nth moment at which Python checks for signals: when a function begins, or after a built-in
+    one. Returns whether the signal came before the end, and the result.
+    """
     points = 0
 
     def count(_frame: FrameType, event: str, _arg: object) -> None:
@@ -151,7 +153,7 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
                 signal.raise_signal(signal.SIGINT)
 
     result = None
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell ignore SIGINT
     try:
         sys.setprofile(count)
         result = call()
@@ -165,7 +167,7 @@ def interrupted(call: Callable[[], Any], point: int) -> tuple[bool, Any]:
 
 
 def wait_for_data(consumer: Consumer) -> None:
-    """Until a poll would find something that has come already."""
+    """Wait until a poll would find records that have arrived."""
     deadline = time.monotonic() + 20
     while not consumer._engine.components.buffer.has_data():
         assert time.monotonic() < deadline
@@ -173,7 +175,7 @@ def wait_for_data(consumer: Consumer) -> None:
 
 
 def first_of_a_loop(consumer: Consumer, loops: list[Any]) -> Iterable[Any]:
-    """What a loop that ends with its first record has read. It is closed later: not a part of the call."""
+    """Returns the records of a loop that ends with its first record. The iterator is closed later, outside the call."""
     loop = iter(consumer)
     loops.append(loop)
     for record in loop:
@@ -192,10 +194,12 @@ TAKE: dict[str, Callable[[Consumer, list[Any]], Any]] = {
 @pytest.mark.parametrize("how", TAKE)
 @both_engines
 def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, how: str, at_most: int) -> None:
-    """Whatever call it interrupts: the next poll returns the same records, and other threads may use the consumer."""
+    """Whichever call SIGINT interrupts, the next poll returns the same records, and other threads may use the
+    consumer.
+    """
     reader, call = Reader(consumer), TAKE[how]
     loops: list[Any] = []
-    reader.take(rows(consumer.poll_arrow(5, at_most)))  # loads what is loaded at first use
+    reader.take(rows(consumer.poll_arrow(5, at_most)))  # loads the modules that are imported at first use
     for point in range(1, 2000):
         wait_for_data(consumer)
         before_the_end, result = interrupted(lambda: call(consumer, loops), point)
@@ -209,10 +213,10 @@ def test_ctrl_c_at_any_moment_of_a_poll_that_finds_records(consumer: Consumer, h
 
 @network_thread
 def test_ctrl_c_at_any_moment_of_a_poll_that_waits(consumer: Consumer, broker: LogBroker) -> None:
-    """Nothing is lost or returned twice, and the next poll returns what there is."""
+    """After SIGINT in a poll that waits, no record is lost or repeated, and the next poll returns records."""
     reader = Reader(consumer)
     for point in range(1, 2000):
-        consumer.seek(ZERO, reader.next[ZERO])  # what was fetched is of no use any more
+        consumer.seek(ZERO, reader.next[ZERO])  # the buffered records are dropped
         before_the_end, result = interrupted(lambda: consumer.poll(5), point)
         reader.take(result or ())
         if not before_the_end:
@@ -222,7 +226,7 @@ def test_ctrl_c_at_any_moment_of_a_poll_that_waits(consumer: Consumer, broker: L
 
 
 def rows(columns: Any) -> list[Any]:
-    """Columns as records."""
+    """Returns columns as records."""
     return [
         SimpleNamespace(
             topic_partition=TopicPartition(row["topic"], row["partition"]), offset=row["offset"], value=row["value"]
@@ -237,8 +241,9 @@ def rows(columns: Any) -> list[Any]:
 @pytest.mark.parametrize("seed", range(3))
 @both_engines
 def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> None:
-    """Seeks, pauses, new assignments and revocations while fetches are in flight: every record is the next one of the
-    present position, of a partition that may be read."""
+    """While fetches are in flight, positions are sought, partitions paused, assigned and revoked. Every returned record
+    is the next one of the present position, in a partition that may be read.
+    """
     rng, reader = random.Random(seed), Reader(consumer)
     subscription = consumer._engine.components.subscription
     assigned = {ZERO, ONE}
@@ -267,7 +272,7 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
 
     def revoke() -> None:
         tp = rng.choice(sorted(assigned))
-        with consumer._engine.changing():  # as the group does it
+        with consumer._engine.changing():  # as the group's managers do it
             subscription.mark_pending_revocation([tp])
         reader.held.add(tp)
 
@@ -291,7 +296,7 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
 
 @network_thread
 def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consumer) -> None:
-    """The network thread lets partitions take turns; whoever asks for them meanwhile sees all of them."""
+    """While the network thread changes the order of partitions, assignment() returns all of them."""
     everything = {TopicPartition("many", number) for number in range(100)}
     consumer.assign(everything)
     consumer.pause(*everything)
@@ -318,7 +323,7 @@ def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consume
 
 @both_engines
 def test_poll_without_waiting_reads_all_there_is(consumer: Consumer) -> None:
-    """poll(0) in a loop comes to the records of every partition, in order."""
+    """Repeated poll(0) calls return the records of every partition, in order."""
     reader, deadline = Reader(consumer), time.monotonic() + 60
     while min(reader.next.values()) < 300:
         assert time.monotonic() < deadline, reader.next
@@ -327,7 +332,7 @@ def test_poll_without_waiting_reads_all_there_is(consumer: Consumer) -> None:
 
 @network_thread
 def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer) -> None:
-    """Neither a poll that waits nor polls that do not make it go round without need."""
+    """Neither a poll that waits nor repeated polls without a timeout cause needless rounds of the network thread."""
     consumer.pause(ZERO, ONE)
     engine: Any = consumer._engine
     consumer.poll(0.3)  # what was to be done has been
@@ -351,8 +356,9 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
 
 @network_thread
 def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consumer) -> None:
-    """The fetch that a poll made leaves with the next one, also if that has records: the network thread need not wait
-    until the interpreter takes the processor from the caller, which it never does here."""
+    """The fetch that a poll made is sent by the next poll, even if that returns records. The network thread need not
+    wait until the interpreter suspends the caller's thread, which in this test never happens.
+    """
     driver: Any = consumer._engine.driver
     dispatcher, fetch = consumer._engine.components.dispatcher, consumer._engine.components.fetch
     reader = Reader(consumer)
@@ -371,7 +377,7 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
             made += 1
             polls = 0
             while driver.has_urgent_io or dispatcher.waiting:
-                assert polls < 20  # 1 ms each, on a machine that has other work
+                assert polls < 20  # 1 ms each, on a machine with other work
                 reader.poll(0)
                 polls += 1
     finally:
@@ -382,8 +388,9 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
 def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The network thread that hands sockets what there was knows nothing of the fetch that a poll makes meanwhile: that
-    one stays urgent until it has been written, too."""
+    """A poll makes a fetch while the network thread writes earlier requests. The fetch stays urgent until it has been
+    written, too.
+    """
     engine: Any = consumer._engine
     driver, components = engine.driver, engine.components
     client, fetch, dispatcher = components.client, components.fetch, components.dispatcher
@@ -414,7 +421,7 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
 
 @both_engines
 def test_a_request_that_cannot_be_sent_ends_its_call(consumer: Consumer, broker: LogBroker) -> None:
-    """The call says so as soon as it is known, and not when its time is over."""
+    """The call raises as soon as its request has failed, not after its timeout."""
     broker.on(API_VERSIONS, api_versions(ListOffsets=(1, 0)))
     began = time.monotonic()
     with pytest.raises(UnsupportedVersionError, match="ListOffsets"):
@@ -424,7 +431,7 @@ def test_a_request_that_cannot_be_sent_ends_its_call(consumer: Consumer, broker:
 
 @network_thread
 def test_a_thread_that_cannot_be_started(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call raises what the system says, each time; once there are threads to be had, it works."""
+    """While no thread can be started, each call raises the system's error; afterwards calls work."""
 
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""The network thread without a broker: when it runs, what it survives, how it ends."""
+"""The network thread without a broker: when it starts, which errors it survives, how it ends."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NAME = "kconsumer-network-g"
 
 
 def names() -> list[str]:
-    """The threads that run now."""
+    """Returns the names of the running threads."""
     return [thread.name for thread in threading.enumerate()]
 
 
 @contextmanager
 def consumer(*topics: str, **options: Any) -> Iterator[Consumer]:
-    """A consumer without a broker, closed soon."""
+    """A consumer without a broker; the test closes it."""
     made = Consumer(*topics, **{**WHERE, **options})
     try:
         yield made
@@ -49,7 +49,9 @@ def consumer(*topics: str, **options: Any) -> Iterator[Consumer]:
 
 
 def test_the_thread_starts_with_the_first_call_and_ends_with_close() -> None:
-    """Making a consumer starts nothing; the thread is a daemon with a name that tells whose it is."""
+    """The constructor starts no thread. The network thread is a daemon whose name contains the client id or the group,
+    and it ends with close().
+    """
     with consumer("t") as made:
         assert NAME not in names()
         made.poll(0)
@@ -59,8 +61,9 @@ def test_the_thread_starts_with_the_first_call_and_ends_with_close() -> None:
 
 
 def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a call of the network thread does not return, close() ends all the same and leaves the network to the
-    thread, which closes it when the call is over."""
+    """While a call of the network thread does not return, close() returns nevertheless. The thread closes the network
+    when its call has ended.
+    """
     made = Consumer("t", **WHERE)
     client = made._engine.components.client
     stuck, released = threading.Event(), threading.Event()
@@ -91,7 +94,7 @@ def test_close_does_not_wait_for_a_thread_that_is_stuck(monkeypatch: pytest.Monk
 
 
 def test_a_forgotten_consumer_leaves_no_thread() -> None:
-    """Without close(): a warning, and the thread ends all the same."""
+    """A consumer that is dropped without close() causes a warning, and its thread ends."""
     made = Consumer("t", **WHERE)
     made.poll(0)
     assert NAME in names()
@@ -103,7 +106,7 @@ def test_a_forgotten_consumer_leaves_no_thread() -> None:
 
 
 def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
-    """The thread that sends heartbeats ends with its consumer, too, closed or not."""
+    """The heartbeat thread ends with its consumer, whether the consumer was closed or dropped."""
     made = Consumer("t", bootstrap_servers=NOBODY, group_id="forgotten")
     made.poll(0)
     assert "kconsumer-heartbeat-forgotten" in names()
@@ -116,7 +119,7 @@ def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Close is not a call that raises it, and waits as if there had been none."""
+    """close() does not raise a pending wakeup, and waits as if there were none."""
     steps: list[float] = []
     silent = socket.create_server(("127.0.0.1", 0))
     where = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -136,7 +139,7 @@ def test_a_wakeup_before_close_is_forgotten(protocol: str, monkeypatch: pytest.M
 
 
 def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """The thread logs what a round raised, rests, and continues until stopped."""
+    """The thread logs an error of a round, pauses, and continues until it is stopped."""
     rounds: list[int] = []
 
     def one_round() -> None:
@@ -154,7 +157,7 @@ def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
-    """An error of our own in one manager comes out of the call that waits, once, and metadata is still asked for."""
+    """A bug's error in one manager is raised once by a call that waits, and metadata is still requested."""
     with consumer() as made:
         made.assign([TopicPartition("t", 0)])
         engine: Any = made._engine
@@ -176,7 +179,9 @@ def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
 
 
 def test_a_forked_child_is_told_so() -> None:
-    """In the child there is no thread: the first use says what to do, and ending the child disturbs nobody."""
+    """A forked child has no network thread: its first call raises an error that says what to do, and its end does not
+    affect the parent.
+    """
     with consumer("t") as made:
         made.poll(0)
         child = os.fork()
@@ -195,7 +200,7 @@ def test_a_forked_child_is_told_so() -> None:
 
 
 def test_a_signal_before_the_wait_is_not_lost() -> None:
-    """However often it is given, it ends one wait; the next one waits."""
+    """A signal before a wait ends that wait, however often it was given; the next wait blocks."""
     signal = Signal(Metrics(), Clock())
     for _ in range(3):
         signal.notify()
@@ -204,7 +209,7 @@ def test_a_signal_before_the_wait_is_not_lost() -> None:
 
 
 def test_events_come_in_order_and_once() -> None:
-    """The network thread takes what waits, in the order in which it was put."""
+    """The network thread takes queued events in the order in which they were added, each once."""
     events = ApplicationEvents(Metrics())
     put = [ApplicationEvent(joining=bool(n)) for n in range(3)]
     for event in put:
@@ -217,7 +222,7 @@ def test_events_come_in_order_and_once() -> None:
 
 
 def test_poll_waits_and_returns_empty() -> None:
-    """A dead broker is no error of poll; it takes its time, no more."""
+    """A dead broker causes no error of poll, which returns an empty batch after its timeout."""
     with consumer("t") as made:
         started = time.monotonic()
         assert not made.poll(0.3)
@@ -225,7 +230,7 @@ def test_poll_waits_and_returns_empty() -> None:
 
 
 def test_poll_without_waiting_makes_progress() -> None:
-    """poll(0) in a loop: each returns at once, and the thread continues meanwhile."""
+    """Repeated poll(0) calls return at once, and the thread makes progress meanwhile."""
     with consumer("t") as made:
         started = time.monotonic()
         for _ in range(200):
@@ -236,7 +241,7 @@ def test_poll_without_waiting_makes_progress() -> None:
 
 
 def test_blocking_calls_end_by_their_timeout_and_say_why() -> None:
-    """The error of a call names the broker that cannot be reached."""
+    """The error of a blocking call contains the broker that cannot be reached."""
     with consumer("t") as made:
         for call in (
             lambda: made.partitions_for("t", timeout=0.3),
@@ -249,7 +254,7 @@ def test_blocking_calls_end_by_their_timeout_and_say_why() -> None:
 
 
 def test_wakeup_ends_the_running_and_the_next_call() -> None:
-    """From another thread it ends a poll that waits; given before, it ends the next one."""
+    """A wakeup from another thread ends a poll that waits; a wakeup between calls ends the next one."""
     with consumer("t") as made:
         timer = threading.Timer(0.2, made.wakeup)
         timer.start()
@@ -263,7 +268,7 @@ def test_wakeup_ends_the_running_and_the_next_call() -> None:
 
 
 def test_threads_switch_at_any_moment() -> None:
-    """With a switch interval of a microsecond consumers are made, used and closed as ever."""
+    """With a switch interval of a microsecond, consumers can be made, used and closed."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -293,13 +298,13 @@ def test_threads_switch_at_any_moment() -> None:
     ids=lambda options: next(iter(options)),
 )
 def test_options_of_the_classic_protocol_are_refused(options: dict[str, Any]) -> None:
-    """The error names the option and the protocol it belongs to."""
+    """The error names the option of the classic protocol and that protocol."""
     with pytest.raises(ConfigError, match=rf"{next(iter(options))}.*group_protocol='classic'"):
         Consumer("t", **WHERE, **options)
 
 
 def test_options_of_the_consumer_protocol_are_refused_by_the_classic_one() -> None:
-    """And the other way round."""
+    """The classic protocol rejects options of the consumer protocol."""
     with pytest.raises(ConfigError, match=r"group_remote_assignor.*group_protocol='consumer'"):
         Consumer("t", bootstrap_servers=NOBODY, group_id="g", group_remote_assignor="range")
     with Consumer(bootstrap_servers=NOBODY, group_id="g") as made, pytest.raises(StateError, match="group_protocol"):
@@ -307,6 +312,6 @@ def test_options_of_the_consumer_protocol_are_refused_by_the_classic_one() -> No
 
 
 def test_the_consumer_protocol_has_a_network_thread() -> None:
-    """engine="classic" cannot go with it, and the error says so."""
+    """The error says that engine="classic" cannot be combined with the consumer protocol."""
     with pytest.raises(ConfigError, match=r"engine.*group_protocol='consumer'"):
         Consumer("t", **WHERE, engine="classic")

@@ -1,4 +1,6 @@
-"""TLS connections of NetworkClient over loopback sockets, with a scripted broker or a stranger at the other end."""
+"""TLS connections of NetworkClient over loopback sockets, with a scripted broker or another kind of server at the other
+end.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ AUTHORITY, STRANGER, NAMESAKE = Authority(), Authority("a stranger"), Authority(
 
 
 class Driver:
-    """A client on real time that trusts AUTHORITY."""
+    """A client that runs in real time and trusts AUTHORITY."""
 
     def __init__(self, folder: Path, port: int, host: str = "127.0.0.1", **options: Any) -> None:
         self.clock = Clock()
@@ -48,13 +50,13 @@ class Driver:
         return self.client.poll(timeout_ms, self.clock.now())
 
     def connect(self) -> None:
-        """Poll until ready; raises what `failed` says."""
+        """Poll until the connection is ready. Raises the error of a failed attempt."""
         error = self.attempt()
         if error is not None:
             raise error
 
     def attempt(self, node: str = "-1") -> KafkaError | None:
-        """Wait for the backoff, then poll until ready, or why not."""
+        """Wait for the backoff, then poll until the connection is ready. Returns the error if it fails."""
         deadline = self.clock.now() + 10_000
         while (now := self.clock.now()) < deadline:
             wait_ms = self.client.delay_ms(node, now)
@@ -71,7 +73,7 @@ class Driver:
         return request
 
     def answers(self, count: int) -> list[ClientResponse]:
-        """The next so many."""
+        """Returns the next `count` responses."""
         found: list[ClientResponse] = []
         while len(found) < count:
             taken = self.poll()
@@ -82,7 +84,7 @@ class Driver:
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Makes clients and closes them."""
+    """Returns a function that makes clients and closes them."""
     made: list[Driver] = []
 
     def make(port: int, **options: Any) -> Driver:
@@ -96,14 +98,16 @@ def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
 
 @pytest.fixture
 def context(tmp_path: Path) -> ssl.SSLContext:
-    """Of a server that AUTHORITY vouches for."""
+    """Returns the context of a server with a certificate from AUTHORITY."""
     return server_context(tmp_path, AUTHORITY.issue())
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("chunk", [1, 1 << 30])
 def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version: str, chunk: int) -> None:
-    """The whole way, in either version, with answers in one record or in as many as they have bytes."""
+    """In both TLS versions a request succeeds in all its steps, with responses in one TLS record or in one record per
+    byte.
+    """
     with ScriptedBroker(tls=context, chunk=chunk) as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
         driver = drivers(broker.port, ssl_protocol=version)
@@ -117,7 +121,9 @@ def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version
 
 
 def test_large_answers_behind_each_other(drivers: Any, context: ssl.SSLContext) -> None:
-    """What OpenSSL holds back when a frame ends in the middle of a record is asked for: a selector would not tell."""
+    """Bytes that OpenSSL has decrypted and not returned, because a frame ended within a TLS record, are read without
+    waiting for the selector, which would not report them.
+    """
     payloads = [os.urandom(100_000), os.urandom(300_000)]
     held: list[bytes] = []
 
@@ -138,14 +144,14 @@ def test_large_answers_behind_each_other(drivers: Any, context: ssl.SSLContext) 
 
 
 def fetched(payload: bytes) -> Any:
-    """A Fetch response with these bytes as the records of a partition."""
+    """Returns a Fetch response with these bytes as the records of a partition."""
     topic_class = {f.name: f for f in FETCH.response.FIELDS}["responses"].kind.element
     partition_class = {f.name: f for f in topic_class.FIELDS}["partitions"].kind.element
     return FETCH.response(responses=[topic_class(partitions=[partition_class(partition_index=0, records=payload)])])
 
 
 def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
-    """What the socket does not take at once is offered again, as TLS demands."""
+    """Bytes that the socket does not accept at once are written again unchanged, as TLS requires."""
     with ScriptedBroker(tls=context) as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c"))
         driver = drivers(broker.port)
@@ -157,7 +163,7 @@ def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
 
 
 def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> None:
-    """A close_notify behind a response ends the connection, though the socket says nothing more."""
+    """A close_notify after a response ends the connection, though the socket is not reported as readable again."""
     closed = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -167,7 +173,7 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
                 tls.send(response_bytes(api, request.version, request.correlation_id, message))
             tls.settimeout(0)
             with pytest.raises(ssl.SSLWantReadError):
-                tls.unwrap()  # says goodbye, without waiting for a response
+                tls.unwrap()  # sends close_notify, without waiting for a response
             closed.wait(10)
 
     with serving(serve) as port:
@@ -204,7 +210,9 @@ def test_certificates_that_are_refused(
     reason: str,
     version: str,
 ) -> None:
-    """Each has its error, raised at the first attempt, and a backoff."""
+    """Each kind of rejected certificate has its error, which is raised at the first attempt and followed by a
+    backoff.
+    """
     if options.get("ssl_cafile"):
         options = {"ssl_cafile": options["ssl_cafile"].write(tmp_path / "others.pem")}
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(**certificate))) as broker:
@@ -216,7 +224,7 @@ def test_certificates_that_are_refused(
 
 
 def test_host_names_are_not_checked_if_one_says_so(drivers: Any, tmp_path: Path) -> None:
-    """By Python's or by Java's option; the chain of trust is."""
+    """Python's or Java's option turns off the check of the host name, but not of the certificate chain."""
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(hosts=("kafka.example",)))) as broker:
         for options in ({"ssl_check_hostname": False}, {"ssl_endpoint_identification_algorithm": ""}):
             drivers(broker.port, **options).connect()
@@ -237,7 +245,9 @@ def test_host_names_are_not_checked_if_one_says_so(drivers: Any, tmp_path: Path)
 def test_clients_that_are_refused(
     drivers: Any, tmp_path: Path, issuer: Authority | None, ends: timedelta, reason: str, version: str
 ) -> None:
-    """In TLS 1.3 the refusal comes when we believe to be connected, and have written already."""
+    """In TLS 1.3 the broker rejects the client after the client's handshake is complete and it has sent its first
+    request.
+    """
     options = (
         {"ssl_certfile": issuer.issue(begins=-3 * DAY, ends=ends).write(tmp_path / "client.pem")} if issuer else {}
     )
@@ -249,13 +259,13 @@ def test_clients_that_are_refused(
 
 
 def test_a_client_certificate_that_is_accepted(drivers: Any, tmp_path: Path) -> None:
-    """The certificate and its key, in one file."""
+    """A certificate and its key in one file are accepted."""
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
         drivers(broker.port, ssl_certfile=AUTHORITY.issue().write(tmp_path / "client.pem")).connect()
 
 
 def test_no_version_in_common(drivers: Any, tmp_path: Path) -> None:
-    """The error names the options that say which versions we speak."""
+    """The error names the options that select our TLS versions."""
     context = server_context(tmp_path, AUTHORITY.issue(), maximum_version=ssl.TLSVersion.TLSv1_2)
     with ScriptedBroker(tls=context) as broker:
         driver = drivers(broker.port, ssl_enabled_protocols="TLSv1.3")
@@ -267,13 +277,13 @@ def test_no_version_in_common(drivers: Any, tmp_path: Path) -> None:
     "raw", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x23", b"SSH-2"]
 )
 def test_what_does_not_speak_tls(drivers: Any, raw: bytes) -> None:
-    """The error says so at once, whatever else it speaks."""
+    """With a server that does not speak TLS the error says so at once, whatever the server sends."""
     with ScriptedBroker(raw=raw) as broker, pytest.raises(AuthenticationError, match="does not speak TLS"):
         drivers(broker.port).connect()
 
 
 def test_a_web_server_behind_tls(drivers: Any, context: ssl.SSLContext) -> None:
-    """HTTP inside of TLS is no Kafka."""
+    """An HTTP server with TLS is reported as no Kafka broker."""
     raw = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with ScriptedBroker(tls=context, raw=raw) as broker, pytest.raises(ProtocolError, match="it speaks HTTP"):
         drivers(broker.port).connect()
@@ -281,7 +291,7 @@ def test_a_web_server_behind_tls(drivers: Any, context: ssl.SSLContext) -> None:
 
 @pytest.mark.parametrize("announced", [2**31 - 1, -1])
 def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: int) -> None:
-    """What comes encrypted is not trusted more than what does not."""
+    """The maximum frame size also applies to encrypted responses."""
     with ScriptedBroker(tls=context) as broker:
         broker.on(METADATA, announced.to_bytes(4, signed=True))
         driver = drivers(broker.port)
@@ -293,17 +303,17 @@ def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: 
 
 
 def close(sock: socket.socket) -> bytes:
-    """What a proxy without a broker does. Returns the first bytes."""
+    """Close the connection in order, as a proxy without a broker does. Returns the first bytes."""
     return sock.recv(1 << 16)
 
 
 def close_at_once(sock: socket.socket) -> bytes:
-    """What the port mapping of a container does while nobody listens in it: the bytes that were sent are reset."""
+    """Close at once, as the port mapping of a container without a listener does: unread bytes cause a reset."""
     return b""
 
 
 def reset(sock: socket.socket) -> bytes:
-    """What some balancers do."""
+    """Reset the connection, as some load balancers do."""
     first = sock.recv(1 << 16)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return first
@@ -313,8 +323,9 @@ def reset(sock: socket.socket) -> bytes:
 def test_a_listener_that_is_not_ready_is_retried(
     drivers: Any, context: ssl.SSLContext, end: Callable[[socket.socket], bytes]
 ) -> None:
-    """It accepts and ends connections, as a balancer or the port mapping of a container that starts. Each is a failed
-    attempt, until there is a broker."""
+    """A listener accepts and closes connections, as a load balancer or a starting container does. Each is a failed
+    attempt, until a broker listens there.
+    """
     with serving(end) as port:
         driver = drivers(port, reconnect_backoff_max_ms=50)
         errors = [driver.attempt() for _ in range(10)]
@@ -327,7 +338,7 @@ def test_a_listener_that_is_not_ready_is_retried(
 
 
 def test_how_often_a_listener_is_probed(drivers: Any) -> None:
-    """Of the attempts at one that closes, the third is a probe without TLS, and then every fifth."""
+    """Of the attempts at a listener that closes, the third is a probe without TLS, and then every fifth."""
     firsts: list[bytes] = []
     with serving(lambda sock: firsts.append(close(sock))) as port:
         driver = drivers(port, reconnect_backoff_max_ms=50)
@@ -337,8 +348,9 @@ def test_how_often_a_listener_is_probed(drivers: Any) -> None:
 
 
 def test_a_listener_without_tls_is_found_by_a_probe(drivers: Any, context: ssl.SSLContext) -> None:
-    """It closes when TLS is offered, and answers ApiVersions without: an AuthenticationError, for as long as it does.
-    The probe names no client. When the listener has got TLS, the client connects."""
+    """A listener without TLS closes when TLS is offered and responds to ApiVersions without it; each attempt raises
+    AuthenticationError. The probe sends no client name. When the listener has TLS, the client connects.
+    """
     asked = []
 
     def answer(sock: socket.socket) -> None:
@@ -362,14 +374,16 @@ def test_a_listener_without_tls_is_found_by_a_probe(drivers: Any, context: ssl.S
 
 @pytest.mark.parametrize("response", [b"\x15\x03\x03\x00\x02\x02\x0a", b"HTTP/1.1 400 ", b"\0\0\0\2ab", b""])
 def test_a_probe_that_proves_nothing(drivers: Any, response: bytes) -> None:
-    """What answers a probe with an alert, or with what is not Kafka's, is no listener without TLS."""
+    """If the probe gets an alert, or a response that is not Kafka's, the listener is not reported as one
+    without TLS.
+    """
     with serving(lambda sock: close(sock).startswith(b"\x16\x03") or sock.sendall(response)) as port:
         driver = drivers(port, reconnect_backoff_max_ms=50)
         assert {BrokerConnectionError} == {type(driver.attempt()) for _ in range(4)}
 
 
 def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.SSLContext) -> None:
-    """A broker that goes down and comes up is not taken for one without TLS."""
+    """A broker that restarts after TLS worked is not reported as one without TLS."""
     port = unused_port()
     driver = drivers(port)
     with ScriptedBroker(port=port, tls=context):
@@ -393,7 +407,7 @@ def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.S
 
 
 def test_a_handshake_that_stalls(drivers: Any) -> None:
-    """It counts as connecting, which takes no longer than it may."""
+    """A stalled handshake counts as connecting and ends by the connection setup timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         driver = drivers(silent.getsockname()[1], socket_connection_setup_timeout_ms=50)
         error = driver.attempt()
@@ -402,7 +416,7 @@ def test_a_handshake_that_stalls(drivers: Any) -> None:
 
 
 def test_renewed_certificates_are_used_by_the_next_connection(drivers: Any, tmp_path: Path) -> None:
-    """Files that changed are read again; a file that was only half written is left for the next connection."""
+    """Changed certificate files are read again. A file that is only partly written is read by a later connection."""
     own = tmp_path / "client.pem"
     STRANGER.issue().write(own)
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(), AUTHORITY)) as broker:
@@ -415,8 +429,9 @@ def test_renewed_certificates_are_used_by_the_next_connection(drivers: Any, tmp_
 
 
 def test_a_certificate_for_the_canonical_name(drivers: Any, tmp_path: Path) -> None:
-    """With client_dns_lookup a bootstrap server given by an alias or address is known by the name of its address; a
-    broker that metadata told of is known by what it is called there."""
+    """With client_dns_lookup a bootstrap server given by an alias or an address is verified by its canonical name. A
+    broker from metadata is verified by its name in the metadata.
+    """
     name = socket.getnameinfo(("127.0.0.1", 0), 0)[0]
     assert "127.0.0.1" != name, "this machine has no name for its loopback address (/etc/hosts)"
     with ScriptedBroker(tls=server_context(tmp_path, AUTHORITY.issue(hosts=(name,)))) as broker:
@@ -430,7 +445,7 @@ def test_a_certificate_for_the_canonical_name(drivers: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(40))
 def test_garbage_in_the_handshake(drivers: Any, seed: int) -> None:
-    """Whatever answers the first bytes of TLS, it ends in one of our errors."""
+    """Garbage in place of the handshake raises an error of kconsumer."""
     rng = random.Random(seed)
     records = (b"", b"\x16\x03\x03", b"\x15\x03\x03\x00\x02\x02", b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03")
     raw = rng.choice(records) + rng.randbytes(rng.randrange(1, 300))
@@ -440,7 +455,7 @@ def test_garbage_in_the_handshake(drivers: Any, seed: int) -> None:
 
 
 def test_garbage_after_the_handshake(drivers: Any, context: ssl.SSLContext) -> None:
-    """Bytes that were not encrypted with our keys cost the connection, and nothing else."""
+    """Bytes that are not encrypted with the connection's keys end the connection and have no other effect."""
 
     def serve(sock: socket.socket) -> None:
         with socket.socket(fileno=os.dup(sock.fileno())) as below, context.wrap_socket(sock, server_side=True) as tls:
@@ -459,8 +474,9 @@ def test_garbage_after_the_handshake(drivers: Any, context: ssl.SSLContext) -> N
 
 
 def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> None:
-    """A broker that sends as fast as we decrypt does not hold the caller; what is left is announced by the socket. And
-    close() sends nothing, not even a goodbye."""
+    """If a broker sends as fast as the client decrypts, a call still ends; the socket is reported as readable again for
+    the rest. close() sends nothing, not even close_notify.
+    """
     ended: list[bytes] = []
 
     def serve(sock: socket.socket) -> None:
@@ -495,8 +511,9 @@ def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> N
 def test_a_response_that_arrives_while_the_caller_is_away(
     drivers: Any, context: ssl.SSLContext, tmp_path: Path, protocol: str
 ) -> None:
-    """Nobody reads a TLS connection meanwhile, and the thread that reads a plain one has not got all of the response
-    when the timeout is over: either way bytes have come, and the request does not expire."""
+    """Over TLS no thread reads while the caller is busy; without TLS the background receiver has only a part of the
+    response at the timeout. In both cases bytes have arrived, so the request does not time out.
+    """
     answered = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
 
     def serve(sock: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""User code that gives credentials: where it runs, and what it may hold up."""
+"""User callables that return credentials: the thread they run on, and what they must not block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kconsumer import Consumer
 
 
 class Provider:
-    """Blocks until the test ends; remembers who called it."""
+    """Blocks until the test ends; records which threads called it."""
 
     def __init__(self) -> None:
         self.called = threading.Event()
@@ -38,8 +38,9 @@ def provider() -> Iterator[Provider]:
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 @pytest.mark.parametrize("option", ["sasl_oauth_token_provider", "sasl_plain_password"])
 def test_credentials_are_got_on_a_thread_of_their_own(provider: Provider, engine: str, option: str) -> None:
-    """Neither the polling thread nor one that sends heartbeats runs the callable: poll returns in time while it blocks,
-    and the engine's lock is free."""
+    """Neither the polling thread nor the heartbeat thread runs the callable: poll returns in time while it blocks, and
+    the engine's lock is free.
+    """
     login: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", option: provider}
     if option == "sasl_plain_password":
         login = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", option: provider}

@@ -1,4 +1,4 @@
-"""User code never runs under the engine's lock, and what it does there reaches nothing but its own call."""
+"""User code never runs while the engine's lock is held, and calls that it makes do not corrupt the surrounding call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def broker() -> Iterator[GroupBroker]:
-    """Two partitions with records whose values are their offsets."""
+    """A broker with two partitions whose records have their offsets as values."""
     with GroupBroker(2) as broker:
         for log in broker.logs:
             for _ in range(100):
@@ -43,7 +43,7 @@ def broker() -> Iterator[GroupBroker]:
 
 
 class Hooks(logging.Handler):
-    """Every hook that a user may give to a consumer; each finds out whether another thread could take the lock."""
+    """Every callable that a user may give to a consumer; each records whether another thread could take the lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Hooks(logging.Handler):
         self.seen: set[str] = set()
 
     def look(self, hook: str) -> None:
-        """The hook runs: is the lock free?"""
+        """Record that a callable runs, and whether the lock is free."""
         self.seen.add(hook)
         if self.consumer is None:
             return
@@ -105,8 +105,9 @@ class Hooks(logging.Handler):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lock_is_free_while_user_code_runs(broker: GroupBroker, kind: str) -> None:
-    """Deserializers, interceptors, listeners, commit callbacks, reporters and log handlers: another thread can take the
-    lock meanwhile. (An assignor runs under it, as in Java.)"""
+    """While deserializers, interceptors, listeners, commit callbacks, reporters and log handlers run, another thread
+    can take the lock. (An assignor runs under it, as in Java.)
+    """
     hooks = Hooks()
     logger = logging.getLogger("kconsumer")
     level = logger.level
@@ -190,8 +191,10 @@ def test_heartbeats_go_on_while_a_deserializer_waits(broker: GroupBroker, kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heartbeats_go_on_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
-    """Certificate files change, and the callable `ssl_password` hangs when the next connection is made: it runs without
-    the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are used."""
+    """Certificate files change, and the callable `ssl_password` blocks when the next connection is made. It runs
+    without the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are
+    used.
+    """
     hooks, authority, own = Hooks(), Authority(), tmp_path / "client.pem"
     broker.tls = server_context(tmp_path, authority.issue(), authority)
     changed, sent, threads = threading.Event(), [], []
@@ -225,7 +228,7 @@ def test_heartbeats_go_on_while_a_key_password_waits(broker: GroupBroker, kind: 
             pass
         renew()
         changed.set()
-        broker.next(FETCH, CLOSE, CLOSE)  # in the first connection, and in one whose fetch is in flight already
+        broker.next(FETCH, CLOSE, CLOSE)  # in the first connection, and in one whose fetch is already in flight
         deadline, known = time.monotonic() + 20, broker.connections
         while not sent or broker.connections == known:
             assert time.monotonic() < deadline
@@ -241,14 +244,15 @@ def test_heartbeats_go_on_while_a_key_password_waits(broker: GroupBroker, kind: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["seek", "close", "unsubscribe", "pause"])
 def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, what: str) -> None:
-    """A deserializer, or a signal handler that runs inside one, moves a position or closes: records that do not belong
-    to it are not returned, and are not committed."""
+    """A deserializer, or a signal handler that runs inside one, changes a position or closes the consumer. Records
+    before the change are not returned afterwards, and are not committed.
+    """
     calls = 0
 
     def value(data: bytes) -> bytes:
         nonlocal calls
         calls += 1
-        if calls == 15:  # in the second run: that of the first has been deserialized
+        if calls == 15:  # in the second run: the record of the first has been deserialized
             actions[what]()
         return data
 
@@ -290,7 +294,9 @@ def test_position_changed_inside_a_deserializer(broker: GroupBroker, kind: str, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The callback runs inside poll(), which then returns nothing; no thread is started again, nothing is logged."""
+    """close() in a commit callback ends poll(), which returns nothing. No thread is started again, and nothing is
+    logged.
+    """
     with Consumer(
         "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
     ) as consumer:
@@ -311,7 +317,7 @@ def test_close_in_a_commit_callback(broker: GroupBroker, kind: str, caplog: pyte
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, stop: type[BaseException]) -> None:
-    """Ctrl-C in on_revoke ends the membership all the same: the consumer subscribes and reads again."""
+    """Ctrl-C in on_revoke ends the membership nevertheless: the consumer can subscribe and read again."""
 
     def on_revoke(*_: object) -> None:
         raise stop
@@ -331,7 +337,7 @@ def test_interrupted_listener_in_unsubscribe(broker: GroupBroker, kind: str, sto
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A response no broker should send fails its own request, with a traceback in the log; the next look-up works."""
+    """An invalid response fails only its own request and logs a traceback; the next look-up works."""
     with Consumer(
         "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
     ) as consumer:
@@ -345,7 +351,7 @@ def test_response_that_cannot_be_handled(broker: GroupBroker, kind: str, caplog:
 
 
 def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """A mistake of ours in the heartbeat thread is logged, and heartbeats continue."""
+    """A bug's error in the heartbeat thread is logged, and heartbeats continue."""
     with Consumer(
         "t",
         bootstrap_servers=broker.address,
@@ -377,7 +383,7 @@ def test_heartbeat_thread_survives(broker: GroupBroker, caplog: pytest.LogCaptur
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("timeout", [timedelta.max, 1e10, float("inf")])
 def test_longest_timeouts(broker: GroupBroker, kind: str, timeout: Any) -> None:
-    """Every timeout up to timedelta.max is accepted, by calls that wait."""
+    """Calls that wait accept every timeout up to timedelta.max."""
     with Consumer(
         "t", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", **KINDS[kind]
     ) as consumer:
