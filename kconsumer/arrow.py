@@ -129,7 +129,7 @@ class RecordBatch:
         return schema_capsule(self._columns.names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Returns schema and rows, as capsules. May be called repeatedly. The reader casts to a requested schema."""
+        """Returns schema and rows, as capsules. May be called repeatedly. Ignores `requested_schema`."""
         return schema_capsule(self._columns.names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -175,7 +175,7 @@ class SparkBatch(RecordBatch):
         return spark_schema(self._names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Returns schema and rows, as capsules. May be called repeatedly. The reader casts to a requested schema."""
+        """Returns schema and rows, as capsules. May be called repeatedly. Ignores `requested_schema`."""
         return spark_schema(self._names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

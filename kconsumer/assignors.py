@@ -163,12 +163,12 @@ class Assignor(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class AssignorInfo:
-    """The origin of an assignor; `distribution` and `version` are empty if it is not an installed plugin."""
+    """The name and the origin of an assignor."""
 
     name: str
-    distribution: str
-    version: str
-    target: str
+    distribution: str  # empty if the assignor is not an installed plugin
+    version: str  # of the distribution; empty if there is none
+    target: str  # module:class
 
     def __str__(self) -> str:
         origin = f"{self.distribution} {self.version}, " if self.distribution else ""

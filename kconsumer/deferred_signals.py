@@ -104,7 +104,7 @@ class DeferredSignals:
         self._known = tuple(known)
 
     def release(self) -> None:
-        """Restore the original handlers, then run those of the signals that were noted. Raises their exceptions."""
+        """Restore the original handlers, then call them for the signals that arrived. Raises their exceptions."""
         if not self.active or get_ident() != _main:
             return
         # Set before the loop. A handler that runs between two calls of the loop may raise, and then some signals keep
@@ -119,7 +119,10 @@ class DeferredSignals:
             self._run_noted()
 
     def run_noted(self) -> None:
-        """Run the handlers of the signals that were noted. Called in a consistent state. Raises their exceptions."""
+        """Call the original handlers for the signals that arrived. Raises their exceptions.
+
+        The state must be consistent. Handlers are deferred again afterwards.
+        """
         if self._noted and self.held:
             wake = self.wake
             self.release()
@@ -152,7 +155,7 @@ class DeferredSignals:
             _signal.raise_signal(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal, or call the original handler if handlers are not deferred. Installed in place of handlers."""
+        """Note a signal, or call the original handler if handlers are not deferred. Replaces the original handlers."""
         if self.active and not _in_our_code(frame):
             self.active = False  # an exception has interrupted the call that should have released
         if not self.active:

@@ -25,7 +25,7 @@ class ErrorTable(dict[int, A]):
     __slots__ = ("_default", "_default_retriable")
 
     def __init__(self, rows: Mapping[int, A], *, default: A, default_retriable: A | None = None) -> None:
-        """`default` is the action for codes without a row.
+        """Create a table of these rows. `default` is the action for codes without a row.
 
         If `default_retriable` is given, it is the action for retriable codes without a row.
         """

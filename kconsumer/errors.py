@@ -1,4 +1,4 @@
-"""The exception classes, and which of them each error code of a broker becomes.
+"""The exception classes, and the class for each error code of a broker.
 
 There are two families under `KafkaError`. `BrokerError` and its subclasses are raised for error codes in responses
 (`error_codes.py`); codes with similar meanings have one class. All other classes are for errors that the client itself
@@ -60,8 +60,10 @@ class BrokerConnectionError(KafkaError, ConnectionError):
 
 
 class ProtocolError(KafkaError):
-    """Data that does not fit the protocol: a response that cannot be parsed (perhaps the server is not a Kafka broker,
-    or a proxy changes the data), or a value that a request cannot contain."""
+    """A response cannot be parsed, or a request cannot contain a value.
+
+    If it is a response, the server may not be a Kafka broker, or a proxy may have changed the data.
+    """
 
 
 class CorruptRecordError(KafkaError):

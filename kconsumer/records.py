@@ -44,7 +44,7 @@ class ConsumerRecords:
         positions: Mapping[TopicPartition, Position] = NONE,
         skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
     ) -> None:
-        """`positions` maps partitions to next offset and leader epoch. `skipped`: see the method.
+        """`positions` maps partitions to next offset and leader epoch. `skipped` is what `skipped()` returns.
 
         Each of the `runs` must have records, and must not be used elsewhere. The arguments are not copied, which makes
         poll() faster, so the caller must not change them later.
@@ -60,7 +60,7 @@ class ConsumerRecords:
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
-        """Returns an instance without records and without a position that moved."""
+        """Returns an instance without records and next offsets."""
         return cls.EMPTY
 
     @property

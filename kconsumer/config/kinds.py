@@ -149,7 +149,7 @@ def number(low: float, high: float) -> Kind:
 
 
 def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
-    """Returns the kind that allows some words. `ignore_case` is for options whose case Java ignores."""
+    """Returns the kind of one of the `allowed` words. `ignore_case` is for options whose case Java ignores."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
     def parse(value: object) -> str:

@@ -1,1 +1,1 @@
-"""Threads, queues and sockets: the only code that sees both managers and the network."""
+"""Threads, queues and sockets: the only package that uses both managers and the network."""

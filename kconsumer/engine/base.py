@@ -182,7 +182,10 @@ class Engine:
         return group is None or group.membership.idle or not self.components.subscription.is_group_managed
 
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
-        """Send the next fetch, and return buffered records. Returns None if there is nothing to return."""
+        """Take records from the buffer, send the next fetch, and return the records, or None if there is nothing new.
+
+        A batch without records is returned if a position advanced. If anything raises, the positions are moved back.
+        """
         parts, collector, step = self.components, self.components.collector, self.components.step
         if collector.busy:
             raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
@@ -325,10 +328,7 @@ class Engine:
         self.ended()
 
     def ended(self) -> None:
-        """Mark the consumer as closed, so that calls that still wait raise StateError. Close user plugins.
-
-        The plugins are the interceptors and the metrics reporters.
-        """
+        """Mark the consumer as closed, so that waiting calls raise StateError. Close interceptors and reporters."""
         self.components.closed = True
         if self.interceptors is not None:
             self.interceptors.close()

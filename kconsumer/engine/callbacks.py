@@ -142,6 +142,6 @@ class Callbacks:
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:
-    """Log the error of an asynchronous commit. The callback for commits without a callback of the user."""
+    """Log the error of an asynchronous commit. This is the callback of commits for which the user gave none."""
     if error is not None:
         log.warning("an asynchronous commit failed: %s", error)

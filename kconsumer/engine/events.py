@@ -114,7 +114,7 @@ class Signal:
         return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait up to `timeout_ms` for a `notify`. One since the last `wait` counts. Returns False if there was none."""
+        """Wait until `notify` is called, or was called since the last `wait`. Returns False after `timeout_ms`."""
         if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()

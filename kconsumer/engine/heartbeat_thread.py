@@ -25,7 +25,7 @@ class HeartbeatThread(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Step and sleep until stopped. A step raises nothing: the engine handles errors."""
+        """Call `step` and sleep, until stopped. The `step` handles all errors itself."""
         sleep_ms = 0.0
         while not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
             sleep_ms = self._step()

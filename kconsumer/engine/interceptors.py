@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 
 class Interceptors:
-    """A chain of interceptors in the order configured; each may have any of `on_consume`, `on_commit`, `close`."""
+    """The interceptors in their configured order. Each has some of the methods `on_consume`, `on_commit`, `close`."""
 
     def __init__(self, chain: Iterable[object]) -> None:
         self._chain = tuple(chain)

@@ -1,6 +1,6 @@
 """The thread of a ThreadedDriver: runs managers and network until it is stopped.
 
-It decides only how long to wait after an iteration that failed; what an iteration does is decided by the driver.
+The thread decides only how long to wait after a failed iteration. The driver decides what an iteration does.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Operations:
     def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
         """Commit `offsets`, or all positions if it is None, and wait for the response.
 
-        If the timer has expired already, the commit is sent once, and TimeoutError is raised unless it is done.
+        If the timer has expired already, the commit is sent once, and TimeoutError is raised if it is not done by then.
         `automatic`: the commit is an auto-commit.
         """
         group, driver = self.group(), self.driver
