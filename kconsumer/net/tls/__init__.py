@@ -1,1 +1,1 @@
-"""TLS: the transport, its context, and what its failures mean."""
+"""TLS connections: the transport, the `ssl.SSLContext` from the options, and the texts of errors."""

@@ -1,7 +1,8 @@
-"""The ciphers that `ssl_cipher_suites` allows, by Java's (IANA's) names or OpenSSL's.
+"""Restricts an `ssl.SSLContext` to the suites in `ssl_cipher_suites`, which may have Java's (IANA's) or OpenSSL's
+names.
 
-Refuses what Python's `ssl` cannot do: before Python 3.15 it cannot choose among the suites of TLS 1.3, which are all
-enabled, or disabled together with that version.
+Before Python 3.15, `ssl` cannot enable single suites of TLS 1.3. They are either all enabled, or TLS 1.3 is disabled.
+With such a Python, a list with only some of them is a ConfigError.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _JAVA = re.compile(r"TLS_(?P<exchange>[A-Z_]+)_WITH_(?P<cipher>[A-Z0-9_]+)_(?P<d
 
 
 def openssl_name(name: str) -> str:
-    """Returns OpenSSL's name of a suite of TLS 1.2, which may be given by Java's name."""
+    """Returns OpenSSL's name for the Java name of a TLS 1.2 suite. Returns other names unchanged."""
     match = _JAVA.fullmatch(name)
     if match is None:
         return name
     exchange = match["exchange"].replace("_", "-")
     cipher = re.sub(r"^AES_(\d+)", r"AES\1", match["cipher"]).replace("_CBC", "").replace("_", "-")
-    parts = [] if exchange == "RSA" else [exchange]  # OpenSSL's names do not contain RSA, once the default
+    parts = [] if exchange == "RSA" else [exchange]  # OpenSSL's names leave out the RSA key exchange
     parts.append(cipher)
     if cipher != "CHACHA20-POLY1305":
         parts.append(match["digest"])
@@ -30,7 +31,8 @@ def openssl_name(name: str) -> str:
 
 
 def set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
-    """Allow these suites only; without names those that OpenSSL chooses. Raises ConfigError for unknown names."""
+    """Allow only these suites; without names, keep OpenSSL's default. Also disables TLS 1.2 or 1.3 if no suite of it is
+    named. Raises ConfigError for unknown names, and if no version is left."""
     if not names:
         return
     new = [name for name in names if name in TLS13]

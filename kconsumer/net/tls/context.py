@@ -1,8 +1,8 @@
-"""An `ssl.SSLContext` from the options: trusted certificates, the client's own certificate, versions and ciphers.
+"""Makes an `ssl.SSLContext` from the options: trusted certificates, the client's own certificate, versions and ciphers.
 
-Decides what each option of TLS means, by kafka-python's names or Java's. Raises a ConfigError that names the option for
-files that are missing or contain something else, a key that is not the certificate's, or a wrong password. It reads
-files and opens no connection.
+Implements the TLS options, both those with kafka-python's names and those with Java's. Raises a ConfigError that names
+the option if a file is missing or has the wrong contents, if a key does not belong to the certificate, or if a password
+is wrong. Reads files, but opens no connection.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ CONVERSIONS = {
 
 
 def make_context(config: ConsumerConfig) -> ssl.SSLContext:
-    """Returns the context of all connections. Raises ConfigError if an option, or a file that it names, is unusable."""
+    """Returns the context for all connections. Raises ConfigError if an option, or a file that it names, is
+    unusable."""
     if config.ssl_context is not None:
         return _own(config)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and host names
-    context.options |= ssl.OP_NO_RENEGOTIATION  # like Java's clients, refuse a peer that asks for it
+    context.options |= ssl.OP_NO_RENEGOTIATION  # refuse renegotiation, as Java's clients do
     context.check_hostname = config.ssl_check_hostname and config.ssl_endpoint_identification_algorithm == "https"
     _set_versions(context, config)
     set_ciphers(context, config.ssl_cipher_suites)
@@ -55,7 +56,7 @@ def make_context(config: ConsumerConfig) -> ssl.SSLContext:
 
 
 def watched_files(config: ConsumerConfig) -> list[str]:
-    """Returns the files from which the context is made."""
+    """Returns the paths of the files that `make_context` reads."""
     paths = (
         config.ssl_cafile,
         config.ssl_truststore_location,
@@ -96,7 +97,8 @@ def _set_versions(context: ssl.SSLContext, config: ConsumerConfig) -> None:
 
 
 def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
-    """Trust the certificates that the options name; without such options those that the system trusts."""
+    """Make a context trust the configured certificates, or the system's if none are configured. Raises ConfigError if
+    they cannot be read."""
     source = _one_of(
         ssl_cafile=config.ssl_cafile,
         ssl_truststore_location=config.ssl_truststore_location,
@@ -112,7 +114,7 @@ def set_trust(context: ssl.SSLContext, config: ConsumerConfig) -> None:
             context.load_verify_locations(cadata=certificate)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"{source}: certificate {number} is damaged ({_why(error)})") from None
-    # Like Java, trust every certificate in the truststore, also without its issuer.
+    # As in Java, trust every certificate in the truststore, even if its issuer is not there.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
@@ -173,8 +175,10 @@ def _load(
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Yields a path from which this text can be read: Python's ssl loads certificates and keys from files only. Where
-    the system has files in memory, no key is written to a disk."""
+    """Yields a path from which this text can be read, as Python's ssl loads certificates and keys only from files.
+
+    On Linux the file is in memory, so no key is written to a disk. Elsewhere it is a temporary file.
+    """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("kconsumer")
         try:
@@ -194,7 +198,7 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 class _Source(NamedTuple):
-    """An option that is set. Its `str` is for errors, and shows a path, but no key."""
+    """An option that is set: either to a path, or to PEM text. Its `str`, for errors, shows a path, but no PEM text."""
 
     option: str
     value: str
@@ -208,10 +212,10 @@ class _Source(NamedTuple):
 
 
 class _Store(NamedTuple):
-    """A Java truststore or keystore."""
+    """The kind of store that an option names: Java's truststore or keystore, and its configured type."""
 
     name: str  # `truststore` or `keystore`
-    configured_type: str | None  # None: the default
+    configured_type: str | None  # None: not configured
 
     @classmethod
     def of_trust(cls, config: ConsumerConfig) -> _Store:
@@ -223,7 +227,11 @@ class _Store(NamedTuple):
         return cls("keystore", config.ssl_keystore_type if "ssl_keystore_type" in config.explicit else None)
 
     def check(self, source: _Source, data: bytes) -> None:
-        """Raise ConfigError for a JKS or PKCS12 store. Its bytes decide, unless the user has configured a type."""
+        """Check that a store is PEM. Raises ConfigError for JKS and PKCS12, with the command to convert a file.
+
+        The configured type decides, if there is one, else the first bytes of `data`. JKS or PKCS12 data is refused even
+        if the configured type is PEM.
+        """
         found = "JKS" if data.startswith(_JKS_MAGIC) else "PKCS12" if data.startswith(b"\x30") else "PEM"
         kind = found
         if self.configured_type is not None and source.option.startswith("ssl_" + self.name):
@@ -245,7 +253,7 @@ class _Store(NamedTuple):
 
 
 def _one_of(**options: str | None) -> _Source | None:
-    """Returns the one of these options that is set, or None. Raises ConfigError for two."""
+    """Returns the option that is set, or None. Raises ConfigError if more than one is, as all have the same meaning."""
     given = [_Source(name, value) for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{given[0].option} and {given[1].option} mean the same; give one of them")
@@ -267,7 +275,8 @@ def _certificates(source: _Source, store: _Store) -> list[str]:
 
 
 def _blocks(source: _Source, store: _Store) -> list[tuple[str, str]]:
-    """Returns label and text of each PEM block in an option's text, or in the file that it names."""
+    """Returns the label and the text of each PEM block in an option's value, or in the file that it names. Raises
+    ConfigError if the file cannot be read or is not PEM."""
     if source.is_path:
         try:
             with open(source.value, "rb") as file:
@@ -283,8 +292,9 @@ def _blocks(source: _Source, store: _Store) -> list[tuple[str, str]]:
 
 
 def _wrapped(label: str, body: str) -> str:
-    """Returns a PEM block with the line breaks that OpenSSL requires; text from elsewhere often has spaces instead."""
-    if ":" not in body:  # the old form of encryption has header lines, which stay as they are
+    """Returns a PEM block with the line breaks that OpenSSL requires. PEM text in options often has spaces in their
+    place."""
+    if ":" not in body:  # headers of the old encrypted format need their line breaks, so the body is not changed
         packed = "".join(body.split())
         body = "\n".join(packed[start : start + 64] for start in range(0, len(packed), 64))
     return f"-----BEGIN {label}-----\n{body.strip()}\n-----END {label}-----\n"

@@ -1,7 +1,7 @@
-"""Failures of TLS in words that say what to change.
+"""The texts of TLS errors, with hints about what to change.
 
-Decides by tables of OpenSSL's codes and reasons, not by its messages. It does not decide whether a failure is raised,
-nor what happens to the connection.
+The texts are chosen by OpenSSL's error codes and reasons, not by its messages. `tls/transport.py` decides whether an
+error is raised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOST = (
     "broker's advertised.listeners), or set ssl_check_hostname=False"
 )
 
-# OpenSSL's X509_V_ERR_ codes.
+# The texts for a refused certificate of the broker, by OpenSSL's X509_V_ERR_ codes.
 VERIFICATIONS: dict[int, str] = {
     7: _TRUST.replace("{how}", " (a trusted one has its issuer's name, and another key)"),
     9: "the broker's certificate is not valid yet; is a clock wrong?",
@@ -37,7 +37,7 @@ VERIFICATIONS: dict[int, str] = {
 NOT_TLS = "the listener does not speak TLS; check security_protocol and the port"
 NO_VERSION = "the broker speaks none of the TLS versions that ssl_enabled_protocols and ssl_protocol allow"
 
-# OpenSSL's reasons for ending a handshake itself.
+# The texts for handshakes that this client's OpenSSL has ended, by its reason.
 REASONS: dict[str, str] = {
     "WRONG_VERSION_NUMBER": NOT_TLS,
     "HTTP_REQUEST": NOT_TLS,
@@ -58,7 +58,7 @@ _MISSING = (
 )
 _UNTRUSTED = "the broker does not accept the client's certificate{named}: {why}"
 
-# What an alert of the broker means, by the end of OpenSSL's reason.
+# The texts for alerts that the broker has sent, by the end of OpenSSL's reason: TLSV1_ALERT_UNKNOWN_CA, for example.
 ALERTS: dict[str, str] = {
     "CERTIFICATE_REQUIRED": _MISSING,
     "BAD_CERTIFICATE": _UNTRUSTED.replace("{why}", "it takes it for damaged, or for one of no use"),
@@ -81,13 +81,13 @@ _OF_CERTIFICATES = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
 
 
 def peer_name(host: str, address: Address) -> str:
-    """Returns how errors name the other side."""
+    """Returns the name of the broker for errors: its host, port and address."""
     port = address.sockaddr[1] if len(address.sockaddr) > 1 else "?"
     return f"{f'[{host}]' if ':' in host else host}:{port} ({address})"
 
 
 def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> str:
-    """Returns what to change after a failed handshake."""
+    """Returns the text for a failed handshake, with a hint about what to change."""
     if isinstance(error, ssl.SSLCertVerificationError):
         known = VERIFICATIONS.get(error.verify_code)
         given = _given(config, "ssl_cafile", "ssl_truststore_location", "ssl_truststore_certificates", "ssl_context")
@@ -99,7 +99,7 @@ def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> st
 
 
 def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
-    """Returns what to change after an alert of the broker; None for an error that is no known alert."""
+    """Returns the text for an alert of the broker, with a hint. Returns None for an error that is no known alert."""
     reason = (_reason(error) or str(error)).upper().replace(" ", "_")
     _, alert, name = reason.partition("ALERT_")
     known = next((text for ending, text in ALERTS.items() if alert and name.startswith(ending)), None)
@@ -107,12 +107,13 @@ def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
         return None
     ours = _given(config, "ssl_certfile", "ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_context")
     if not ours and name.startswith(_OF_CERTIFICATES):
-        return _MISSING  # what Java's TLS calls a bad certificate may be none at all
+        return _MISSING  # Java's TLS sends these alerts also if the client has sent no certificate
     return known.format(named=f" ({ours})" if ours else "")
 
 
 def _given(config: ConsumerConfig, *names: str) -> str:
-    """Returns the first of these options that is set, with its value if that is a path; empty if none is."""
+    """Returns the name of the first of these options that is set, with its value if that is a path. Empty if none is
+    set."""
     for name in names:
         value = getattr(config, name)
         if value is not None:
@@ -121,10 +122,10 @@ def _given(config: ConsumerConfig, *names: str) -> str:
 
 
 def words(error: ssl.SSLError) -> str:
-    """Returns OpenSSL's reason in words, for failures that are in no table here."""
+    """Returns OpenSSL's reason as lower-case words, for errors that are in no table here."""
     return (_reason(error) or error.strerror or str(error)).lower().replace("_", " ")
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Returns OpenSSL's name of the failure; empty for failures found by Python."""
+    """Returns OpenSSL's reason, such as "WRONG_VERSION_NUMBER". Empty for errors that Python raises itself."""
     return getattr(error, "reason", None) or ""

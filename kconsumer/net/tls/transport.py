@@ -1,11 +1,12 @@
-"""TLS connections on Python's `ssl`: the handshake, encrypted bytes, and what a failure of either means.
+"""TLS connections with Python's `ssl`: the handshake, reads and writes, and their errors.
 
-Decides which failures the user must repair (an AuthenticationError that says what to change; see `tls/errors.py`) and
-which are temporary. `tls/context.py` decides which certificates are trusted and which one is sent. Nothing here blocks:
-a handshake, a read or a write that cannot continue says which event it waits for.
+Decides which errors are permanent and which are temporary. A permanent one is raised as an AuthenticationError whose
+text says what to change (`tls/errors.py`). `tls/context.py` decides which certificates are trusted and which one is
+sent. Nothing here blocks: if a handshake, a read or a write cannot continue, `wants_write` returns the event to wait
+for.
 
-OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. The part that the caller has not taken stays in
-OpenSSL, where a selector does not see it. So `pending` reports it.
+OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. If the caller takes only a part of it, the rest
+stays in OpenSSL, and a selector does not report it. So `pending` does.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ DISCONNECTED_ERRORS = (
     errno.ECONNRESET,
     errno.EPIPE,
     errno.ENOTCONN,
-)  # the last is how Python's ssl finds a reset connection
-MAX_READ_BYTES = 1 << 20  # about a millisecond's work; ends with a record, so that a selector reports the next one
-MAX_ALERT_BYTES = 1 << 16  # read after a failed write, to find the alert that says why
+)  # Python's ssl may raise ENOTCONN for a reset connection
+MAX_READ_BYTES = 1 << 20  # `recv_into` stops at the end of the record that reaches this size; about 1 ms of work
+MAX_ALERT_BYTES = 1 << 16  # size of a read after a failed write, which looks for an alert with the reason
 CLOSED_IN_HANDSHAKE = (
     "it closed the connection when TLS was offered (a broker that starts does so, or a proxy without a broker, or a "
     "PLAINTEXT or SASL_PLAINTEXT listener)"
@@ -41,34 +42,38 @@ CLOSED_IN_HANDSHAKE = (
 Stamp = tuple[int, int, int]
 """A file's modification time in ns, size in bytes and inode."""
 Stamps = list[Stamp | None]
+"""The stamps of all files from which a context is made; None for a missing file."""
 
 log = get_logger(__name__)
 
 
 class TlsConnector:
-    """Starts TLS connections with one SSLContext, which is replaced when a file that it was made of has changed.
+    """Starts TLS connections. All use one SSLContext, which is replaced after a file has changed from which it was
+    made.
 
-    Certificates that are valid for hours are replaced on disk; later connections use the new ones.
+    So certificates with a short validity can be replaced on disk, and new connections use the new ones.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
-        """Read the certificates. Raises ConfigError if an option of TLS, or a file that it names, cannot be used."""
+        """Read the certificates. Raises ConfigError if a TLS option, or a file that it names, cannot be used."""
         self._config = config
         self._files = watched_files(config)
         stamps = self._read_stamps()
-        self._loaded = make_context(config), stamps  # replaced as a whole, by a background thread
-        self._task: BackgroundTask[None] | None = None  # the last one that read the files again
+        self._loaded = make_context(config), stamps  # a background thread replaces the tuple in one assignment
+        self._task: BackgroundTask[None] | None = None  # the last task that read the files again
 
     def __call__(self, host: str, address: Address, config: ConsumerConfig) -> Transport:
-        """Start a connection with the context that was read last; the certificate must be for `host`."""
+        """Start to connect, with the context that was made last. Returns the transport. The broker's certificate must
+        be for `host`."""
         return TlsTransport(host, address, self._loaded[0], buffer_sizes(config), config)
 
     def refresh(self, background: BackgroundExecutor) -> BackgroundTask[None] | None:
         """Start to read the certificates again if a file has changed. Returns the task, or None if the context is
         current.
 
-        Reading them calls a callable `ssl_password`, which may wait for a vault or use the consumer. On the event loop
-        it would run under the engine's lock and stop heartbeats, hence the background thread.
+        If `ssl_password` is a callable, it is called for this. It may block, for example on a password store, or call
+        the consumer. It must not run on the thread of the event loop, which holds the engine's lock and sends
+        heartbeats.
         """
         if self._task is None or self._task.completed:
             stamps = self._read_stamps()
@@ -77,10 +82,11 @@ class TlsConnector:
         return self._task
 
     def _load(self, stamps: Stamps) -> None:
-        """Replace the context. `stamps` were taken before, so a file that changes meanwhile is read once more."""
+        """Make the context again. `stamps` were taken before the files are read, so a later change is noticed next
+        time."""
         try:
             self._loaded = make_context(self._config), stamps
-        except ConfigError as error:  # the file is perhaps half written: the next connection reads it again
+        except ConfigError as error:  # a file may be incomplete; `_loaded` is kept, so the next connection tries again
             log.warning("certificates have changed, those read before are used: %s", error)
         else:
             log.info("certificates have changed and were read again")
@@ -98,8 +104,8 @@ def _stamp(path: str) -> Stamp | None:
 
 
 def _server_name(host: str) -> str:
-    """Returns the name that the certificate must have: the host without a final dot, without the zone of an IPv6
-    address. Raises OSError for a name that TLS cannot send."""
+    """Returns the name for which the certificate must be valid: the host without a trailing dot, and without the zone
+    of an IPv6 address. Raises OSError for a name that cannot be sent in TLS."""
     name = host.rstrip(".").partition("%")[0]
     try:
         if name.encode("idna")[:1] not in (b"", b"."):
@@ -110,7 +116,7 @@ def _server_name(host: str) -> str:
 
 
 class TlsTransport(TcpTransport):
-    """A TLS connection that never blocks. The GIL is released while OpenSSL works."""
+    """A TLS socket that never blocks. The GIL is released during calls of OpenSSL."""
 
     __slots__ = (
         "_config",
@@ -133,15 +139,15 @@ class TlsTransport(TcpTransport):
         buffers: tuple[int, int],
         config: ConsumerConfig,
     ) -> None:
-        """Start to connect. Raises OSError if that fails at once. Errors name options of the `config`."""
+        """Start to connect. Raises OSError if that fails at once. `config` is used for the hints in errors."""
         self._host = host
         self._peer = peer_name(host, address)
         self._config = config
         self._tcp_connected = False
         self._waits_for_write = True
-        self._end: BaseException | bool = False  # how reading ended: an error, or True for a close
+        self._end: BaseException | bool = False  # False while reads may succeed, then the error, or True for a close
         self.crossed = self.pending = False
-        # The socket is wrapped before it is connected. The descriptor then stays the same, as the selector requires.
+        # The socket is wrapped before it is connected, so that its descriptor does not change after it is registered.
         name = _server_name(host)
         super().__init__(
             address,
@@ -152,11 +158,15 @@ class TlsTransport(TcpTransport):
         self._ssl = self._sock
 
     def wants_write(self) -> bool:
-        """Returns whether the connection attempt, the handshake, a read or a write waits for writability."""
+        """Returns True if the connect, the handshake, a read or a write waits until the socket is writable."""
         return self._waits_for_write
 
     def finish_connect(self) -> bool:
-        """Continue to connect, then with the handshake. Raises AuthenticationError if one side refuses the other."""
+        """Continue the connect, and then the handshake. Returns True when the handshake has completed.
+
+        Raises AuthenticationError if one side refuses the other, HandshakeClosedError if the broker has disconnected,
+        and OSError for other failures.
+        """
         if not self._tcp_connected:
             super().finish_connect()
             self._tcp_connected = True
@@ -179,8 +189,11 @@ class TlsTransport(TcpTransport):
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypt into `view`, record after record, but no more than MAX_READ_BYTES: a broker may send as fast as this
-        decrypts, and the caller has a timeout."""
+        """Decrypt records into `view`, until it is full or no more have arrived. Stops after MAX_READ_BYTES, because a
+        broker may send as fast as this decrypts, and the call would exceed the caller's timeout.
+
+        Returns as `Transport.recv_into`. Raises AuthenticationError for an alert, and OSError for other failures.
+        """
         if self._end is not False:
             return self._ended()
         if self._waits_for_write and self.crossed:
@@ -203,15 +216,15 @@ class TlsTransport(TcpTransport):
                 self._end = True
                 break
             filled += count
-        # Either part of a record is left, or the end was found behind the last bytes and is reported by the next call.
+        # True if a part of a record is left in OpenSSL, or if the connection has ended, which the next call reports.
         self.pending = self._end is not False or (filled == size and self._ssl.pending() > 0)
         if filled:
             return filled
         return WOULD_BLOCK if self._end is False else self._ended()
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and send. OpenSSL requires that the next call begins with the bytes that this one did not take, which
-        the connection guarantees."""
+        """Encrypt and send bytes. Returns how many were taken, which may be 0. The next call must begin with the bytes
+        that were not taken, as OpenSSL requires. Raises AuthenticationError if the broker has sent an alert."""
         if self.crossed and not self._waits_for_write:
             self.crossed = False
         try:
@@ -225,8 +238,8 @@ class TlsTransport(TcpTransport):
             raise self._read_alert() or error from None
 
     def _ended(self) -> int:
-        """Returns 0 if the peer has closed, with or without a close_notify alert. Otherwise raises the error that ended
-        reading."""
+        """Report why no more can be read. Returns 0 if the peer has closed the connection, with or without a
+        close_notify alert. Otherwise raises the error."""
         error = self._end
         if not isinstance(error, ssl.SSLError):
             if isinstance(error, BaseException):
@@ -238,9 +251,11 @@ class TlsTransport(TcpTransport):
         raise self._refused(hint) from error
 
     def _read_alert(self) -> AuthenticationError | None:
-        """Returns the error of an alert that has arrived, or None. A broker that refuses a certificate sends an alert
-        and closes. In TLS 1.3 the client has finished its handshake by then and is writing, so its write fails with a
-        reset before it has read the alert."""
+        """Returns the error for an alert that is in the socket after a failed write or handshake, or None.
+
+        A broker that refuses the client's certificate sends an alert and closes the connection. In TLS 1.3 the client
+        has already finished its handshake and is writing. The write fails with a reset before the alert was read.
+        """
         try:
             while self.recv_into(memoryview(bytearray(MAX_ALERT_BYTES))) > 0:
                 pass
