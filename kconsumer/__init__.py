@@ -1,6 +1,6 @@
 """The Kafka consumer for Python: see `Consumer`.
 
-Public are the names in `__all__` and the modules in `PUBLIC_MODULES`. All other modules are internal and may change in
+The names in `__all__` and the modules in `PUBLIC_MODULES` are public. All other modules are internal and may change in
 any release.
 """
 

@@ -262,7 +262,7 @@ def _unzstd(data: Packed, limit: int) -> Plain:
         try:
             whole: bytes = context.decompress(data, max_output_size=min(max_size, output_size))
         except (zstandard.ZstdError, MemoryError):
-            pass  # too large, or malformed: the stream reader finds out
+            pass  # too large, or malformed: the stream reader below determines which
         else:
             return _within("zstd", whole, limit)
     try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Timeout = float | timedelta | None
 Partition = tuple[str, SupportsIndex]  # (topic, partition): a TopicPartition is one
-P = TypeVar("P", bound=Partition)  # the keys of a Mapping have one type: it is pairs or TopicPartitions
+P = TypeVar("P", bound=Partition)  # all keys of a Mapping have this type: pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
 # Within these limits no column of a batch reaches 2 GiB, not even that of topics, whose names have up to 249 bytes.
@@ -322,10 +322,12 @@ class Consumer:
     def commit_async(
         self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Commit without waiting and without retry. `callback(offsets, error)` runs on this thread inside a later
-        `poll`, `commit` or `close`; without one the `on_commit` option is called (Java `commitAsync`).
+        """Commit without waiting and without retry (Java `commitAsync`).
 
-        At most ten such commits are in flight at a time. Further ones wait and are sent together."""
+        `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. Without a callback
+        the one of the option `on_commit` runs. At most ten such commits are in flight at a time. Further ones wait and
+        are sent together.
+        """
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
         self._engine.operations.commit_async(self._offsets(offsets), callback)
@@ -341,8 +343,10 @@ class Consumer:
 
     @guarded
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
-        """Returns the offset of the next record to read; looks it up if necessary. Raises StateError if the partition
-        is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`)."""
+        """Returns the offset of the next record to read. Looks it up if it is not known.
+
+        Raises StateError if the partition is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`).
+        """
         tp = _partition(tp)
         unseen = self._iteration.unseen().get(tp)
         if unseen is not None:
@@ -351,8 +355,10 @@ class Consumer:
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
-        """Read from this offset. With an `OffsetAndMetadata` that has a leader epoch, the log is checked for
-        truncation first. Raises StateError if not assigned, ValueError if negative (Java `seek`)."""
+        """Read from this offset. If it has a leader epoch, the log is first checked for truncation.
+
+        Raises StateError if the partition is not assigned, ValueError for a negative offset (Java `seek`).
+        """
         target = seek_target(offset)
         tp = _partition(tp)
         with self._engine.changing():
@@ -394,7 +400,7 @@ class Consumer:
 
     @guarded
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the offset after the last record of each partition (the high watermark)."""
+        """Returns the end offset of each partition: the high watermark (read_committed: the last stable offset)."""
         return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
 
     def _ends(
@@ -566,8 +572,7 @@ class Consumer:
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
 
         def __new__(cls, *arguments, **options):
-            """Raise TypeError for a mapping of options, as confluent-kafka takes it; the message names the
-            alternative."""
+            """Raise TypeError for a mapping of options, as in confluent-kafka. The message names the alternative."""
             if arguments and isinstance(arguments[0], Mapping) and cls.__init__ is Consumer.__init__:
                 raise TypeError(
                     "Consumer() takes topics, and options by name; for a mapping of options write "

@@ -57,7 +57,7 @@ class DeferredSignals:
         self._noted: dict[int, FrameType | None] = {}  # signals that arrived while deferred, in order of arrival
         self._handlers: dict[int, Any] = {}  # the original handler of every signal that was ever replaced
         self._known: tuple[int, ...] = ()  # the signals that had Python handlers at the last `refresh`
-        self.wake: Callable[[], None] | None = None  # ends the wait of the call that holds
+        self.wake: Callable[[], None] | None = None  # ends the wait of the call that defers handlers
 
     def hold(self, wake: Callable[[], None] | None = None) -> bool:
         """Begin to defer signal handlers. `wake` is called when a signal arrives.
@@ -157,7 +157,7 @@ class DeferredSignals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Note a signal, or call the original handler if handlers are not deferred. Replaces the original handlers."""
         if self.active and not _in_our_code(frame):
-            self.active = False  # an exception has interrupted the call that should have released
+            self.active = False  # an exception ended the call that should have called `release`
         if not self.active:
             if _get(number) is self._note:
                 _set(number, self._handlers[number])

@@ -352,7 +352,7 @@ def _parse_servers(value: object) -> tuple[tuple[str, int], ...]:
 def _parse_http_url(value: object) -> str:
     if not isinstance(value, str) or re.search(r"\s", value):
         raise ValueError
-    from urllib.parse import urlsplit  # keeps it out of `import kconsumer`
+    from urllib.parse import urlsplit  # not imported by `import kconsumer`
 
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:

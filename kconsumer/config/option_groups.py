@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class RetryConfig(NamedTuple):
-    """For managers that read no other option: coordinator lookups, group queries."""
+    """Options of managers that only retry: coordinator lookups, group queries."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
 
 
 class MetadataConfig(NamedTuple):
-    """For metadata requests."""
+    """Options of metadata requests."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -29,7 +29,7 @@ class MetadataConfig(NamedTuple):
 
 
 class OffsetConfig(NamedTuple):
-    """For initial positions, resets, ListOffsets and validation."""
+    """Options of initial positions, resets, ListOffsets and validation."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -39,7 +39,7 @@ class OffsetConfig(NamedTuple):
 
 
 class CommitConfig(NamedTuple):
-    """For OffsetCommit and OffsetFetch."""
+    """Options of OffsetCommit and OffsetFetch."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -48,7 +48,7 @@ class CommitConfig(NamedTuple):
 
 
 class GroupRebalanceConfig(NamedTuple):
-    """For the membership and the heartbeats of both protocols (Java's class of this name)."""
+    """Options of the membership and the heartbeats of both protocols (Java `GroupRebalanceConfig`)."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -61,7 +61,7 @@ class GroupRebalanceConfig(NamedTuple):
 
 
 class FetchConfig(NamedTuple):
-    """For Fetch requests, their responses and the collector (Java's class of this name)."""
+    """Options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int

@@ -90,7 +90,7 @@ class AccessGuard:
         holder = self.holder
         outer = holder if holder.get(None) == me else {}
         try:
-            owner = holder.setdefault(None, me)  # atomic: of several threads one enters
+            owner = holder.setdefault(None, me)  # atomic, so only one of several threads enters
         except BaseException:  # Ctrl-C just after setdefault
             if holder.get(None) == me:
                 self.holder = outer

@@ -58,7 +58,7 @@ class Operations:
         except KafkaError as error:
             self._abandon(promise, error)
             raise
-        except BaseException as error:  # Ctrl-C, for one
+        except BaseException as error:  # such as KeyboardInterrupt
             self._abandon(promise, KafkaError(f"{what} was interrupted by {type(error).__name__}"))
             raise
         if promise.done and not isinstance(promise.error, TimeoutError):

@@ -127,7 +127,7 @@ class ThreadedDriver(Driver):
                 self._poll_safely(group.membership, now, self.submit)
 
     def _callbacks_ran(self, took_ms: float, now: float) -> None:
-        self._components.client.wakeup()  # positions of assigned partitions are looked up now
+        self._components.client.wakeup()  # so that positions of new partitions are looked up now
         self._handled.record(took_ms, now)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:

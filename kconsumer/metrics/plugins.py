@@ -25,6 +25,6 @@ def notify_plugin(plugin: object, method: str, *arguments: object) -> Any:
         return NO_RESULT
     try:
         return run(*arguments)
-    except Exception:  # by contract it cannot break the consumer
+    except Exception:  # an error of a plugin must not end a call of the consumer
         log.warning("%r: %s failed", plugin, method, exc_info=True)
         return NO_RESULT
