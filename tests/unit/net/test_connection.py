@@ -1,4 +1,4 @@
-"""The sans-I/O connection: bytes and time in, bytes and answers out."""
+"""The connection without I/O: bytes and time as input, bytes and responses as output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOREVER = float("inf")
 
 
 class Peer:
-    """A connection and what the test plays at its other end."""
+    """A connection, and the broker at its other end that the test plays."""
 
     def __init__(self) -> None:
         self.connection = Connection(
@@ -39,7 +39,7 @@ class Peer:
         self.responses: list[ClientResponse] = []
 
     def sent(self) -> bytes:
-        """Everything the connection wants to send, taken."""
+        """Return all bytes that the connection wants to send, and mark them as sent."""
         data = b"".join(self.connection.outgoing)
         while self.connection.outgoing:
             self.connection.sent(len(self.connection.outgoing[0]))
@@ -54,7 +54,7 @@ class Peer:
         return found
 
     def deliver(self, data: bytes, now: float = 0.0) -> list[ClientResponse]:
-        """Bytes arrive, as many at a time as the connection has room for."""
+        """Let bytes arrive, as many at a time as the connection can receive."""
         self.responses = []
         while data:
             view = self.connection.recv_view()
@@ -87,7 +87,7 @@ def peer() -> Peer:
 
 @pytest.mark.parametrize(("old", "new"), list(product(ConnectionState, ConnectionState)))
 def test_only_listed_transitions_happen(peer: Peer, old: ConnectionState, new: ConnectionState) -> None:
-    """A change of the state happens if the table has it, and otherwise raises and changes nothing."""
+    """A transition in the table takes place; any other raises an error and changes nothing."""
     peer.connection.state = old
     if new in TRANSITIONS[old]:
         peer.connection.transition_to(new)
@@ -99,7 +99,7 @@ def test_only_listed_transitions_happen(peer: Peer, old: ConnectionState, new: C
 
 
 def test_every_state_can_be_reached_and_all_but_closed_can_close() -> None:
-    """The table has no orphan, and CLOSED is the end."""
+    """Every state can be reached, and every state except CLOSED can change to CLOSED."""
     assert set(ConnectionState) - {ConnectionState.CONNECTING} == frozenset().union(*TRANSITIONS.values())
     closable = {state for state, successors in TRANSITIONS.items() if ConnectionState.CLOSED in successors}
     assert set(ConnectionState) - {ConnectionState.CLOSED} == closable
@@ -107,7 +107,7 @@ def test_every_state_can_be_reached_and_all_but_closed_can_close() -> None:
 
 
 def test_repr_shows_state_and_counts(peer: Peer) -> None:
-    """What one wants in a bug report."""
+    """The repr has the state and the counts that a bug report needs."""
     assert "<Connection to broker 3 at k3:9092: connecting, 0 in flight, 0 bytes to send, 0 received>" == repr(
         peer.connection
     )
@@ -122,8 +122,9 @@ def test_repr_shows_state_and_counts(peer: Peer) -> None:
 
 
 def test_api_versions_on_the_wire(peer: Peer) -> None:
-    """The first bytes: ApiVersions v5, header v2 with a classic client id, then our name and version,
-    compact."""
+    """The first bytes are ApiVersions v5, with header v2 and a non-compact client id, then our name and version in
+    compact form.
+    """
     peer.connection.transport_ready(0.0)
     assert peer.sent() == (
         b"\x00\x00\x00\x1e"  # size 30
@@ -136,7 +137,7 @@ def test_api_versions_on_the_wire(peer: Peer) -> None:
 
 
 def test_versions_are_the_common_part(peer: Peer) -> None:
-    """The highest version both know is spoken, within what the request allows."""
+    """The highest common version that the request allows is used."""
     peer.negotiate(api_versions(Metadata=(2, 7), Fetch=(0, 99)))
     negotiated = peer.connection.negotiated
     assert 7 == negotiated(METADATA)
@@ -151,7 +152,7 @@ def test_versions_are_the_common_part(peer: Peer) -> None:
 
 
 def test_apis_unknown_here_are_kept_but_not_spoken(peer: Peer) -> None:
-    """A broker lists APIs this client has no tables for."""
+    """APIs that are unknown to this client are stored but not used."""
     versions = api_versions()
     versions.api_keys.append(type(versions.api_keys[0])(api_key=999, min_version=0, max_version=1))
     peer.negotiate(versions)
@@ -168,7 +169,9 @@ UNSUPPORTED_NAMING_V3 = (
 
 
 def test_a_broker_says_which_version_it_knows(peer: Peer) -> None:
-    """Kafka 2.4 and later: a response in v0 form with error 35 and the range; asked again at that maximum."""
+    """Kafka 2.4 and later respond in v0 form with error 35 and a range; the request is repeated with the maximum of the
+    range.
+    """
     peer.connection.transport_ready(0.0)
     peer.sent()
     assert [] == peer.deliver(UNSUPPORTED_NAMING_V3)
@@ -187,13 +190,13 @@ def test_a_broker_says_which_version_it_knows(peer: Peer) -> None:
         b"\x00\x23\x7f\xff\xff\xff",
         b"\x00\x23\xff\xff\xff\xff",
         b"\x00\x23\x01\x00\x00\x00\x00\x00",
-        b"\x00\x23\x00\x00\x00\x01\x00\x12\x00\x00\x00\x05",  # "I know v5", having refused v5
+        b"\x00\x23\x00\x00\x00\x01\x00\x12\x00\x00\x00\x05",  # a range with v5, which was refused
         b"\x00\x23\x00\x00\x00\x01\x00\x12\xff\xff\xff\xff",
-        b"\x00\x23\x00\x00\x00\x01\x00\x03\x00\x00\x00\x03",  # knows nothing of ApiVersions itself
+        b"\x00\x23\x00\x00\x00\x01\x00\x03\x00\x00\x00\x03",  # a range without ApiVersions
     ],
 )
 def test_a_broker_does_not_say_which_version_it_knows(peer: Peer, body: bytes) -> None:
-    """Error 35 and then anything, an absurd range included: asked again with v0, once."""
+    """After error 35 without a usable range the request is repeated with v0, once."""
     peer.connection.transport_ready(0.0)
     peer.sent()
     peer.deliver((4 + len(body)).to_bytes(4) + bytes(4) + body)
@@ -205,7 +208,7 @@ def test_a_broker_does_not_say_which_version_it_knows(peer: Peer, body: bytes) -
 
 @pytest.mark.parametrize(("code", "name"), [(58, "SASL_AUTHENTICATION_FAILED"), (129, "REBOOTSTRAP_REQUIRED")])
 def test_another_error_ends_the_connection(peer: Peer, code: int, name: str) -> None:
-    """What the broker says to ApiVersions is raised by its name."""
+    """Another error in the ApiVersions response is raised by its name."""
     peer.connection.transport_ready(0.0)
     answer = response_bytes(API_VERSIONS, 5, 0, API_VERSIONS.response(error_code=code))
     with pytest.raises(KafkaError, match=f"refused ApiVersions v5: {name}"):
@@ -214,25 +217,25 @@ def test_another_error_ends_the_connection(peer: Peer, code: int, name: str) -> 
 
 @pytest.mark.parametrize("frame", [b"\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00\x7f\xff"])
 def test_garbage_for_versions_is_a_protocol_error(peer: Peer, frame: bytes) -> None:
-    """Too short, or no error code and a body that does not parse."""
+    """An ApiVersions response that is too short or does not parse raises a ProtocolError."""
     peer.connection.transport_ready(0.0)
     with pytest.raises(ProtocolError, match="broker 3 at k3:9092 responded to ApiVersions"):
         peer.deliver(len(frame).to_bytes(4) + frame)
 
 
 def test_throttling_starts_with_api_versions(peer: Peer) -> None:
-    """The throttle time of the first answer counts, too."""
+    """The throttle time of the ApiVersions response is applied."""
     versions = api_versions()
     versions.throttle_time_ms = 70
     peer.negotiate(versions)
     assert 70 == peer.connection.throttle_ms
 
 
-# --- what answers is no broker ---
+# --- peers that are not Kafka brokers ---
 
 
 def deliver_in_steps(peer: Peer, data: bytes, step: int) -> None:
-    """So many bytes at a time."""
+    """Deliver the bytes, this many at a time."""
     for at in range(0, len(data), step):
         peer.deliver(data[at : at + step])
 
@@ -249,7 +252,9 @@ def deliver_in_steps(peer: Peer, data: bytes, step: int) -> None:
 )
 @pytest.mark.parametrize("step", [1, 100])
 def test_another_protocol_is_recognised(peer: Peer, first_bytes: bytes, cause: str, step: int) -> None:
-    """The first four bytes decide, however they arrive; nothing is allocated for an absurd size."""
+    """Another protocol is recognised by the first four bytes, however they arrive; nothing is allocated for an absurd
+    size.
+    """
     peer.connection.transport_ready(0.0)
     with pytest.raises(ProtocolError, match=f"k3:9092 is not a Kafka broker: it.*{cause}"):
         deliver_in_steps(peer, first_bytes, step)
@@ -258,17 +263,17 @@ def test_another_protocol_is_recognised(peer: Peer, first_bytes: bytes, cause: s
 @pytest.mark.parametrize("first_bytes", [b"\x15\x03\x03\x00\x02\x02\x0a", b"\x16\x03\x01\x02\x00\x01"])
 @pytest.mark.parametrize("step", [1, 100])
 def test_tls_is_recognised(peer: Peer, first_bytes: bytes, step: int) -> None:
-    """An alert or a hello of TLS where plain Kafka was expected is for the user to mend, who is told how."""
+    """If a plaintext connection receives a TLS alert or hello, the error says which option to change."""
     peer.connection.transport_ready(0.0)
     with pytest.raises(AuthenticationError, match="k3:9092 speaks TLS; set security_protocol to SSL"):
         deliver_in_steps(peer, first_bytes, step)
 
 
-# --- requests and answers ---
+# --- requests and responses ---
 
 
 def test_answers_are_matched_in_order(peer: Peer) -> None:
-    """Two requests in flight, two answers in one piece."""
+    """Two responses that arrive together are matched to the two requests in flight, in order."""
     peer.negotiate()
     requests = [peer.send(METADATA, now=5.0), peer.send(HEARTBEAT, now=6.0)]
     data = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="x"))
@@ -281,7 +286,7 @@ def test_answers_are_matched_in_order(peer: Peer) -> None:
 
 
 def test_answers_may_come_byte_by_byte(peer: Peer) -> None:
-    """However the bytes are cut, the response is the same."""
+    """The response is the same, however its bytes are split."""
     peer.negotiate()
     peer.send(METADATA)
     data = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="x"))
@@ -291,7 +296,7 @@ def test_answers_may_come_byte_by_byte(peer: Peer) -> None:
 
 
 def test_a_large_answer_is_received_into_its_own_block(peer: Peer) -> None:
-    """Once the size is known, one view covers the rest of the frame."""
+    """Once its size is known, the rest of a large frame is received through one view."""
     peer.negotiate()
     peer.send(METADATA)
     peer.deliver(b"\x00\x50\x00\x00\x00\x00\x00\x01")
@@ -299,7 +304,7 @@ def test_a_large_answer_is_received_into_its_own_block(peer: Peer) -> None:
 
 
 def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
-    """A correlation id out of order is a ProtocolError; answers before it in the same bytes are kept."""
+    """A correlation id out of order raises a ProtocolError; responses before it in the same bytes are returned."""
     peer.negotiate()
     peer.send(METADATA)
     peer.send(METADATA)
@@ -311,7 +316,7 @@ def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
 
 
 def test_an_answer_nobody_asked_for_ends_the_connection(peer: Peer) -> None:
-    """Bytes with nothing in flight."""
+    """Bytes that arrive with no request in flight end the connection."""
     peer.negotiate()
     with pytest.raises(ProtocolError, match="sent 4 bytes that belong to no request"):
         peer.deliver(b"\x00\x00\x00\x04\x00\x00\x00\x01")
@@ -319,7 +324,7 @@ def test_an_answer_nobody_asked_for_ends_the_connection(peer: Peer) -> None:
 
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00"])
 def test_a_frame_without_a_header_ends_the_connection(peer: Peer, frame: bytes) -> None:
-    """Too short for a correlation id."""
+    """A frame that is too short for a correlation id ends the connection."""
     peer.negotiate()
     peer.send(METADATA)
     with pytest.raises(ProtocolError, match="sent response #None where #1"):
@@ -328,7 +333,7 @@ def test_a_frame_without_a_header_ends_the_connection(peer: Peer, frame: bytes) 
 
 @pytest.mark.parametrize("size", [-1, (1 << 30) + 1])
 def test_an_absurd_size_ends_the_connection(peer: Peer, size: int) -> None:
-    """Negative, or more than a gigabyte."""
+    """A size that is negative or above one gigabyte ends the connection."""
     peer.negotiate()
     peer.send(METADATA)
     with pytest.raises(ProtocolError):
@@ -336,7 +341,7 @@ def test_an_absurd_size_ends_the_connection(peer: Peer, size: int) -> None:
 
 
 def test_every_truncation_of_an_answer_is_a_protocol_error(peer: Peer) -> None:
-    """Any prefix of a body fails cleanly, naming broker and request."""
+    """Every truncated response raises a ProtocolError that names broker and request."""
     whole = response_bytes(METADATA, 1, 1, METADATA.response(cluster_id="x"))[4:]
     for length in range(4, len(whole)):
         peer = Peer().negotiate(api_versions(Metadata=(0, 1)))
@@ -346,7 +351,7 @@ def test_every_truncation_of_an_answer_is_a_protocol_error(peer: Peer) -> None:
 
 
 def test_throttle_time_is_read_from_the_apis_throttle_version_on(peer: Peer) -> None:
-    """KIP-219 gives each API a version from which the client waits."""
+    """From a version per API on (KIP-219) the client itself waits for the throttle time."""
     for version, expected in ((5, 0), (6, 40)):
         peer = Peer().negotiate(api_versions(Metadata=(0, version)))
         peer.send(METADATA)
@@ -355,7 +360,7 @@ def test_throttle_time_is_read_from_the_apis_throttle_version_on(peer: Peer) -> 
 
 
 def test_apis_without_a_throttle_time_are_read(peer: Peer) -> None:
-    """SaslHandshake has none."""
+    """Responses without a throttle time, such as SaslHandshake, are read."""
     peer.negotiate()
     peer.send(SASL_HANDSHAKE)
     [response] = peer.deliver(response_bytes(SASL_HANDSHAKE, 1, 1, SASL_HANDSHAKE.response()))
@@ -363,7 +368,7 @@ def test_apis_without_a_throttle_time_are_read(peer: Peer) -> None:
 
 
 def test_correlation_ids_wrap_before_those_kept_for_logins(peer: Peer) -> None:
-    """After 2**31 - 8 comes 0."""
+    """After correlation id 2**31 - 8 comes 0, because higher ones are reserved for logins."""
     peer.negotiate()
     peer.connection._next_correlation_id = 2**31 - 9
     peer.send(METADATA)
@@ -372,7 +377,9 @@ def test_correlation_ids_wrap_before_those_kept_for_logins(peer: Peer) -> None:
 
 
 def test_a_refused_request_leaves_no_trace(peer: Peer) -> None:
-    """No common version, or a value that does not encode: nothing is sent, nothing is awaited."""
+    """A request without a common version, or with a value that cannot be encoded, is not sent and no response is
+    expected.
+    """
     peer.negotiate(api_versions(Heartbeat=(1, 0)))
     with pytest.raises(UnsupportedVersionError, match="lacks Heartbeat"):
         peer.send(HEARTBEAT)
@@ -386,7 +393,7 @@ def test_a_refused_request_leaves_no_trace(peer: Peer) -> None:
 
 
 def test_partial_writes(peer: Peer) -> None:
-    """`sent` cuts what the transport took off the first piece."""
+    """`sent` removes the bytes that the transport wrote from the first buffer."""
     peer.negotiate()
     peer.send(METADATA)
     whole = b"".join(peer.connection.outgoing)
@@ -400,7 +407,7 @@ def test_partial_writes(peer: Peer) -> None:
 
 
 def test_the_next_deadline_is_the_earliest(peer: Peer) -> None:
-    """Requests have their own timeouts; an answered one no longer counts."""
+    """Each request has its own timeout, which ends with its response."""
     peer.negotiate()
     assert FOREVER == peer.connection.next_deadline
     peer.send(METADATA, now=0.0, timeout_ms=500)
@@ -417,7 +424,9 @@ def test_the_next_deadline_is_the_earliest(peer: Peer) -> None:
 
 
 def test_closing_fails_everything_in_flight(peer: Peer) -> None:
-    """The culprit gets the error itself, the others a lost connection; then nothing is left."""
+    """The request that caused the error fails with it, and the others with a lost connection; then none is
+    in flight.
+    """
     peer.negotiate()
     first, second = peer.send(METADATA), peer.send(METADATA)
     culprit = peer.connection.oldest()
@@ -436,7 +445,7 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
 
 
 def test_closing_while_negotiating_answers_nobody(peer: Peer) -> None:
-    """The connection's own ApiVersions request is not the caller's business."""
+    """The connection's own ApiVersions request is not reported to the caller."""
     peer.connection.transport_ready(0.0)
     assert peer.connection.has_in_flight
     assert [] == peer.connection.close(BrokerConnectionError("gone"), 1.0)

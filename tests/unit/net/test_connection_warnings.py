@@ -1,4 +1,4 @@
-"""How often it is said that a broker cannot be reached."""
+"""How often warnings about a broker that cannot be reached are logged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from support.fakes.fake_network import NetworkHarness
 
 
 def test_pauses_grow_to_a_minute() -> None:
-    """The first three failures are worth a warning each; then pauses double, and each warning counts what was not
-    said."""
+    """The first three failures are each logged; then the pauses double up to a minute, and each warning has the number
+    of failures that were not logged.
+    """
     failures = RepeatedFailures()
     said = {second: failures.failed(["refused after 7 ms"], second * 1000.0) for second in range(300)}
     moments = {second: count for second, count in said.items() if count is not None}
@@ -22,7 +23,9 @@ def test_pauses_grow_to_a_minute() -> None:
 
 
 def test_a_changed_cause_is_said_at_once() -> None:
-    """Another cause, or the old one again, begins again; the order of the addresses and numbers do not count."""
+    """Another cause, or a return to an earlier one, is logged at once; the order of addresses and numbers in the text
+    are ignored.
+    """
     failures = RepeatedFailures()
     for now in range(5):
         failures.failed(["refused (10.0.0.1)", "reset (10.0.0.2)"], now)
@@ -32,8 +35,9 @@ def test_a_changed_cause_is_said_at_once() -> None:
 
 
 def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
-    """Some 800 attempts fail, and less than two warnings a minute say so; after it has worked, the next failure is said
-    at once."""
+    """About 800 failed attempts cause less than two warnings per minute; after a success the next failure is logged at
+    once.
+    """
     harness = NetworkHarness()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     attempts, end = 0, harness.clock.now() + 600_000

@@ -1,4 +1,4 @@
-"""The selector and what is believed of it, when an exception from outside comes at any point."""
+"""The selector and the state kept about it stay consistent when a signal handler raises at any point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = (interest.__file__, selectors.__file__)
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception that a signal handler raises."""
 
 
 class Transport:
@@ -45,7 +45,7 @@ class Transport:
 
 
 def interrupted(at: int, call: Callable[..., object], *arguments: object) -> bool:
-    """Raise at the so-manieth line that runs in the watch or its selector. Returns whether there was one."""
+    """Raise at the `at`-th line that runs in the watch or its selector. Returns whether there was such a line."""
     left = at
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -81,7 +81,7 @@ def made() -> Iterator[SelectorInterest]:
 
 
 def reported(made: SelectorInterest) -> dict[int, int]:
-    """What the selector finds: descriptor -> events."""
+    """Return the events that the selector reports, by descriptor."""
     assert made.selector is not None
     return {key.fd: events for key, events in made.selector.select(0)}
 
@@ -91,7 +91,9 @@ def reported(made: SelectorInterest) -> dict[int, int]:
 def test_a_change_that_is_interrupted_is_made_by_the_next(
     selector: Callable[[], selectors.BaseSelector], before: int, after: int
 ) -> None:
-    """An exception at any line: the next change, to the same events or to others, is made, and reported."""
+    """After an exception at any line the next change, to the same events or to others, is applied and its events are
+    reported.
+    """
     for following in (READ, WRITE, READ | WRITE, 0):
         for at in count():
             waker, transport, other = Waker(), Transport(), Transport()
@@ -117,7 +119,9 @@ def test_a_change_that_is_interrupted_is_made_by_the_next(
 
 
 def test_a_socket_that_was_closed_in_the_middle(made: SelectorInterest) -> None:
-    """Its descriptor is another socket's now, while the selector's map still has it."""
+    """If the selector still has the descriptor of a closed socket, another socket with this descriptor is watched
+    correctly.
+    """
     for at in count():
         link, transport = NodeConnection("1", "h", 1), Transport()
         made.set_events(link, transport, READ)

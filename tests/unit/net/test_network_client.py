@@ -1,4 +1,4 @@
-"""NetworkClient with an invented network and a clock moved by hand."""
+"""NetworkClient over a fake network, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def harness() -> NetworkHarness:
 
 
 def brokers(harness: NetworkHarness, count: int) -> list[Script]:
-    """Tell the client of `count` brokers b0, b1…, each with a script."""
+    """Configure the client with `count` brokers b0, b1…, each with a script."""
     scripts = []
     for index in range(count):
         script = Script()
@@ -44,13 +44,13 @@ def brokers(harness: NetworkHarness, count: int) -> list[Script]:
 
 
 def test_nothing_happens_at_construction(harness: NetworkHarness) -> None:
-    """No selector, no descriptor, no lookup and no connection before the first use."""
+    """Before the first use there is no selector, descriptor, lookup or connection."""
     assert ([], [], []) == (harness.net.selectors, harness.net.lookups, harness.net.attempts)
     assert repr(harness.client) == "<NetworkClient: 1 brokers known, 0 connected, 0 in flight>"
 
 
 def test_the_first_request_of_a_connection_is_api_versions(harness: NetworkHarness) -> None:
-    """`ready` connects; the connection is usable once ApiVersions is answered."""
+    """`ready` connects; the connection is usable once the ApiVersions response arrived."""
     harness.connect()
     assert ["ApiVersions"] == harness.broker.names()
     assert API_VERSIONS.max_version == harness.broker.requests[0].version
@@ -58,7 +58,7 @@ def test_the_first_request_of_a_connection_is_api_versions(harness: NetworkHarne
 
 
 def test_a_request_is_answered(harness: NetworkHarness) -> None:
-    """send, poll, and the response comes with the request, its version and the time."""
+    """After send, poll returns the response with its request, version and time."""
     harness.broker.on(METADATA, METADATA.response(cluster_id="c"))
     harness.connect()
     request = harness.send()
@@ -73,7 +73,7 @@ def test_a_request_is_answered(harness: NetworkHarness) -> None:
 
 
 def test_a_request_leaves_before_the_next_poll(harness: NetworkHarness) -> None:
-    """`send` writes at once, so that the broker works while the caller decodes."""
+    """`send` writes at once, so that the broker processes the request while the caller decodes records."""
     harness.connect()
     before = len(harness.net.last.written)
     harness.send()
@@ -82,7 +82,7 @@ def test_a_request_leaves_before_the_next_poll(harness: NetworkHarness) -> None:
 
 
 def test_a_request_may_be_written_later(harness: NetworkHarness) -> None:
-    """With `deferred_writes` a request is sent by `flush`, or else by the next poll."""
+    """With `deferred_writes` a request is written by `flush` or by the next poll."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     harness.client.deferred_writes = True
@@ -96,7 +96,7 @@ def test_a_request_may_be_written_later(harness: NetworkHarness) -> None:
 
 
 def test_what_was_to_be_written_ends_with_its_connection(harness: NetworkHarness) -> None:
-    """Nothing is written to a connection that was made after the request failed with the one before it."""
+    """A deferred request of a lost connection is not written to the next connection."""
     harness.connect()
     harness.client.deferred_writes = True
     harness.send()
@@ -109,13 +109,13 @@ def test_what_was_to_be_written_ends_with_its_connection(harness: NetworkHarness
 
 
 def test_sending_to_an_unready_node_is_refused(harness: NetworkHarness) -> None:
-    """Only `ready` nodes take requests."""
+    """Requests are only accepted for nodes that are `ready`."""
     with pytest.raises(StateError, match="not ready"):
         harness.send()
 
 
 def test_a_slow_socket_takes_a_request_in_pieces(harness: NetworkHarness) -> None:
-    """What the kernel does not take is written when it becomes writable."""
+    """Bytes that the kernel does not accept are written when the socket becomes writable."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     harness.net.last.room = 5
@@ -128,7 +128,7 @@ def test_a_slow_socket_takes_a_request_in_pieces(harness: NetworkHarness) -> Non
 
 
 def test_every_address_of_a_name_is_tried_at_once(harness: NetworkHarness) -> None:
-    """A refused address leads to the next without a backoff; success forgets the failure."""
+    """After a refused address the next one is tried without a backoff; a success clears the failure."""
     harness.net.names["boot"] = ["10.0.0.8", "10.0.0.9", "10.0.0.1"]
     harness.net.servers |= {"10.0.0.8": errno.ENETUNREACH, "10.0.0.9": errno.ECONNREFUSED}
     harness.connect()
@@ -137,7 +137,7 @@ def test_every_address_of_a_name_is_tried_at_once(harness: NetworkHarness) -> No
 
 
 def test_a_round_of_failures_names_every_address(harness: NetworkHarness) -> None:
-    """When no address works, the error says why for each, and the node backs off."""
+    """If no address works the error has the reason for each, and the node is in backoff."""
     harness.net.names["boot"] = ["10.0.0.8", "10.0.0.9"]
     harness.net.servers |= {"10.0.0.8": errno.ENETUNREACH, "10.0.0.9": errno.ECONNREFUSED}
     assert not harness.ready()
@@ -153,7 +153,7 @@ def test_a_round_of_failures_names_every_address(harness: NetworkHarness) -> Non
 
 
 def test_a_name_that_does_not_resolve_is_an_error_of_the_node(harness: NetworkHarness) -> None:
-    """The name server's answer is told, and the name is looked up again after the backoff."""
+    """The error contains the resolver's message, and the name is resolved again after the backoff."""
     harness.net.names.clear()
     assert not harness.ready()
     assert "the name could not be resolved" in str(harness.failed())
@@ -164,7 +164,7 @@ def test_a_name_that_does_not_resolve_is_an_error_of_the_node(harness: NetworkHa
 
 
 def test_reconnect_backoff_doubles_up_to_its_maximum(harness: NetworkHarness) -> None:
-    """50, 100, 200… 1000 ms, each within a fifth; poll reports each failure at once."""
+    """The backoff is 50, 100, 200… 1000 ms with a jitter of 20 %; poll reports each failure at once."""
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     for expected in (50, 100, 200, 400, 800, 1_000, 1_000):
         assert not harness.ready()
@@ -182,7 +182,7 @@ def test_reconnect_backoff_doubles_up_to_its_maximum(harness: NetworkHarness) ->
 
 
 def test_a_ready_connection_resets_the_backoff(harness: NetworkHarness) -> None:
-    """After success the next failure starts at 50 ms again."""
+    """After a success the backoff starts at 50 ms again."""
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     for _ in range(4):
         harness.ready()
@@ -196,7 +196,7 @@ def test_a_ready_connection_resets_the_backoff(harness: NetworkHarness) -> None:
 
 
 def test_an_attempt_that_hangs_times_out(harness: NetworkHarness) -> None:
-    """The setup timeout ends an attempt; it doubles with each round and is at most 30 s."""
+    """An attempt ends at the setup timeout, which doubles with each round up to 30 s."""
     del harness.net.servers["10.0.0.1"]
     for expected in (10_000, 20_000, 30_000, 30_000):
         assert not harness.ready()
@@ -208,7 +208,7 @@ def test_an_attempt_that_hangs_times_out(harness: NetworkHarness) -> None:
 
 
 def test_names_are_resolved_again_after_a_lost_connection(harness: NetworkHarness) -> None:
-    """A lost connection means a new lookup, and the address that failed comes last."""
+    """After a lost connection the name is resolved again, and the address that failed is tried last."""
     harness.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
     harness.net.servers["10.0.0.2"] = harness.broker
     harness.connect()
@@ -224,7 +224,9 @@ def test_names_are_resolved_again_after_a_lost_connection(harness: NetworkHarnes
 
 
 def test_a_name_that_takes_time_is_waited_for_by_poll(harness: NetworkHarness) -> None:
-    """Nothing blocks before the response: the client waits in poll, says so, and connects when the response comes."""
+    """Nothing blocks while a name is resolved: poll waits, the state shows the lookup, and the client connects when it
+    ends.
+    """
     harness.net.hanging = []
     assert not harness.ready()
     assert not harness.ready()
@@ -245,7 +247,9 @@ def test_a_name_that_takes_time_is_waited_for_by_poll(harness: NetworkHarness) -
 
 
 def test_a_name_server_that_does_not_answer_is_an_error(harness: NetworkHarness) -> None:
-    """The setup timeout bounds the wait, the node backs off, and the next attempt waits for the same lookup."""
+    """A lookup is awaited for the setup timeout; then the node is in backoff, and the next attempt waits for the same
+    lookup.
+    """
     harness.net.hanging = []
     assert not harness.ready()
     start = harness.clock.now()
@@ -263,7 +267,7 @@ def test_a_name_server_that_does_not_answer_is_an_error(harness: NetworkHarness)
 
 
 def test_a_broker_that_moves_is_not_connected_to_by_its_old_name(harness: NetworkHarness) -> None:
-    """The response for the old name is of no use, and the new one is asked for."""
+    """If a broker's host changes during a lookup, its result is ignored and the new name is resolved."""
     harness.net.hanging = []
     harness.net.names |= {"old": ["10.0.0.8"], "new": ["10.0.0.1"]}
     harness.client.set_nodes([Node(5, "old", 9092)])
@@ -282,7 +286,7 @@ def test_a_broker_that_moves_is_not_connected_to_by_its_old_name(harness: Networ
 
 
 def test_a_reset_fails_what_is_in_flight(harness: NetworkHarness) -> None:
-    """Every request in flight fails with an error naming broker, address and reason."""
+    """Every request in flight fails with an error that has broker, address and reason."""
     harness.connect()
     sent = [harness.send(), harness.send()]
     harness.net.last.fail(errno.ECONNRESET)
@@ -296,7 +300,7 @@ def test_a_reset_fails_what_is_in_flight(harness: NetworkHarness) -> None:
 
 
 def test_answers_before_the_end_still_count(harness: NetworkHarness) -> None:
-    """Bytes that arrive with the closing of the connection are read first."""
+    """Responses that arrive before the end of the connection are returned."""
     harness.connect()
     harness.send()
     first = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c"))
@@ -308,7 +312,7 @@ def test_answers_before_the_end_still_count(harness: NetworkHarness) -> None:
 
 
 def test_a_write_that_fails_is_reported_by_poll(harness: NetworkHarness) -> None:
-    """`send` does not raise for a broken socket; the request fails in the next poll, which does not block."""
+    """`send` does not raise for a failed write; the next poll does not block and returns the failed request."""
     harness.connect()
     harness.net.last.fail(errno.EPIPE)
     request = harness.send()
@@ -318,7 +322,7 @@ def test_a_write_that_fails_is_reported_by_poll(harness: NetworkHarness) -> None
 
 
 def test_a_request_timeout_ends_the_connection(harness: NetworkHarness) -> None:
-    """The late request fails with TimeoutError, others on the connection with BrokerConnectionError."""
+    """The late request fails with TimeoutError, and others on the connection with BrokerConnectionError."""
     harness.connect()
     patient = harness.send(timeout_ms=300_000)
     harness.clock.advance(100)
@@ -333,8 +337,9 @@ def test_a_request_timeout_ends_the_connection(harness: NetworkHarness) -> None:
 
 
 def test_a_response_that_arrives_does_not_time_out(harness: NetworkHarness) -> None:
-    """The caller was away for longer than the timeout, and reads a part of the response: the timeout counts from the
-    last bytes. When no more come, it ends the connection."""
+    """If the caller was away for longer than the timeout and then reads a part of a response, the timeout starts again.
+    It ends the connection if no more bytes arrive.
+    """
     harness.connect()
     first = harness.send(timeout_ms=30_000)
     whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 300))
@@ -355,7 +360,9 @@ def test_a_response_that_arrives_does_not_time_out(harness: NetworkHarness) -> N
 
 
 def test_requests_behind_a_response_that_arrives_do_not_time_out(harness: NetworkHarness) -> None:
-    """A connection answers in order: what waits behind a large response is as little late as that."""
+    """Requests behind a large response that is being received do not time out, because a connection
+    responds in order.
+    """
     harness.connect()
     requests = [harness.send(timeout_ms=timeout_ms) for timeout_ms in (30_000, 5_000)]
     harness.clock.advance(40_000)
@@ -367,7 +374,7 @@ def test_requests_behind_a_response_that_arrives_do_not_time_out(harness: Networ
 
 
 def test_a_silent_broker_times_out_although_the_caller_was_away(harness: NetworkHarness) -> None:
-    """Nothing arrived meanwhile: the first poll ends the connection."""
+    """If nothing arrived while the caller was away, the first poll ends the connection."""
     harness.connect()
     harness.send(timeout_ms=30_000)
     harness.clock.advance(40_000)
@@ -376,7 +383,7 @@ def test_a_silent_broker_times_out_although_the_caller_was_away(harness: Network
 
 
 def test_an_answered_request_no_longer_times_out(harness: NetworkHarness) -> None:
-    """The deadline goes with the response."""
+    """The deadline of a request ends with its response."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     harness.send(timeout_ms=500)
@@ -386,7 +393,7 @@ def test_an_answered_request_no_longer_times_out(harness: NetworkHarness) -> Non
 
 
 def test_a_broker_silent_about_its_versions_times_out(harness: NetworkHarness) -> None:
-    """ApiVersions has the request timeout; the node then backs off with an error."""
+    """ApiVersions has the request timeout; after it the node is in backoff with an error."""
     harness.broker.on(API_VERSIONS, SILENCE)
     assert not harness.ready()
     start = harness.clock.now()
@@ -396,7 +403,7 @@ def test_a_broker_silent_about_its_versions_times_out(harness: NetworkHarness) -
 
 
 def test_disconnect_is_not_a_failure_of_the_broker(harness: NetworkHarness) -> None:
-    """Closing on our side fails requests in flight and waits a backoff, but `failed` has nothing to say."""
+    """`disconnect` fails requests in flight and starts a backoff, but is not recorded as a failure of the node."""
     harness.connect()
     request = harness.send()
     harness.client.disconnect("-1", harness.clock.now())
@@ -409,7 +416,7 @@ def test_disconnect_is_not_a_failure_of_the_broker(harness: NetworkHarness) -> N
 
 
 def test_something_that_is_not_kafka_is_named(harness: NetworkHarness) -> None:
-    """An HTTP answer ends the connection with an error that says so."""
+    """An HTTP response ends the connection with an error that names HTTP."""
     harness.broker.on(API_VERSIONS, b"HTTP/1.1 400 Bad Request\r\n\r\n")
     harness.ready()
     harness.poll()
@@ -420,8 +427,7 @@ def test_something_that_is_not_kafka_is_named(harness: NetworkHarness) -> None:
 
 
 def test_garbage_in_an_answer_is_the_culprits_error(harness: NetworkHarness) -> None:
-    """A body that does not parse fails its request with ProtocolError and the others with a lost
-    connection."""
+    """A response that does not parse fails its request with ProtocolError and the others with a lost connection."""
     harness.broker.next(METADATA, b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\xff")
     harness.connect()
     culprit, other = harness.send(), harness.send()
@@ -432,7 +438,7 @@ def test_garbage_in_an_answer_is_the_culprits_error(harness: NetworkHarness) -> 
 
 
 def test_trouble_tells_every_reason_once(harness: NetworkHarness) -> None:
-    """One line for messages: each failing broker's error; nothing when all is well."""
+    """The summary for messages has each failing broker's error once, and is empty if there is none."""
     assert "" == harness.client.connection_errors(harness.clock.now())
     brokers(harness, 2)
     harness.net.servers |= {"10.1.0.0": errno.ECONNREFUSED, "10.1.0.1": errno.ETIMEDOUT}
@@ -445,8 +451,9 @@ def test_trouble_tells_every_reason_once(harness: NetworkHarness) -> None:
 
 
 def test_trouble_outlasts_the_backoff_until_the_connection_works(harness: NetworkHarness) -> None:
-    """While the next attempt is in flight, the last one's error is still what is known; without an error, how
-    long the broker has not answered."""
+    """During the next attempt the last error is still reported; without an error, how long the broker has not
+    responded.
+    """
     del harness.net.servers["10.0.0.1"]
     harness.ready()
     harness.poll(4_000)
@@ -467,7 +474,7 @@ def test_trouble_outlasts_the_backoff_until_the_connection_works(harness: Networ
 
 
 def test_idle_connections_are_closed(harness: NetworkHarness) -> None:
-    """After connections_max_idle_ms without traffic a connection is closed, without error or backoff."""
+    """A connection without traffic for connections_max_idle_ms is closed, without error or backoff."""
     harness.connect()
     start = harness.clock.now()
     harness.poll(1_000_000)
@@ -479,7 +486,9 @@ def test_idle_connections_are_closed(harness: NetworkHarness) -> None:
 
 
 def test_a_waiting_request_keeps_a_connection(harness: NetworkHarness) -> None:
-    """A connection with requests in flight is not idle, however long the response takes (a rebalance)."""
+    """A connection with a request in flight is not idle, however long the response takes (for example during a
+    rebalance).
+    """
     harness.connect()
     harness.send(timeout_ms=2_000_000)
     assert [] == harness.poll(1_000_000)
@@ -487,7 +496,7 @@ def test_a_waiting_request_keeps_a_connection(harness: NetworkHarness) -> None:
 
 
 def test_idle_closing_can_be_switched_off() -> None:
-    """connections_max_idle_ms=-1 keeps connections for ever."""
+    """With connections_max_idle_ms=-1 idle connections are kept."""
     harness = NetworkHarness(connections_max_idle_ms=-1)
     harness.connect()
     harness.poll(10_000_000)
@@ -495,7 +504,7 @@ def test_idle_closing_can_be_switched_off() -> None:
 
 
 def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
-    """KIP-219: from the throttle version on, the response's throttle time makes the node unready that long."""
+    """From the throttle version on (KIP-219), a node is not ready during the throttle time of its last response."""
     harness.broker.on(METADATA, METADATA.response(throttle_time_ms=300))
     harness.connect()
     harness.send()
@@ -511,7 +520,7 @@ def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
 
 
 def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
-    """Below the throttle version the broker has delayed the response itself."""
+    """Below the throttle version a node stays ready, because the broker itself delayed the response."""
     harness.broker.on(API_VERSIONS, api_versions(Metadata=(0, 5)))
     harness.broker.on(METADATA, METADATA.response(throttle_time_ms=300))
     harness.connect()
@@ -521,7 +530,7 @@ def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
 
 
 def test_a_connection_takes_a_hundred_requests(harness: NetworkHarness) -> None:
-    """Above MAX_IN_FLIGHT the node is not ready until a response comes."""
+    """With MAX_IN_FLIGHT requests in flight a node is not ready until a response arrives."""
     harness.connect()
     for _ in range(MAX_IN_FLIGHT):
         harness.send(api=HEARTBEAT)
@@ -536,7 +545,7 @@ def test_a_connection_takes_a_hundred_requests(harness: NetworkHarness) -> None:
 
 
 def test_no_common_version_is_refused_at_send(harness: NetworkHarness) -> None:
-    """The error names the api and both ranges, and the connection stays usable."""
+    """The error has the API and both version ranges, and the connection stays usable."""
     harness.broker.on(API_VERSIONS, api_versions(Metadata=(0, 3), Fetch=(1, 0)))
     harness.connect()
     request = ClientRequest("-1", METADATA, METADATA.request(), 1_000, min_version=4)
@@ -551,7 +560,7 @@ def test_no_common_version_is_refused_at_send(harness: NetworkHarness) -> None:
 
 
 def test_versions_are_unknown_before_a_connection(harness: NetworkHarness) -> None:
-    """`api_versions` is None and `negotiated` refuses."""
+    """Before a connection `api_versions` is None and `negotiated` raises."""
     assert harness.client.api_versions("-1") is None
     with pytest.raises(StateError, match="not known yet"):
         harness.client.negotiated("-1", FETCH)
@@ -561,7 +570,7 @@ def test_versions_are_unknown_before_a_connection(harness: NetworkHarness) -> No
 
 
 def test_bootstrap_brokers_give_way_to_the_clusters(harness: NetworkHarness) -> None:
-    """set_nodes closes idle bootstrap connections; nobody knows "-1" afterwards."""
+    """set_nodes closes idle bootstrap connections, and the node "-1" is unknown afterwards."""
     harness.connect()
     brokers(harness, 2)
     assert harness.net.last.closed
@@ -571,7 +580,7 @@ def test_bootstrap_brokers_give_way_to_the_clusters(harness: NetworkHarness) -> 
 
 
 def test_a_forgotten_brokers_last_answer_is_awaited(harness: NetworkHarness) -> None:
-    """A connection to a broker that left the metadata stays until its requests are answered."""
+    """A connection to a broker that is no longer in metadata stays open until its requests have responses."""
     harness.connect()
     harness.send()
     transport = harness.net.last
@@ -592,7 +601,7 @@ def test_the_coordinator_has_a_connection_of_its_own(harness: NetworkHarness) ->
 
 
 def test_a_moved_broker_is_found_at_its_new_address(harness: NetworkHarness) -> None:
-    """New metadata with another host ends the backoff of the old one."""
+    """Metadata with another host for a broker ends the backoff."""
     harness.client.set_nodes([Node(5, "gone", 9092)])
     assert not harness.ready("5")
     assert harness.failed("5") is not None
@@ -602,7 +611,9 @@ def test_a_moved_broker_is_found_at_its_new_address(harness: NetworkHarness) -> 
 
 
 def test_cluster_and_node_id_are_checked(harness: NetworkHarness) -> None:
-    """KIP-1242: brokers known from metadata are told whom we take them for; bootstrap brokers are not."""
+    """ApiVersions has the expected cluster and node id for brokers from metadata, and not for bootstrap brokers
+    (KIP-1242).
+    """
     harness.connect()
     assert (None, -1) == (
         harness.broker.requests[0].message.cluster_id,
@@ -614,7 +625,7 @@ def test_cluster_and_node_id_are_checked(harness: NetworkHarness) -> None:
 
 
 def test_a_broker_of_another_cluster_asks_for_a_rebootstrap(harness: NetworkHarness) -> None:
-    """REBOOTSTRAP_REQUIRED in ApiVersions sets `wants_rebootstrap`; rebootstrap returns to the list."""
+    """REBOOTSTRAP_REQUIRED in ApiVersions sets `wants_rebootstrap`; rebootstrap returns to the bootstrap list."""
     harness.broker.next(API_VERSIONS, API_VERSIONS.response(error_code=129))
     harness.client.set_nodes([Node(3, "boot", 9092)], cluster_id="c")
     harness.ready("3")
@@ -628,7 +639,7 @@ def test_a_broker_of_another_cluster_asks_for_a_rebootstrap(harness: NetworkHarn
 
 
 def test_rebootstrap_keeps_the_backoff_of_bootstrap_brokers(harness: NetworkHarness) -> None:
-    """A consumer that goes back to a dead bootstrap list again and again does not spin."""
+    """Repeated rebootstraps to an unreachable list do not cause a tight loop."""
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     harness.ready()
     harness.poll()
@@ -639,7 +650,7 @@ def test_rebootstrap_keeps_the_backoff_of_bootstrap_brokers(harness: NetworkHarn
 
 
 def test_rebootstrap_can_close_everything(harness: NetworkHarness) -> None:
-    """close_connections fails what is in flight."""
+    """With close_connections requests in flight fail."""
     brokers(harness, 1)
     harness.connect("0")
     harness.send("0")
@@ -651,7 +662,9 @@ def test_rebootstrap_can_close_everything(harness: NetworkHarness) -> None:
 
 
 def test_an_idle_ready_broker_is_preferred(harness: NetworkHarness) -> None:
-    """Ready with nothing in flight, then ready with fewest, then connecting, then tried longest ago."""
+    """The order is: ready with nothing in flight, ready with the fewest requests, connecting, then the broker tried
+    longest ago.
+    """
     brokers(harness, 3)
     least = harness.client.least_loaded_node
     now = harness.clock.now()
@@ -668,7 +681,7 @@ def test_an_idle_ready_broker_is_preferred(harness: NetworkHarness) -> None:
 
 
 def test_a_connecting_broker_comes_before_an_unconnected_one(harness: NetworkHarness) -> None:
-    """Nothing is ready: the one on its way is waited for."""
+    """If no broker is ready the one that is connecting is chosen."""
     brokers(harness, 3)
     del harness.net.servers["10.1.0.2"]
     assert not harness.ready("2")
@@ -676,7 +689,7 @@ def test_a_connecting_broker_comes_before_an_unconnected_one(harness: NetworkHar
 
 
 def test_brokers_are_tried_in_turn(harness: NetworkHarness) -> None:
-    """Among unconnected brokers the one tried longest ago is next; in backoff none is."""
+    """Of unconnected brokers the one tried longest ago is chosen, and none in backoff."""
     brokers(harness, 2)
     harness.net.servers |= {"10.1.0.0": errno.ECONNREFUSED, "10.1.0.1": errno.ECONNREFUSED}
     tried = []
@@ -696,7 +709,7 @@ def test_brokers_are_tried_in_turn(harness: NetworkHarness) -> None:
 
 
 def test_a_coordinators_connection_is_not_least_loaded(harness: NetworkHarness) -> None:
-    """Only ordinary connections are offered."""
+    """The coordinator's connection is never chosen as least loaded."""
     brokers(harness, 1)
     harness.connect("+0")
     assert "0" == harness.client.least_loaded_node(harness.clock.now())
@@ -707,7 +720,7 @@ def test_a_coordinators_connection_is_not_least_loaded(harness: NetworkHarness) 
 
 
 def test_poll_waits_for_the_whole_answer(harness: NetworkHarness) -> None:
-    """Half a response does not end a poll that still has time."""
+    """A part of a response does not end a poll before its timeout."""
     harness.connect()
     harness.send()
     whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response())
@@ -719,7 +732,7 @@ def test_poll_waits_for_the_whole_answer(harness: NetworkHarness) -> None:
 
 
 def test_wakeup_ends_one_poll(harness: NetworkHarness) -> None:
-    """A ring before the poll ends it at once; the next one waits."""
+    """A wakeup before the poll ends it at once; the next poll waits."""
     harness.client.wakeup()
     start = harness.clock.now()
     assert [] == harness.poll(10_000)
@@ -729,7 +742,7 @@ def test_wakeup_ends_one_poll(harness: NetworkHarness) -> None:
 
 
 def test_poll_returns_when_a_connection_becomes_ready(harness: NetworkHarness) -> None:
-    """The caller waits for `ready`, not for the timeout."""
+    """poll returns when a connection becomes ready, before its timeout."""
     harness.ready()
     start = harness.clock.now()
     harness.poll(10_000)
@@ -738,7 +751,9 @@ def test_poll_returns_when_a_connection_becomes_ready(harness: NetworkHarness) -
 
 
 def test_close_gives_everything_back(harness: NetworkHarness) -> None:
-    """Selector first, then sockets; nothing is usable afterwards, and closing again is fine."""
+    """close() frees the selector first, then the sockets; the client is unusable afterwards, and another close() does
+    nothing.
+    """
     harness.connect()
     harness.send()
     harness.client.close()
@@ -753,7 +768,7 @@ def test_close_gives_everything_back(harness: NetworkHarness) -> None:
 
 
 def test_abandoning_touches_no_shared_selector(harness: NetworkHarness) -> None:
-    """A forked child unregisters nothing: the epoll set is shared with its parent."""
+    """A forked child unregisters no descriptor, because it shares the epoll set with its parent."""
     harness.connect()
     selector = harness.net.selectors[0]
     registered = dict(selector.get_map())
@@ -764,7 +779,7 @@ def test_abandoning_touches_no_shared_selector(harness: NetworkHarness) -> None:
 
 
 class Recorder:
-    """Counts what the metrics seam is told."""
+    """A metrics interface that counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -774,7 +789,9 @@ class Recorder:
 
 
 def test_metrics_hear_of_connections_bytes_and_answers() -> None:
-    """The optional seam is told of each connection, of bytes both ways, of ended requests and of each poll."""
+    """The metrics interface is called for each connection, for bytes in both directions, for completed requests and for
+    each poll.
+    """
     metrics = Recorder()
     harness = NetworkHarness(metrics)
     harness.broker.on(METADATA, METADATA.response())
@@ -802,14 +819,14 @@ def pending_certificates(harness: NetworkHarness) -> BackgroundTask[None]:
 
 
 def complete(harness: NetworkHarness, task: BackgroundTask[None], error: Exception | None = None) -> None:
-    """The certificates have been read, or cannot be."""
+    """Complete the reading of the certificates, or fail it."""
     task.run() if error is None else task.fail(error)
     harness.net.certificates = None
     harness.client._loop.background.completed_tasks = True
 
 
 def test_connections_wait_for_certificates(harness: NetworkHarness) -> None:
-    """No socket is opened before changed certificates have been read; then every attempt that waited continues."""
+    """No socket is opened before changed certificates have been read; then every waiting attempt continues."""
     harness.client.set_nodes([Node(1, "boot", 9092), Node(2, "boot", 9092)])
     task = pending_certificates(harness)
     for _ in range(3):
@@ -829,8 +846,9 @@ def test_connections_wait_for_certificates(harness: NetworkHarness) -> None:
 
 
 def test_certificates_that_are_never_read(harness: NetworkHarness) -> None:
-    """The attempt ends at its setup timeout, with the reason; the next one waits for the same task and connects when
-    it is done."""
+    """An attempt that waits for certificates ends at its setup timeout, with the reason. The next one waits for the
+    same task and connects when it is complete.
+    """
     task = pending_certificates(harness)
     harness.ready()
     for _ in range(12):
@@ -858,7 +876,7 @@ def test_certificates_that_are_never_read(harness: NetworkHarness) -> None:
 def test_certificates_that_cannot_be_read(
     harness: NetworkHarness, error: Exception, kind: type[Exception], text: str
 ) -> None:
-    """The attempt fails with the error, backs off, and is made again; no secret is shown."""
+    """The attempt fails with the error and is repeated after a backoff; no secret is shown."""
     task = pending_certificates(harness)
     harness.ready()
     harness.poll()

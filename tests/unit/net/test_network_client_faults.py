@@ -1,4 +1,4 @@
-"""NetworkClient in rough weather: interruptions, handshakes that fail, and random sequences of trouble."""
+"""NetworkClient under faults: interruptions, handshakes that fail, and random sequences of errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def harness() -> NetworkHarness:
 
 @pytest.mark.parametrize("direction", ["send", "recv_into"])
 def test_an_exception_in_the_middle_of_io_costs_the_connection(harness: NetworkHarness, direction: str) -> None:
-    """A signal handler may raise between the system call and its bookkeeping: bytes may be lost, so the
-    connection is given up, what was in flight fails, and the exception continues."""
+    """If a signal handler raises between a system call and its bookkeeping, bytes may be lost. The connection is
+    therefore closed, its requests fail, and the exception is raised to the caller.
+    """
     harness.connect()
     request = harness.send()
 
@@ -44,7 +45,7 @@ def test_an_exception_in_the_middle_of_io_costs_the_connection(harness: NetworkH
 
 
 def test_a_transport_with_a_handshake(harness: NetworkHarness) -> None:
-    """A transport may need several steps before bytes flow, waiting for either direction (TLS)."""
+    """A transport may need several steps, in either direction, before the connection is usable (TLS)."""
     del harness.net.servers["10.0.0.1"]
     assert not harness.ready()
     transport = harness.net.last
@@ -67,7 +68,9 @@ def test_a_transport_with_a_handshake(harness: NetworkHarness) -> None:
 
 @pytest.mark.parametrize(("direction", "nothing"), [("send", 0), ("recv_into", WOULD_BLOCK)])
 def test_a_transport_that_waits_for_the_other_direction(harness: NetworkHarness, direction: str, nothing: int) -> None:
-    """A write may wait for readability, a read for writability (TLS): only that is watched, and both continue then."""
+    """A write may wait for readability, and a read for writability (TLS): only that event is watched, and both continue
+    then.
+    """
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
     transport, [selector] = harness.net.last, harness.net.selectors
@@ -94,7 +97,9 @@ def test_a_transport_that_waits_for_the_other_direction(harness: NetworkHarness,
 
 
 def test_a_refused_handshake_is_not_tried_elsewhere(harness: NetworkHarness) -> None:
-    """A KafkaError while connecting (a login refused) ends the round: other addresses would refuse, too."""
+    """A KafkaError while connecting (a refused login) ends the round without other addresses, which would refuse it
+    too.
+    """
     harness.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
     assert not harness.ready()
 
@@ -109,8 +114,9 @@ def test_a_refused_handshake_is_not_tried_elsewhere(harness: NetworkHarness) -> 
 
 
 def test_what_a_stale_selection_says_is_ignored(harness: NetworkHarness) -> None:
-    """One step may lose a connection and start the next on the same link; the old one's readiness is not
-    taken for the new one's."""
+    """If one step loses a connection and starts the next on the same link, events of the old connection are not applied
+    to the new one.
+    """
     harness.connect()
     [key] = [key for key in harness.net.selectors[0].get_map().values() if key.data is not None]
     link = key.data
@@ -120,7 +126,7 @@ def test_what_a_stale_selection_says_is_ignored(harness: NetworkHarness) -> None
 
 
 def test_a_link_shows_its_connection(harness: NetworkHarness) -> None:
-    """Link's repr holds the connection's while there is one."""
+    """The repr of a Link contains that of its connection while there is one."""
     harness.connect()
     [link] = harness.client._nodes_by_id.values()
     assert "<NodeConnection -1: <Connection to bootstrap broker boot:9092: ready, 0 in flight" in repr(link)
@@ -134,8 +140,9 @@ TROUBLE = ("reset", "eof", "garbage", "stuck", "unstuck")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(CALLS + BROKER + TROUBLE), max_size=60))
 def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None:
-    """Random weather: each request sent comes out of poll exactly once, no transport outlives its connection,
-    and the client works again when the broker does."""
+    """Under random faults each request completes exactly once, no transport outlives its connection, and the client
+    works again when the broker does.
+    """
     harness = NetworkHarness()
     harness.broker.on(METADATA, METADATA.response())
     sent: list[ClientRequest] = []

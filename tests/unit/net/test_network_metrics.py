@@ -1,4 +1,4 @@
-"""The network part of consumer-metrics, and consumer-node-metrics: what connections and requests record."""
+"""The network part of consumer-metrics, and consumer-node-metrics: which events are recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.fakes.scripted_broker import SILENCE
 
 
 class Measured(NetworkHarness):
-    """A client that is measured."""
+    """A client with metrics."""
 
     def __init__(self, **options: Any) -> None:
         self.metrics = Metrics()
@@ -25,13 +25,13 @@ class Measured(NetworkHarness):
         self.broker.on(METADATA, METADATA.response())
 
     def metric(self, name: str, node: str = "") -> float:
-        """A metric now: of all connections, or of the one Java calls so."""
+        """Return a metric's value now: of all connections, or of the one with this Java node name."""
         found = {(m.group, m.name, *m.tags): v for m, v in self.metrics.snapshot(self.clock.now()).items()}
         return found[(NODE_GROUP, name, ("node-id", node)) if node else (GROUP, name)]
 
 
 def test_connections() -> None:
-    """Opened, closed, open now; an attempt that failed was never open."""
+    """Opened, closed and open connections are counted; an attempt that failed was never open."""
     harness = Measured()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     harness.ready()
@@ -49,7 +49,7 @@ def test_connections() -> None:
 
 
 def test_requests_and_bytes() -> None:
-    """What went out and came in, ApiVersions included, for all connections and for the one."""
+    """Bytes and requests in both directions, with ApiVersions, are recorded for all connections and for each."""
     harness = Measured()
     harness.connect()
     harness.send()
@@ -71,7 +71,7 @@ def test_requests_and_bytes() -> None:
 
 
 def test_a_request_in_pieces_is_one_request() -> None:
-    """A socket that takes a few bytes at a time makes more I/O, not more requests."""
+    """A request that the socket accepts a few bytes at a time counts as several I/O operations but as one request."""
     harness = Measured()
     harness.connect()
     before = harness.metric("network-io-total")
@@ -88,7 +88,7 @@ def test_a_request_in_pieces_is_one_request() -> None:
 
 
 def test_latency() -> None:
-    """The time from a request to its answer, per node; a request that failed has none."""
+    """The time from a request to its response is recorded per node; a failed request has no latency."""
     harness = Measured()
     harness.client.set_nodes([Node(3, "boot", 9092)])
     harness.connect("3")
@@ -108,7 +108,9 @@ def test_latency() -> None:
 
 
 def test_waiting_and_working() -> None:
-    """Selects, the time they waited, and the share of it; work on a clock that stands still takes no time."""
+    """The number of selects, the time they waited and its ratio are recorded; the work time is 0 because the clock
+    stands still.
+    """
     harness = Measured()
     harness.connect()
     selects, waited = harness.metric("select-total"), harness.metric("io-wait-time-ns-total")
@@ -122,7 +124,7 @@ def test_waiting_and_working() -> None:
 
 
 def logins(harness: Measured) -> tuple[float, ...]:
-    """Logins that succeeded and failed, then those over a connection in use."""
+    """Return the numbers of successful and failed logins, then those of re-authentications."""
     kinds = (
         "successful-authentication",
         "failed-authentication",
@@ -133,11 +135,11 @@ def logins(harness: Measured) -> tuple[float, ...]:
 
 
 class MeasuredAuthentications(SaslHarness, Measured):
-    """A client that logs in, and is measured."""
+    """A client with SASL and metrics."""
 
 
 def test_logins() -> None:
-    """The first login, one that prolongs the session, one that is refused, and one refused from the start."""
+    """A first login, a re-authentication, a refused re-authentication and a refused first login are counted."""
     harness = MeasuredAuthentications(lifetime_ms=10_000)
     harness.authenticate()
     assert (1, 0, 0, 0) == logins(harness)
@@ -155,7 +157,7 @@ def test_logins() -> None:
 
 
 def test_without_security_there_are_no_logins() -> None:
-    """A plain connection counts as none, as in Java."""
+    """A plaintext connection counts as no login, as in Java."""
     harness = Measured()
     harness.connect()
     assert (0, 0, 0, 0) == logins(harness)

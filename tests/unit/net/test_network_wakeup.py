@@ -1,4 +1,4 @@
-"""The bell that ends a blocking select."""
+"""The waker, which ends a blocking select."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def readable(fd: int) -> bool:
 
 
 def test_a_ring_is_readable_until_drained(waker: Waker) -> None:
-    """Rings before opening set the flag; later ones make the descriptor readable, until drained."""
+    """Wakeups before the waker is opened set a flag; later ones make the descriptor readable until it is drained."""
     waker.wake()
     assert waker.is_set
     fd = waker.open()
@@ -42,7 +42,7 @@ def test_a_ring_is_readable_until_drained(waker: Waker) -> None:
 
 
 def test_a_full_socket_still_rings(waker: Waker) -> None:
-    """Ringing never blocks and never fails, and one drain hears all rings."""
+    """A wakeup never blocks or fails, and one drain clears all wakeups."""
     fd = waker.open()
     for _ in range(2_000):
         waker.wake()
@@ -53,7 +53,9 @@ def test_a_full_socket_still_rings(waker: Waker) -> None:
 
 
 def test_who_rings_before_he_was_heard_writes_nothing(waker: Waker) -> None:
-    """One byte for many rings; the first one after a rest is written again, whether or not the socket was read."""
+    """Several wakeups write one byte; the first wakeup after a reset writes again, whether or not the
+    socket was read.
+    """
     waker.open()
     reader = waker._reader
     assert reader is not None
@@ -70,13 +72,13 @@ def test_who_rings_before_he_was_heard_writes_nothing(waker: Waker) -> None:
 
 
 def test_a_ring_that_a_rest_overtakes_is_not_the_last(waker: Waker) -> None:
-    """Who was about to write when the other side rested does not keep the next ring from being written."""
+    """A thread that is about to write when the other side resets does not prevent the next wakeup from writing."""
     fd = waker.open()
     writer = waker._writer
     assert writer is not None
 
     class Slow:
-        """Writes, and is heard before it can say so."""
+        """A waker that is reset before its write returns."""
 
         def send(self, data: bytes) -> int:
             sent = writer.send(data)
@@ -96,7 +98,7 @@ def test_a_ring_that_a_rest_overtakes_is_not_the_last(waker: Waker) -> None:
 
 
 def test_a_closed_waker_is_quiet(waker: Waker) -> None:
-    """Ringing after close does nothing; closing twice is fine; the descriptors are given back."""
+    """After close a wakeup does nothing, a second close is allowed, and the descriptors are closed."""
     fd = waker.open()
     writer = waker._writer
     waker.close()
@@ -104,12 +106,12 @@ def test_a_closed_waker_is_quiet(waker: Waker) -> None:
     waker.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    waker._writer = writer  # what a thread saw that was about to ring while another closed
+    waker._writer = writer  # the state in a thread that is about to write while another one closes
     waker.wake()
 
 
 def test_a_forgotten_waker_gives_its_descriptors_back() -> None:
-    """A consumer that was never closed leaks nothing."""
+    """A waker that was never closed closes its descriptors when it is freed."""
     waker = Waker()
     fd = waker.open()
     del waker
@@ -118,5 +120,5 @@ def test_a_forgotten_waker_gives_its_descriptors_back() -> None:
 
 
 def test_a_waker_whose_constructor_was_interrupted_is_collected() -> None:
-    """An object without attributes, as an exception in __init__ leaves it, raises nothing when it is collected."""
+    """An object without attributes, as after an exception in __init__, raises nothing when it is freed."""
     Waker.__new__(Waker).__del__()

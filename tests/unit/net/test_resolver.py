@@ -1,4 +1,4 @@
-"""Who asks the system's resolver, how often, and with how many threads."""
+"""The resolver: how often it calls the system's resolver, and with how many threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kconsumer.net.transport import Address, resolve_canonical
 
 
 class Jobs:
-    """Collects what would run on threads."""
+    """Collects the jobs that would run on threads."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -37,7 +37,7 @@ def jobs() -> Jobs:
 
 
 def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
-    """It is not done before its thread ran, and then wakes who waits."""
+    """A lookup is complete after its thread ran, which then wakes the waiting caller."""
     lookup = jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert (False, False, 0) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
     jobs.waiting.pop()()
@@ -47,7 +47,7 @@ def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
 
 
 def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
-    """The resolver's error is kept for whom it concerns."""
+    """An error of the system's resolver is the result of the lookup."""
     lookup = jobs.resolver.look_up(jobs.resolve, "nobody", 1)
     jobs.waiting.pop()()
     assert isinstance(lookup.error, socket.gaierror)
@@ -55,7 +55,7 @@ def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
 
 
 def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
-    """Whoever asks meanwhile waits for the same answer; afterwards it is asked for again."""
+    """Concurrent lookups of a name share one result; a later one resolves it again."""
     first = jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert first is jobs.resolver.look_up(jobs.resolve, "a", 1)
     jobs.waiting.pop()()
@@ -65,13 +65,13 @@ def test_a_name_is_asked_for_once_at_a_time(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0"])
 def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
-    """It is done at once."""
+    """The lookup of a numeric address is complete at once."""
     assert jobs.resolver.look_up(jobs.resolve, host, 1).completed
     assert [] == jobs.waiting
 
 
 def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> None:
-    """A thread asks for it; who wants the address alone does not wait for that."""
+    """A thread looks up the name of a numeric address; a caller that only needs the address does not wait for it."""
     named = jobs.resolver.look_up(resolve_canonical, "127.0.0.1", 7)
     assert jobs.resolver.look_up(jobs.resolve, "127.0.0.1", 7).completed
     assert not named.completed
@@ -81,7 +81,7 @@ def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> N
 
 
 def test_threads_are_few(jobs: Jobs) -> None:
-    """However many names hang, so many threads wait for them; each continues with the names that wait."""
+    """The number of threads is limited, however many names hang; each thread continues with waiting names."""
     lookups = [jobs.resolver.look_up(jobs.resolve, f"host{i}", 1) for i in range(3 * MAX_THREADS)]
     assert MAX_THREADS == len(jobs.waiting)
     jobs.waiting.pop()()
@@ -92,7 +92,7 @@ def test_threads_are_few(jobs: Jobs) -> None:
 
 
 def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
-    """Names that wait for their turn are dropped."""
+    """After close() waiting names are dropped."""
     jobs.resolver.look_up(jobs.resolve, "a", 1)
     jobs.resolver.close()
     jobs.waiting.pop()()
@@ -100,7 +100,7 @@ def test_after_close_nothing_is_asked(jobs: Jobs) -> None:
 
 
 def test_without_a_thread_the_caller_asks() -> None:
-    """A process that may have no more threads still finds its brokers."""
+    """If no thread can be started the calling thread resolves the name."""
 
     def refuse(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""Logins over a connection, and prolonging them, with a scripted broker and a clock moved by hand."""
+"""Logins and re-authentications, with a scripted broker and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ LIFETIME_MS = 10_000
 
 
 def versions_at_most(**highest: int) -> Any:
-    """An ApiVersions answer of a broker that knows these APIs up to a version, or (-1) not at all."""
+    """Return the ApiVersions response of a broker that has these APIs up to a version, or (-1) not at all."""
     return api_versions(**{name: (0, high) for name, high in highest.items()})
 
 
 def test_a_login_on_the_wire() -> None:
-    """ApiVersions v0, the handshake, the token, then ApiVersions as ever; a login's requests have correlation ids of
-    their own, which no other request ever has."""
+    """A login sends ApiVersions v0, SaslHandshake and the token, then the usual ApiVersions. Its requests have
+    correlation ids that no other request has.
+    """
     harness = SaslHarness().authenticate()
     told = [(r.api.name, r.version, r.correlation_id) for r in harness.broker.requests]
     assert [
@@ -39,7 +40,7 @@ def test_a_login_on_the_wire() -> None:
 
 
 def test_versions_are_those_that_the_broker_has() -> None:
-    """An older broker is asked with older versions."""
+    """Requests to an older broker have older versions."""
     harness = SaslHarness()
     harness.broker.on(API_VERSIONS, versions_at_most(SaslAuthenticate=0))
     harness.authenticate()
@@ -48,7 +49,7 @@ def test_versions_are_those_that_the_broker_has() -> None:
 
 @pytest.mark.parametrize("old", [{"SaslHandshake": 0}, {"SaslAuthenticate": -1}])
 def test_bare_tokens(old: dict[str, int]) -> None:
-    """A broker without SaslAuthenticate takes the token with nothing but its size, and answers so."""
+    """With a broker without SaslAuthenticate tokens are sent with only their size, in both directions."""
     harness = SaslHarness()
     harness.broker.next(API_VERSIONS, versions_at_most(**old))
     taken = harness.take_bare_tokens(b"\0\0\0\0")
@@ -59,7 +60,9 @@ def test_bare_tokens(old: dict[str, int]) -> None:
 
 
 def test_a_broker_that_closes_after_a_bare_token_refuses() -> None:
-    """It has no other way to say so. Once may be a broker that ends: three times in a row it has refused."""
+    """With bare tokens a broker can refuse only by closing the connection. One close may be a shutdown, and three in a
+    row are a refusal.
+    """
     harness = SaslHarness()
     harness.broker.on(API_VERSIONS, versions_at_most(SaslHandshake=0))
     errors: list[Any] = []
@@ -94,7 +97,7 @@ REFUSALS: list[tuple[Any, Any, int, str]] = [
 
 @pytest.mark.parametrize(("api", "answer", "code", "text"), REFUSALS)
 def test_refusals(api: Any, answer: Any, code: int, text: str) -> None:
-    """Each says what to change; the broker is then left alone, longer each time, and asked again."""
+    """Each refusal has advice; the broker is tried again after a backoff, which grows."""
     harness = SaslHarness()
     harness.broker.on(api, answer)
     waits = []
@@ -120,7 +123,7 @@ def test_refusals(api: Any, answer: Any, code: int, text: str) -> None:
 
 
 def test_a_broker_without_logins() -> None:
-    """One that lists no SaslHandshake is no broker that a login makes sense with."""
+    """A broker without SaslHandshake raises an error, because no login is possible."""
     harness = SaslHarness()
     harness.broker.on(API_VERSIONS, versions_at_most(SaslHandshake=-1))
     harness.ready()
@@ -131,7 +134,7 @@ def test_a_broker_without_logins() -> None:
 
 @pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
 def test_silence_ends(api: Any) -> None:
-    """A broker that does not answer a step of a login costs no more than a request's timeout."""
+    """A login without a response ends at the request timeout."""
     harness = SaslHarness(request_timeout_ms=5_000)
     harness.broker.on(api, SILENCE)
     harness.ready()
@@ -143,7 +146,7 @@ def test_silence_ends(api: Any) -> None:
 @pytest.mark.parametrize("api", [API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE])
 @pytest.mark.parametrize("garbage", [b"", b"\xff", b"\x00\x00", b"\xff" * 40])
 def test_garbage_ends(api: Any, garbage: bytes) -> None:
-    """A response that does not parse ends the connection with an error, like any other."""
+    """A response that does not parse ends the connection with an error."""
     harness = SaslHarness()
 
     def answer(request: Received) -> bytes:
@@ -166,7 +169,9 @@ def hanging(harness: SaslHarness) -> list[Callable[[], None]]:
 
 
 def test_a_secret_that_is_called_is_called_beside_the_loop() -> None:
-    """The broker hears nothing before the password is there; everybody else is served meanwhile."""
+    """A callable password runs in the background: nothing is sent to the broker before, and other brokers are served
+    meanwhile.
+    """
     harness = SaslHarness(sasl_plain_password=lambda: "sesame")
     harness.ready()
     waiting = hanging_after_lookup(harness)
@@ -178,7 +183,7 @@ def test_a_secret_that_is_called_is_called_beside_the_loop() -> None:
 
 
 def hanging_after_lookup(harness: SaslHarness) -> list[Callable[[], None]]:
-    """Let names be resolved, and then hold back what runs beside the loop."""
+    """Let names be resolved, and then block background tasks."""
     waiting = hanging(harness)
     for _ in range(3):
         harness.poll()
@@ -186,7 +191,7 @@ def hanging_after_lookup(harness: SaslHarness) -> list[Callable[[], None]]:
 
 
 def test_a_changed_secret_is_seen_by_the_next_login() -> None:
-    """Each login reads it again."""
+    """Each login reads the secret again."""
     passwords = iter(["first", "second"])
     harness = SaslHarness(sasl_plain_password=lambda: next(passwords)).authenticate()
     harness.client.disconnect("-1", harness.clock.now())
@@ -197,7 +202,7 @@ def test_a_changed_secret_is_seen_by_the_next_login() -> None:
 
 
 def test_a_secret_that_never_comes() -> None:
-    """Waiting for credentials has an end, which says what was waited for."""
+    """Waiting for credentials ends at a timeout, and the error says what was awaited."""
     harness = SaslHarness(sasl_plain_password=lambda: "sesame", request_timeout_ms=5_000)
     harness.ready()
     hanging_after_lookup(harness)
@@ -208,7 +213,7 @@ def test_a_secret_that_never_comes() -> None:
 
 @pytest.mark.parametrize("failure", [ValueError("hunter2"), KeyError("hunter2")])
 def test_a_callable_that_fails(failure: Exception) -> None:
-    """The error names the exception's class; its text may have the secret in it."""
+    """The error has the class of the exception but not its text, which may contain the secret."""
 
     def fail() -> str:
         raise failure
@@ -226,7 +231,9 @@ def test_a_callable_that_fails(failure: Exception) -> None:
 
 
 def test_a_session_is_prolonged_before_it_ends() -> None:
-    """After 85 to 95 % of the lifetime the next request waits for another login; without a request none happens."""
+    """After 85 to 95 % of the lifetime the next request waits for a re-authentication; without a request
+    there is none.
+    """
     harness = SaslHarness(LIFETIME_MS).authenticate()
     before = len(harness.broker.requests)
     harness.clock.advance(0.85 * LIFETIME_MS - 1)
@@ -246,8 +253,9 @@ def test_a_session_is_prolonged_before_it_ends() -> None:
 
 
 def test_what_is_in_flight_is_answered_during_a_login() -> None:
-    """The login goes out behind a request without a response, whose answer is taken before the login's; nothing else is
-    sent meanwhile."""
+    """A re-authentication is sent behind a request in flight, whose response arrives first; no other request is sent
+    meanwhile.
+    """
     harness = SaslHarness(LIFETIME_MS).authenticate()
     harness.broker.next(METADATA, SILENCE)
     request = harness.send()
@@ -275,7 +283,7 @@ def _answer(api: Any, request: Received, message: Any) -> bytes:
 
 
 def test_requests_go_on_while_credentials_are_fetched() -> None:
-    """A session whose next token takes a while is still good: only the exchange itself holds requests back."""
+    """While the next token is fetched requests are sent; only the re-authentication itself delays them."""
     harness = SaslHarness(LIFETIME_MS, sasl_plain_password=lambda: "sesame").authenticate()
     harness.link.connection._reauth_at = harness.clock.now()
     waiting = hanging(harness)
@@ -295,7 +303,9 @@ def test_requests_go_on_while_credentials_are_fetched() -> None:
 
 
 def test_a_login_refused_later_ends_the_connection() -> None:
-    """Requests in flight have lost their connection; whoever sends next hears why."""
+    """A refused re-authentication fails requests in flight with a lost connection; the next request fails with the
+    reason.
+    """
     harness = SaslHarness(LIFETIME_MS).authenticate()
     harness.broker.next(METADATA, SILENCE)
     harness.send()
@@ -317,7 +327,7 @@ def test_a_login_refused_later_ends_the_connection() -> None:
 
 
 def closed_at_the_first_request(harness: NetworkHarness, times: int) -> list[Any]:
-    """Why each of these attempts ended."""
+    """Return the error of each of these attempts."""
     harness.broker.on(METADATA, CLOSE)
     errors: list[Any] = []
     for _ in range(times):
@@ -333,8 +343,9 @@ def closed_at_the_first_request(harness: NetworkHarness, times: int) -> list[Any
 
 
 def test_a_broker_that_closes_at_the_first_request_is_probed_for_sasl() -> None:
-    """Versions are told to everybody. After three closes it is asked for a mechanism that no listener has; one with
-    SASL names those it has, and that is the error as long as it does so."""
+    """ApiVersions is the first request of every plaintext connection. After three closes a SaslHandshake with an
+    invalid mechanism is sent. A listener with SASL lists its mechanisms, which become the error while this repeats.
+    """
     harness = NetworkHarness()
     harness.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response(error_code=33, mechanisms=["SCRAM-SHA-512", "PLAIN"]))
     errors = closed_at_the_first_request(harness, 5)
@@ -351,7 +362,9 @@ def test_a_broker_that_closes_at_the_first_request_is_probed_for_sasl() -> None:
 
 @pytest.mark.parametrize("response", [CLOSE, SASL_HANDSHAKE.response(error_code=34), b"\0\0\0\2ab", b"HTTP/1.1"])
 def test_a_probe_for_sasl_without_a_proof(response: Any) -> None:
-    """A listener without SASL that closes, as one does that is about to end, is retried, and seldom probed again."""
+    """A listener without SASL that closes connections, as a starting broker may, is retried, and is seldom probed
+    again.
+    """
     harness = NetworkHarness()
     harness.broker.on(SASL_HANDSHAKE, response)
     errors = closed_at_the_first_request(harness, 17)
@@ -362,7 +375,7 @@ def test_a_probe_for_sasl_without_a_proof(response: Any) -> None:
 
 
 def test_a_broker_that_answered_once_wants_no_login() -> None:
-    """One that closes later just closes, however often: at the first request, too."""
+    """A broker that has responded once is not probed, however often it closes connections later."""
     harness = NetworkHarness()
     harness.broker.next(METADATA, METADATA.response(), CLOSE)
     harness.connect()

@@ -1,4 +1,4 @@
-"""GSSAPI with a library that the test plays: the order of tokens, and brokers and libraries that refuse."""
+"""GSSAPI with a fake library: the order of tokens, and brokers and libraries that refuse."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kconsumer.net.sasl.mechanism import Credentials, MechanismError
 
 
 class GSSError(Exception):
-    """What the library raises."""
+    """The exception of the library."""
 
 
 class Library:
-    """The part of `gssapi` that is used. `tokens` are the context's; it is complete when they are used up."""
+    """The part of `gssapi` that is used. `tokens` are the context's; the context is complete when all are used."""
 
     def __init__(self, *tokens: bytes) -> None:
         self.tokens = list(tokens)
@@ -70,7 +70,7 @@ def started(library: Library, monkeypatch: pytest.MonkeyPatch, **account: Any) -
 
 
 def test_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The context's tokens, an empty one if it has nothing to say, and the agreement on no security layer."""
+    """The client sends the context's tokens, an empty one if there is none, and then selects no security layer."""
     library = Library(b"first", b"")
     mechanism = started(library, monkeypatch)
     assert [("kafka@b1.example", "service")] == library.named
@@ -84,7 +84,9 @@ def test_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_keytab(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tickets stay in memory, one cache for all logins; the principal is told when layers are agreed on."""
+    """Tickets of a keytab are kept in memory, in one cache for all logins; the client sends its principal with the
+    choice of the layer.
+    """
     library = Library()
     for _ in range(2):
         started(library, monkeypatch, principal="me@R", keytab="/k").step(b"offer")
@@ -94,7 +96,7 @@ def test_a_keytab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("offer", [b"", b"\x01", b"\x06\x00\x00\x00", b"\x01\x00\x00\x00\x00"])
 def test_a_broker_that_wants_a_security_layer(offer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows on the connection are Kafka's frames as they are."""
+    """A broker that requires a security layer is refused, because Kafka's frames follow without one."""
     library = Library()
     library.offer = offer
     with pytest.raises(MechanismError, match="insists on a security layer"):
@@ -103,7 +105,7 @@ def test_a_broker_that_wants_a_security_layer(offer: bytes, monkeypatch: pytest.
 
 @pytest.mark.parametrize("tokens", [[b"first"], []])
 def test_the_librarys_errors(tokens: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They become the one error of mechanisms, on one line."""
+    """Errors of the library become the error class of all mechanisms, on one line."""
     library = Library(*tokens)
     mechanism = started(library, monkeypatch)
     library.error = GSSError("Major (1):\n  no ticket")

@@ -1,4 +1,4 @@
-"""SASL mechanisms as functions of bytes: the vectors of their RFCs, and brokers that mean no good."""
+"""SASL mechanisms as functions of bytes: the examples of their RFCs, and malicious brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PENCIL = Credentials("user", "pencil")
 
 
 class ScramSha1(_Scram):
-    """The mechanism of RFC 5802, for its example."""
+    """The mechanism of RFC 5802, for the example of the RFC."""
 
     algorithm = "sha1"
 
@@ -31,7 +31,7 @@ class ScramSha1(_Scram):
 
 
 def test_plain() -> None:
-    """One message, with an empty authorization identity; whatever the broker answers, nothing follows."""
+    """The client sends one message with an empty authorization identity, and nothing after any response."""
     mechanism = Plain(Credentials("alice", "sécret"))
     assert b"\0alice\0s\xc3\xa9cret" == mechanism.step(None)
     assert None is mechanism.step(b"")
@@ -48,7 +48,7 @@ def test_plain() -> None:
     ],
 )
 def test_plain_refuses_what_it_cannot_carry(account: Credentials, why: str) -> None:
-    """A NUL would move the border between user and password; the error has neither."""
+    """A user or password with a NUL, which separates the two, is refused; the error shows neither."""
     with pytest.raises(MechanismError, match=why):
         Plain(account)
 
@@ -77,7 +77,7 @@ VECTORS = [
 def test_scram_as_in_its_rfc(
     kind: type[_Scram], nonce: str, server_first: bytes, client_final: bytes, server_final: bytes
 ) -> None:
-    """The exchange that the RFC prints."""
+    """The exchange equals the example of the RFC."""
     mechanism = kind(PENCIL, nonce)
     assert f"n,,n=user,r={nonce}".encode() == mechanism.step(None)
     assert client_final == mechanism.step(server_first)
@@ -85,7 +85,7 @@ def test_scram_as_in_its_rfc(
 
 
 class Server:
-    """The other side of SCRAM, written from the RFC: what it says, and whether it believes the proof."""
+    """The server of SCRAM, written from the RFC."""
 
     def __init__(self, algorithm: str, password: bytes, iterations: int = 4096) -> None:
         self.algorithm, self.iterations, self.salt = algorithm, iterations, b"NaCl" * 4
@@ -114,7 +114,7 @@ class Server:
 @pytest.mark.parametrize(("kind", "algorithm"), [(ScramSha256, "sha256"), (ScramSha512, "sha512")])
 @pytest.mark.parametrize(("password", "believed"), [("pâss=,wörd", True), ("other", False)])
 def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: str, believed: bool) -> None:
-    """A server that knows the password believes the proof, and only then; each exchange has a nonce of its own."""
+    """A server accepts the proof only if it has the same password; each exchange has a nonce of its own."""
     server = Server(algorithm, "pâss=,wörd".encode())
     mechanism = kind(Credentials("user", password))
     first = mechanism.step(None)
@@ -127,7 +127,7 @@ def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: st
 
 
 def test_scram_escapes_names_and_announces_tokens() -> None:
-    """`=` and `,` would end the name; a delegation token says that it is one."""
+    """`=` and `,` in a name are escaped; a delegation token is marked as one."""
     mechanism = ScramSha256(Credentials("a=b,c", "p", tokenauth=True), "N")
     assert b"n,,n=a=3Db=2Cc,r=N,tokenauth=true" == mechanism.step(None)
 
@@ -158,7 +158,7 @@ GOOD = b"r=NONCEx,s=c2FsdA==,i=4096"
     ],
 )
 def test_scram_refuses_a_bad_challenge(server_first: bytes, why: str) -> None:
-    """No proof goes to a broker that does not keep the rules, for it could be used to guess the password."""
+    """No proof is sent to a broker that violates the protocol, because it could be used to guess the password."""
     mechanism = ScramSha256(PENCIL, "NONCE")
     mechanism.step(None)
     with pytest.raises(MechanismError, match=why):
@@ -177,7 +177,7 @@ def test_scram_refuses_a_bad_challenge(server_first: bytes, why: str) -> None:
     ],
 )
 def test_scram_wants_the_broker_to_know_the_password(server_final: bytes, why: str) -> None:
-    """Who cannot sign does not know the password: the login fails although the broker would continue."""
+    """A wrong server signature fails the login, although the broker would continue."""
     mechanism = ScramSha256(PENCIL, "NONCE")
     mechanism.step(None)
     mechanism.step(GOOD)
@@ -187,7 +187,7 @@ def test_scram_wants_the_broker_to_know_the_password(server_final: bytes, why: s
 
 @given(st.binary(max_size=60) | st.from_regex(rb"r=NONCE.{0,5},s=[A-Za-z=]{0,9},i=[0-9]{1,4}", fullmatch=True))
 def test_any_challenge_ends_in_a_token_or_the_one_error(challenge: bytes) -> None:
-    """Hostile bytes never end in another exception, in any mechanism that needs no library."""
+    """Hostile bytes lead to a token or to the one error class, in every mechanism that needs no library."""
     mechanisms: list[Mechanism] = [ScramSha256(PENCIL, "NONCE"), Plain(PENCIL), OAuthBearer(Credentials(token="t"))]
     for mechanism in mechanisms:
         mechanism.step(None)
@@ -202,7 +202,7 @@ def test_any_challenge_ends_in_a_token_or_the_one_error(challenge: bytes) -> Non
 
 
 def test_oauthbearer_as_in_its_rfc() -> None:
-    """The token, then the extensions; an empty answer is success."""
+    """The client sends the token, then the extensions; an empty response is success."""
     mechanism = OAuthBearer(Credentials(token="vF9dft4qmTc2==", extensions={"logicalCluster": "lkc-1", "a": "b c"}))
     assert b"n,,\x01auth=Bearer vF9dft4qmTc2==\x01logicalCluster=lkc-1\x01a=b c\x01\x01" == mechanism.step(None)
     assert None is mechanism.step(b"")
@@ -220,7 +220,7 @@ def test_oauthbearer_as_in_its_rfc() -> None:
     ],
 )
 def test_oauthbearer_refused(challenge: bytes, complaint: str) -> None:
-    """The broker's reason is answered with one byte, as it wants, and kept for the error; once."""
+    """After the broker's reason the client sends one byte, as the RFC requires, and the error contains the reason."""
     mechanism = OAuthBearer(Credentials(token="t"))
     mechanism.step(None)
     assert b"\x01" == mechanism.step(challenge)
@@ -241,22 +241,22 @@ def test_oauthbearer_refused(challenge: bytes, complaint: str) -> None:
     ],
 )
 def test_oauthbearer_refuses_what_it_cannot_carry(account: Credentials, why: str) -> None:
-    """A separator in a token or an extension would make another message of it."""
+    """A token or an extension that contains a separator is refused."""
     with pytest.raises(MechanismError, match=why):
         OAuthBearer(account)
 
 
-# --- GSSAPI, and all ---
+# --- GSSAPI, and all mechanisms ---
 
 
 def test_gssapi_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install."""
+    """The error names the package to install."""
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(MechanismError, match="needs the package gssapi: pip install gssapi"):
         Gssapi(Credentials(service="kafka", host="b1"))
 
 
 def test_every_mechanism_says_what_to_change() -> None:
-    """Errors end in advice; an account shows nothing of itself."""
+    """Each error contains advice, and the repr of an account shows no secret."""
     assert all(kind.hint for kind in MECHANISMS.values())
     assert "<Credentials>" == repr(Credentials("u", "hunter2", token="t"))

@@ -1,4 +1,6 @@
-"""Tokens for OAUTHBEARER: when one is replaced, what a provider may return, what an issuer's answer means."""
+"""Tokens for OAUTHBEARER: when they are replaced, what a provider may return, and how an issuer's responses are
+handled.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def jwt(**claims: Any) -> str:
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
 
 
-# --- when ---
+# --- times ---
 
 
 @pytest.mark.parametrize(
@@ -38,21 +40,23 @@ def jwt(**claims: Any) -> str:
     [
         (60, 0.0, 48),  # 80 % of it
         (60, 1.0, 51),  # and all of the jitter
-        (10, 0.0, 5),  # five minutes are kept
+        (10, 0.0, 5),  # five minutes are left
         (8, 1.0, 3),
         (6.5, 0.0, 1.5),
-        (5, 0.0, 4),  # too short a life for pauses: the share alone
+        (5, 0.0, 4),  # too short a lifetime for minimum times: only the fraction counts
         (1, 1.0, 0.85),
     ],
 )
 def test_the_moment_to_replace_a_token(lifetime_min: float, drawn: float, expected_min: float) -> None:
-    """Java's rules: a share of the life, time kept before the end, a pause after the start."""
+    """Java's rules apply: a fraction of the lifetime, a minimum time before the end, and a minimum time after the
+    start.
+    """
     found = JAVAS_DEFAULTS.refresh_at(0.0, 0.0, lifetime_min * MINUTE_MS, drawn)
     assert expected_min * MINUTE_MS == pytest.approx(found)
 
 
 class Source:
-    """Tokens of a provider that the test writes, on a clock that it moves."""
+    """A source of tokens whose provider and clock the test controls."""
 
     def __init__(self, issue: Callable[[], object]) -> None:
         self.clock = VirtualClock(now=0)
@@ -76,7 +80,7 @@ class Source:
 
 
 def test_one_token_serves_logins_until_it_is_to_be_replaced() -> None:
-    """The provider is asked once, and again after the share of the token's life."""
+    """The provider is called once, and again after the configured fraction of the token's lifetime."""
     source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
     assert ["t1", "t1"] == [source.tokens.token(), source.tokens.token()]
     source.clock.advance(79_000)
@@ -86,7 +90,7 @@ def test_one_token_serves_logins_until_it_is_to_be_replaced() -> None:
 
 
 def test_a_provider_that_fails_late_costs_nothing() -> None:
-    """A token that is to be replaced serves until it has expired; then the failure is the login's."""
+    """If the provider fails, a token is used until it has expired; then the login fails with the provider's error."""
     answers: list[object] = [("first", 0.0)]
 
     def issue() -> object:
@@ -105,7 +109,7 @@ def test_a_provider_that_fails_late_costs_nothing() -> None:
 
 
 def test_a_refused_token_is_not_shown_again() -> None:
-    """The next login asks for another one."""
+    """After a token was refused the next login requests another one."""
     source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
     source.tokens.token()
     source.tokens.invalidate()
@@ -113,7 +117,7 @@ def test_a_refused_token_is_not_shown_again() -> None:
 
 
 def test_a_token_says_when_it_expires() -> None:
-    """A JWT alone is enough: `exp` and `iat` are its own."""
+    """A JWT is sufficient: its `exp` and `iat` are read."""
     source = Source(lambda: jwt(exp=source.now_s() + 100, iat=source.now_s(), n=source.asked))
     first = source.tokens.token()
     source.clock.advance(79_000)
@@ -124,7 +128,7 @@ def test_a_token_says_when_it_expires() -> None:
 
 @pytest.mark.parametrize("text", ["opaque", "a.b", "a.!!!.c", "a.bnVsbA.c", "a." + "W" * 50 + ".c"])
 def test_a_token_that_says_nothing(text: str) -> None:
-    """Nobody knows when it expires, so each login asks for a new one."""
+    """If the expiry is unknown, each login requests a new token."""
     source = Source(lambda: text)
     assert [text, text] == [source.tokens.token(), source.tokens.token()]
     assert 2 == source.asked
@@ -132,13 +136,13 @@ def test_a_token_that_says_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("issued", [None, b"bytes", ("token",), (b"t", 1), {"token": "t"}])
 def test_what_a_provider_may_not_return(issued: object) -> None:
-    """The error says what it may; it shows nothing of what came."""
+    """The error names the allowed types and does not show the returned value."""
     with pytest.raises(MechanismError, match=r"returns a str, or \(str, seconds since 1970"):
         Source(lambda: issued).tokens.token()
 
 
 def test_a_token_that_has_expired_already() -> None:
-    """A wrong clock is likely."""
+    """An expired token raises an error that suggests a wrong clock."""
     source = Source(lambda: ("t", source.now_s() - 1))
     with pytest.raises(MechanismError, match="is a clock wrong"):
         source.tokens.token()
@@ -150,7 +154,7 @@ SECRET = "issuers-secret"
 
 
 class Issuer:
-    """An Endpoint whose connections the test plays: `answers` are (status, body) or exceptions."""
+    """An Endpoint whose connections are scripted: `answers` are (status, body) or exceptions."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any, **options: Any) -> None:
         self.clock = VirtualClock(now=0)
@@ -213,7 +217,9 @@ def answer(**fields: Any) -> tuple[int, bytes]:
 
 
 def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A POST with Basic authentication and the grant's form; the lifetime in the response becomes a moment."""
+    """The request is a POST with Basic authentication and the grant as a form; the lifetime in the response becomes the
+    expiry.
+    """
     issuer = Issuer(
         monkeypatch, answer(expires_in=60), sasl_oauthbearer_scope="a b", sasl_login_connect_timeout_ms=5_000
     )
@@ -225,7 +231,7 @@ def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_url_encoded_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As RFC 6749 has it, for issuers that insist."""
+    """Credentials are URL-encoded as RFC 6749 requires, if the option is set."""
     options = {"sasl_oauthbearer_header_urlencode": True, "secret": lambda name: "a:b c"}
     issuer = Issuer(monkeypatch, answer(), **options)
     issuer.endpoint.issue()
@@ -234,14 +240,14 @@ def test_url_encoded_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("told", "expected"), [(None, None), ("30", 30), (1.5, 1.5), ("soon", None)])
 def test_lifetimes(monkeypatch: pytest.MonkeyPatch, told: Any, expected: float | None) -> None:
-    """Some issuers tell none, some tell text."""
+    """An issuer may omit the lifetime or send it as text."""
     issuer = Issuer(monkeypatch, answer(expires_in=told))
     _, expires_at_s = issuer.endpoint.issue()
     assert (None if expected is None else issuer.clock.wall_ms() / 1000 + expected) == expires_at_s
 
 
 def test_trouble_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers and failures that may pass are asked about again, with growing pauses."""
+    """After a response or failure that may be temporary the request is repeated, with growing pauses."""
     issuer = Issuer(monkeypatch, (503, b""), ConnectionRefusedError("refused"), (429, b"{}"), answer())
     assert "t" == issuer.endpoint.issue()[0]
     assert 3 == len(issuer.pauses_ms)
@@ -249,7 +255,7 @@ def test_trouble_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After sasl_login_retry_backoff_max_ms the last trouble is told."""
+    """After sasl_login_retry_backoff_max_ms the last error is raised."""
     issuer = Issuer(monkeypatch, *[(503, b'{"error":"busy"}')] * 50)
     with pytest.raises(MechanismError, match="returned 503: busy"):
         issuer.endpoint.issue()
@@ -268,7 +274,7 @@ def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_answers_of_no_use(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, bytes], why: str) -> None:
-    """Asked once: the same question would get the same answer. The address is told, the secret is not."""
+    """A final error response is not retried; the error has the address and not the secret."""
     issuer = Issuer(monkeypatch, bad)
     with pytest.raises(MechanismError, match=why) as caught:
         issuer.endpoint.issue()
@@ -278,16 +284,16 @@ def test_answers_of_no_use(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, byte
 
 
 def test_http_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The secret travels in the clear."""
+    """A warning is logged for http, because the secret is not encrypted."""
     Issuer(monkeypatch, sasl_oauthbearer_token_endpoint_url="http://issuer.example/token")
     assert "http://issuer.example/token is not https" in caplog.text
 
 
-# --- beside the event loop ---
+# --- in the background ---
 
 
 def test_errands_share_few_threads() -> None:
-    """No more threads than the limit begin; each does what waits until nothing does, and tells."""
+    """The number of threads is limited; each runs waiting tasks until there is none, and reports each result."""
     started: list[Callable[[], None]] = []
     woken: list[None] = []
     errands = BackgroundExecutor(lambda: woken.append(None), started.append)
@@ -304,7 +310,7 @@ def test_errands_share_few_threads() -> None:
 
 
 def test_an_errand_keeps_what_went_wrong() -> None:
-    """It is raised where the outcome is wanted; a closed collection begins nothing more."""
+    """The exception of a task is raised by `result`; a closed executor starts no task."""
     started: list[Callable[[], None]] = []
     errands = BackgroundExecutor(lambda: None, started.append)
     failing, forgotten = errands.submit(lambda: 1 // 0), errands.submit(lambda: 1)
@@ -317,7 +323,7 @@ def test_an_errand_keeps_what_went_wrong() -> None:
 
 
 def test_an_errand_that_wants_to_end_the_program() -> None:
-    """The thread continues to what waits behind it."""
+    """After a task that raises SystemExit the thread continues with the next task."""
     started: list[Callable[[], None]] = []
     errands = BackgroundExecutor(lambda: None, started.append)
     leaving, next_ = errands.submit(sys.exit), errands.submit(lambda: 1)
@@ -328,8 +334,9 @@ def test_an_errand_that_wants_to_end_the_program() -> None:
 
 
 def test_without_threads_nothing_runs_on_the_caller() -> None:
-    """A system that has none left: user code must not run on the caller's thread, which holds the engine's lock. Names
-    are resolved there, which is no user code."""
+    """If no thread can be started, user code does not run on the caller's thread, which holds the engine's lock. Only
+    names are resolved there, which runs no user code.
+    """
 
     def none_left(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
@@ -344,7 +351,7 @@ def test_without_threads_nothing_runs_on_the_caller() -> None:
 
 
 def test_who_pauses_is_sent_home_by_close() -> None:
-    """An errand that waits to ask again continues after a pause that is over, and not after close()."""
+    """A task that pauses before a retry continues after the pause, but raises StateError after close()."""
     errands = BackgroundExecutor(lambda: None)
     errands.sleep(0.01)
     errands.close()
@@ -354,8 +361,9 @@ def test_who_pauses_is_sent_home_by_close() -> None:
 
 @pytest.mark.parametrize("unit", [1.0, 1000.0])
 def test_an_expiry_may_be_in_milliseconds(unit: float) -> None:
-    """`MSKAuthTokenProvider.generate_auth_token()` returns its token, which is no JWT, with the expiry in ms: the token
-    is replaced after the same share of its life as one whose expiry is in seconds."""
+    """`MSKAuthTokenProvider.generate_auth_token()` returns a token that is not a JWT, with the expiry in ms. It is
+    replaced after the same fraction of its lifetime as with an expiry in seconds.
+    """
     source = Source(lambda: (f"aHR0cHM6Ly9rYWZrYS{source.asked}", int((source.now_s() + 900) * unit)))
     first = source.tokens.token()
     source.clock.advance(719_000)
@@ -365,7 +373,7 @@ def test_an_expiry_may_be_in_milliseconds(unit: float) -> None:
 
 
 def test_an_expiry_in_milliseconds_that_has_passed() -> None:
-    """It is as much in the past as one in seconds."""
+    """An expiry in ms that has passed is refused like one in seconds."""
     source = Source(lambda: ("token", (source.now_s() - 10) * 1000))
     with pytest.raises(MechanismError, match="has expired already"):
         source.tokens.token()

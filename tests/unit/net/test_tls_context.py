@@ -1,4 +1,4 @@
-"""The SSLContext that options make: whom it trusts, who it is, what it speaks, and what is refused."""
+"""The SSLContext built from the options: trust, identity, versions and ciphers, and refused options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JKS, PKCS12 = b"\xfe\xed\xfe\xed\x00\x00\x00\x02", b"\x30\x82\x01\x01\x02\x01\x0
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Paths of what options name."""
+    """Return the paths of the files that options refer to."""
     contents = {
         "ca": AUTHORITY.certificate,
         "cas": "a comment ü\n" + AUTHORITY.certificate + Authority("another").certificate,
@@ -54,14 +54,14 @@ def context(**options: Any) -> ssl.SSLContext:
 
 
 def refusal(**options: Any) -> str:
-    """Why a consumer with these options is not made."""
+    """Return the error of a consumer with these options."""
     with pytest.raises(ConfigError) as caught:
         Consumer(bootstrap_servers="k:1", security_protocol="SSL", **options)
     return str(caught.value)
 
 
 def named(files: dict[str, str], options: dict[str, Any]) -> dict[str, Any]:
-    """Options in which <name> stands for the path of a file."""
+    """Return the options with <name> replaced by the path of a file."""
     return {
         key: re.sub(r"<(\w+)>", lambda match: files[match[1]], value) if isinstance(value, str) else value
         for key, value in options.items()
@@ -89,7 +89,9 @@ def test_defaults() -> None:
     ],
 )
 def test_trust(files: dict[str, str], options: dict[str, Any], count: int) -> None:
-    """By either name, from files or text, whatever became of its line breaks; nothing else is trusted then."""
+    """CAs are read under either option name, from files or text with any line breaks, and replace the system's
+    authorities.
+    """
     assert count == context(**named(files, options)).cert_store_stats()["x509_ca"]
 
 
@@ -115,13 +117,15 @@ def test_trust(files: dict[str, str], options: dict[str, Any], count: int) -> No
     ],
 )
 def test_identity(files: dict[str, str], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By kafka-python's names or Java's, from files or text, with an encrypted key and any way to say its password."""
+    """A client certificate is read under kafka-python's names or Java's, from files or text, with an encrypted key and
+    any form of its password.
+    """
     monkeypatch.setenv("KCONSUMER_TEST_SECRET", "sesame")
     context(**named(files, options))
 
 
 def test_keys_given_as_text_leave_no_file_and_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's ssl reads keys from files only; what is made for it is gone afterwards."""
+    """Python's ssl reads keys only from files; the temporary file and its descriptor are gone afterwards."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
@@ -198,7 +202,7 @@ def test_keys_given_as_text_leave_no_file_and_no_descriptor(tmp_path: Path, monk
 def test_what_cannot_be_used_is_refused_at_construction(
     files: dict[str, str], options: dict[str, Any], reason: str
 ) -> None:
-    """The error names the option, its file, and what to change, and shows no secret."""
+    """The error has the option, its file and advice, and no secret."""
     pattern = re.sub(r"<(\w+)>", lambda match: re.escape(files[match[1]]), reason)
     message = refusal(**named(files, options))
     assert re.search(pattern, message), message
@@ -241,7 +245,7 @@ def test_what_cannot_be_used_is_refused_at_construction(
     ],
 )
 def test_stores_of_java(files: dict[str, str], options: dict[str, Any], command: str, instead: str) -> None:
-    """JKS and PKCS12 are answered with the command that makes PEM files of them, and the option for these."""
+    """For JKS and PKCS12 the error has the command that converts them to PEM files, and the option for these."""
     message = refusal(**named(files, options))
     assert re.sub(r"<(\w+)>", lambda match: files[match[1]], command) in message
     assert instead in message
@@ -259,12 +263,12 @@ def test_stores_of_java(files: dict[str, str], options: dict[str, Any], command:
     ],
 )
 def test_names_of_ciphers(java: str, openssl: str) -> None:
-    """Java's names of suites are OpenSSL's in other words."""
+    """Java's names of cipher suites are converted to OpenSSL's."""
     assert openssl == openssl_name(java)
 
 
 def test_ciphers_decide_the_version() -> None:
-    """Suites of one version only allow that version only, as in Java; those of TLS 1.3 go together."""
+    """Suites of only one TLS version allow only that version, as in Java; suites of TLS 1.3 are enabled together."""
     old = context(ssl_cipher_suites="TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,ECDHE-RSA-AES128-GCM-SHA256")
     assert ssl.TLSVersion.TLSv1_2 == old.maximum_version
     names = {cipher["name"] for cipher in old.get_ciphers()}
@@ -274,7 +278,7 @@ def test_ciphers_decide_the_version() -> None:
 
 
 def test_ciphers_that_python_cannot_choose() -> None:
-    """It is said, and not ignored, that some suites of TLS 1.3 cannot be left out (before Python 3.15)."""
+    """A warning is logged that single suites of TLS 1.3 cannot be disabled (before Python 3.15)."""
     older: Any = SimpleNamespace(minimum_version=ssl.TLSVersion.TLSv1_2, maximum_version=ssl.TLSVersion.TLSv1_3)
     with pytest.raises(
         ConfigError, match=r"cannot choose among .*TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256"
@@ -283,7 +287,7 @@ def test_ciphers_that_python_cannot_choose() -> None:
 
 
 def test_versions() -> None:
-    """The highest is the lower of what both options allow."""
+    """The highest version is the lower maximum of both options."""
     found = [
         context(ssl_protocol="TLSv1.2"),
         context(ssl_protocol="TLS", ssl_enabled_protocols=["TLSv1.3"]),
@@ -294,13 +298,13 @@ def test_versions() -> None:
 
 
 def test_a_context_of_the_users_own() -> None:
-    """It is used as it is."""
+    """An SSLContext of the user is used unchanged."""
     own = ssl.create_default_context()
     assert own is context(ssl_context=own)
 
 
 def test_options_without_tls_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """A CA alone does not encrypt anything."""
+    """A warning is logged for TLS options without TLS: a CA alone does not encrypt the connection."""
     ConsumerConfig.from_mapping({"bootstrap.servers": "k:1", "ssl.cafile": "ca.pem", "ssl_password": "hunter2"})
     assert "ssl.cafile, ssl_password: ignored, because security_protocol is PLAINTEXT" in caplog.text
     assert "hunter2" not in caplog.text

@@ -1,4 +1,4 @@
-"""What a TLS transport makes of what OpenSSL says, whichever way it waits and however it fails."""
+"""The TLS transport: how it handles each result of OpenSSL, the direction it waits for, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALERT = ssl.SSLError(1, "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] alert")
 
 
 class ScriptedTls:
-    """In place of an SSLSocket: each call takes the next result of its kind, or raises it."""
+    """Replaces an SSLSocket: each call returns or raises the next result of its kind."""
 
     def __init__(self, **results: list[Any]) -> None:
         self._results = {name: iter(found) for name, found in results.items()}
@@ -48,7 +48,7 @@ class ScriptedTls:
 
 @pytest.fixture
 def sockets() -> Iterator[Any]:
-    """Makes transports that are connected, with a script in place of OpenSSL, and closes them."""
+    """Yields a factory of connected transports with a script in place of OpenSSL, and closes them."""
     made: list[TlsTransport] = []
 
     def make(**results: list[Any]) -> TlsTransport:
@@ -67,7 +67,7 @@ def sockets() -> Iterator[Any]:
 
 
 def test_a_handshake_waits_either_way(sockets: Any) -> None:
-    """It says for which direction."""
+    """A handshake returns the direction for which it waits."""
     transport = sockets(handshake=[WRITE, READ, None])
     steps = [(transport.finish_connect(), transport.wants_write()) for _ in range(2)]
     assert [(False, True), (False, False)] == steps
@@ -86,15 +86,14 @@ def test_a_handshake_waits_either_way(sockets: Any) -> None:
     ],
 )
 def test_a_handshake_fails(sockets: Any, failure: OSError, behind: list[Any], raised: type[Exception]) -> None:
-    """An alert behind a reset counts; a peer that says nothing is told apart from one that refuses, and both from the
-    network's failures."""
+    """An alert behind a reset is reported. Errors distinguish a silent peer, one that refuses, and network failures."""
     with pytest.raises(raised) as caught:
         sockets(handshake=[failure], received=behind).finish_connect()
     assert raised is caught.type
 
 
 def test_a_read_that_waits_for_writability(sockets: Any) -> None:
-    """It says so until it continues."""
+    """A read reports that it waits for writability until it continues."""
     transport = sockets(received=[WRITE, 5, READ])
     view = memoryview(bytearray(100))
     assert (WOULD_BLOCK, True, True) == (transport.recv_into(view), transport.crossed, transport.wants_write())
@@ -102,7 +101,7 @@ def test_a_read_that_waits_for_writability(sockets: Any) -> None:
 
 
 def test_a_write_that_waits_for_readability(sockets: Any) -> None:
-    """The same the other way round; one that waits for room is nothing special."""
+    """A write reports that it waits for readability; waiting for writability is the usual case."""
     transport = sockets(sent=[WRITE, READ, 3])
     assert (0, False) == (transport.send(b"abc"), transport.crossed)
     assert (0, True, False) == (transport.send(b"abc"), transport.crossed, transport.wants_write())
@@ -114,7 +113,9 @@ def test_a_write_that_waits_for_readability(sockets: Any) -> None:
     [(RESET, "reset"), (0, ""), (ALERT, "client certificate"), (ssl.SSLError(1, "x"), "TLS ended with x")],
 )
 def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, told: str) -> None:
-    """What was read is given first; that there is more to say is pending, for no selector would tell."""
+    """Bytes are returned before the end or the error behind them; `pending` is True meanwhile, because a selector would
+    not report these.
+    """
     transport = sockets(received=[7, end])
     view = memoryview(bytearray(100))
     assert (7, True) == (transport.recv_into(view), transport.pending)
@@ -127,7 +128,7 @@ def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, told: str
 
 @pytest.mark.parametrize(("behind", "raised"), [([ALERT], AuthenticationError), ([3, 0], OSError), ([READ], OSError)])
 def test_a_write_fails(sockets: Any, behind: list[Any], raised: type[Exception]) -> None:
-    """The alert that says why is still to be read, if there is one."""
+    """If a write fails, an alert with the reason is read if there is one."""
     with pytest.raises(raised) as caught:
         sockets(sent=[RESET], received=behind).send(b"abc")
     assert raised is AuthenticationError or caught.value is RESET
@@ -135,6 +136,6 @@ def test_a_write_fails(sockets: Any, behind: list[Any], raised: type[Exception])
 
 @pytest.mark.parametrize("host", ["a" * 64, "." + "a"])
 def test_names_that_tls_cannot_say(host: str) -> None:
-    """They are an address that does not work, not a crash."""
+    """A host name that TLS cannot encode is an address that does not work, not a crash."""
     with pytest.raises(OSError, match="cannot be the name of a TLS host"):
         TlsConnector(CONFIG)(host, Address(socket.AF_INET, ("127.0.0.1", 1)), CONFIG)

@@ -1,4 +1,4 @@
-"""The TCP transport over loopback sockets that answer at once: no waiting, no thread."""
+"""The TCP transport over loopback sockets that respond at once: without waiting and threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def pair(listener: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]]:
-    """A connected transport and its peer."""
+    """Yields a connected transport and its peer."""
     transport = TcpTransport(Address(socket.AF_INET, listener.getsockname()))
     select.select([], [transport.fileno()], [], 10)
     assert transport.finish_connect()
@@ -34,7 +34,7 @@ def pair(listener: socket.socket) -> Iterator[tuple[TcpTransport, socket.socket]
 
 
 def test_bytes_flow_both_ways(pair: tuple[TcpTransport, socket.socket]) -> None:
-    """send and recv_into move bytes; an empty socket would block, a closed peer is 0."""
+    """send and recv_into transfer bytes; an empty socket would block, and a closed peer gives 0."""
     transport, peer = pair
     view = memoryview(bytearray(8))
     assert WOULD_BLOCK == transport.recv_into(view)
@@ -49,7 +49,7 @@ def test_bytes_flow_both_ways(pair: tuple[TcpTransport, socket.socket]) -> None:
 
 
 def test_a_full_socket_takes_nothing(pair: tuple[TcpTransport, socket.socket]) -> None:
-    """What does not fit is reported as not taken."""
+    """A send to a full socket reports 0 bytes."""
     transport, _ = pair
     chunk = bytes(1 << 20)
     for _ in range(100):
@@ -59,7 +59,7 @@ def test_a_full_socket_takes_nothing(pair: tuple[TcpTransport, socket.socket]) -
 
 
 def test_socket_options(listener: socket.socket) -> None:
-    """No delay, keep-alive and the configured buffers; -1 leaves the system's."""
+    """TCP_NODELAY, keep-alive and the configured buffer sizes are set; -1 keeps the system's size."""
     address = Address(socket.AF_INET, listener.getsockname())
     transport = TcpTransport(address, 20_000, 30_000)
     default = TcpTransport(address, -1, -1)
@@ -76,7 +76,7 @@ def test_socket_options(listener: socket.socket) -> None:
 
 
 def test_receive_buffer_is_left_to_the_system_unless_set(listener: socket.socket) -> None:
-    """Only a receive_buffer_bytes that the user gave reaches the socket; the kernel tunes it otherwise."""
+    """receive_buffer_bytes is set on the socket only if the user gave it; otherwise the kernel tunes the size."""
     family, address = listener.family, listener.getsockname()
     with socket.socket(family) as untouched:
         tuned = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
@@ -88,11 +88,11 @@ def test_receive_buffer_is_left_to_the_system_unless_set(listener: socket.socket
         with socket.socket(fileno=os.dup(transport.fileno())) as same:
             found.append(same.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
         transport.close()
-    assert [tuned, 2 * 30_000] == found  # Linux gives twice what is asked for
+    assert [tuned, 2 * 30_000] == found  # Linux doubles the requested size
 
 
 def test_a_refused_connection(listener: socket.socket) -> None:
-    """finish_connect raises what the attempt ended with."""
+    """finish_connect raises the error of the attempt."""
     address = Address(socket.AF_INET, listener.getsockname())
     listener.close()
     transport = TcpTransport(address)
@@ -104,13 +104,13 @@ def test_a_refused_connection(listener: socket.socket) -> None:
 
 
 def test_an_attempt_that_fails_at_once() -> None:
-    """An unusable address raises from the constructor and leaks nothing."""
+    """An unusable address raises from the constructor and leaks no descriptor."""
     with pytest.raises(OSError, match=r".+"):
         TcpTransport(Address(socket.AF_INET, ("255.255.255.255", 9)))
 
 
 def test_names_resolve_to_each_address_once() -> None:
-    """The system's resolver, without duplicates."""
+    """The addresses of the system's resolver are returned without duplicates."""
     found = resolve("127.0.0.1", 9092)
     assert [Address(socket.AF_INET, ("127.0.0.1", 9092))] == found
     assert "127.0.0.1" == str(found[0])
@@ -132,7 +132,7 @@ def test_names_resolve_to_each_address_once() -> None:
     ],
 )
 def test_reasons_in_words(error: OSError, text: str) -> None:
-    """The operating system's errors as messages say them."""
+    """Errors of the operating system become texts for messages."""
     assert text in os_reason(error)
 
 
@@ -145,10 +145,10 @@ def test_reasons_in_words(error: OSError, text: str) -> None:
     ],
 )
 def test_brokers_by_connection_id(node: str, text: str) -> None:
-    """How errors name the other end."""
+    """Each connection id has the name that error messages use."""
     assert text == broker_name(node, "k", 9092)
 
 
 def test_ipv6_addresses_in_brackets() -> None:
-    """So that the port can be told from the address."""
+    """IPv6 addresses are in brackets, so that the port is distinct."""
     assert "broker 3 at [::1]:9092" == broker_name("3", "::1", 9092)

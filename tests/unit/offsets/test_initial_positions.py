@@ -1,4 +1,4 @@
-"""First positions: the group's commit, else the reset policy, else an error; once per partition that needs one."""
+"""First positions: the group's commit, else the reset policy, else an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class Commits:
-    """Stands for CommitManager: remembers what it is asked for."""
+    """Replaces CommitManager and records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[TopicPartition], float]] = []
@@ -32,7 +32,7 @@ class Commits:
 
 
 class Case:
-    """A manager over assigned partitions; `group=False` for a consumer without a group."""
+    """A manager of assigned partitions; `group=False` for a consumer without a group."""
 
     def __init__(self, *names: str, reset: OffsetReset = OffsetReset.EARLIEST, group: bool = True) -> None:
         options = {"auto_offset_reset": reset, "default_api_timeout_ms": 5000, "group_id": "g" if group else None}
@@ -51,7 +51,7 @@ class Case:
         return result
 
     def answer(self, **offsets: int | OffsetAndMetadata | None) -> None:
-        """Keep the newest promise: `a_0=5`."""
+        """Complete the newest promise: `a_0=5`."""
         found = {tp(name.replace("_", "-")): offset for name, offset in offsets.items()}
         self.commits.promises[-1].set_result(
             {key: OffsetAndMetadata(value) if isinstance(value, int) else value for key, value in found.items()}
@@ -63,7 +63,7 @@ class Case:
 
 
 def test_committed_offsets_become_positions() -> None:
-    """All partitions without a position are asked for together, with a deadline, and start at the commits."""
+    """All partitions without a position are requested together, with a deadline, and start at their commits."""
     case = Case("a-0", "a-1")
     assert 0 == case.poll(100.0).wait_ms, "the commit manager has something to send"
     assert [(tps("a-0", "a-1"), 5100.0)] == case.commits.asked
@@ -75,7 +75,9 @@ def test_committed_offsets_become_positions() -> None:
 
 
 def test_nothing_is_looked_up_while_on_assign_runs() -> None:
-    """It may commit: the look-up begins when it has returned, or when the caller asks for the position in it."""
+    """on_assign may commit, so the lookup begins when it has returned, or when the caller requests the position inside
+    it.
+    """
     case = Case("a-0", "a-1")
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
     case.poll()
@@ -92,7 +94,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
 
 
 def test_what_is_being_revoked_is_not_looked_up() -> None:
-    """Its next owner will (Java 4.4 asks for no position of it either)."""
+    """Partitions that are being revoked are not looked up, as in Java 4.4."""
     case = Case("a-0", "a-1")
     case.subscription.mark_pending_revocation(tps("a-0"))
     case.poll()
@@ -108,7 +110,7 @@ def test_commit_with_an_epoch_is_validated_first() -> None:
 
 
 def test_no_commit_leads_to_the_reset_policy() -> None:
-    """A partition without a commit awaits a reset by the policy, the others are not touched."""
+    """A partition without a commit awaits a reset by the policy; other partitions are unchanged."""
     case = Case("a-0", "a-1", reset=OffsetReset.LATEST)
     case.poll()
     case.answer(a_0=5, a_1=None)
@@ -118,7 +120,7 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
 
 
 def test_no_commit_and_no_policy_is_an_error() -> None:
-    """NoOffsetForPartitionError names all such partitions, once per look-up; those with a commit continue."""
+    """NoOffsetForPartitionError has all partitions without a commit, once per lookup; others continue."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
     answers = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
     for now, answer in answers.items():
@@ -134,7 +136,7 @@ def test_no_commit_and_no_policy_is_an_error() -> None:
 
 
 def test_without_a_group_the_policy_decides_at_once() -> None:
-    """No commits are asked for."""
+    """Without a group no commits are requested, and the reset policy applies at once."""
     case = Case("a-0", group=False)
     assert float("inf") == case.poll().wait_ms
     assert (FetchState.AWAIT_RESET, None) == case.state("a-0")
@@ -142,7 +144,7 @@ def test_without_a_group_the_policy_decides_at_once() -> None:
 
 
 def test_without_a_group_and_without_a_policy() -> None:
-    """The error comes with each poll, until the user seeks."""
+    """Each poll raises the error until the user seeks."""
     case = Case("a-0", reset=OffsetReset.NONE, group=False)
     for _ in range(2):
         case.poll()
@@ -153,7 +155,7 @@ def test_without_a_group_and_without_a_policy() -> None:
 
 
 def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
-    """A look between `assign` and `seek` finds no position; what has been sought by the next call is no error."""
+    """If a position was missing between `assign` and `seek`, the next call raises no error."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
     case.poll()
     case.subscription.seek(tp("a-0"), 3)
@@ -166,7 +168,7 @@ def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
 
 
 def test_one_look_up_at_a_time() -> None:
-    """Until the response is there nothing more is asked; then for what needs a position since."""
+    """One lookup is in flight at a time; the next one has the partitions that need a position by then."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
@@ -178,8 +180,9 @@ def test_one_look_up_at_a_time() -> None:
 
 
 def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
-    """A look-up that is retried, here for an open transaction, is replaced when its partitions are not those that need
-    a position; at most once per retry_backoff_ms."""
+    """A lookup that is retried, for example because of an open transaction, is replaced when other partitions need a
+    position, at most once per retry_backoff_ms.
+    """
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("b-0"))
@@ -194,7 +197,7 @@ def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
 
 
 def test_lookup_continues_while_the_same_partitions_need_it() -> None:
-    """Also for a partition that was asked for by name in on_assign, and that is held back otherwise."""
+    """A lookup also continues for a partition whose position is requested in on_assign."""
     case = Case("a-0", "a-1")
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
     case.manager.request(tp("a-1"))
@@ -206,8 +209,9 @@ def test_lookup_continues_while_the_same_partitions_need_it() -> None:
 
 
 def test_refused_look_up_is_repeated_less_and_less_often() -> None:
-    """A missing ACL costs a few requests per second, however often the network thread polls; another assignment is
-    looked up at once."""
+    """A missing ACL causes a few requests per second, however often the network thread polls; another assignment is
+    looked up at once.
+    """
     case = Case("a-0")
     times = []
     for now in range(10_000):
@@ -226,7 +230,7 @@ def test_refused_look_up_is_repeated_less_and_less_often() -> None:
 
 
 def test_nothing_to_do() -> None:
-    """With positions for all there is nothing to ask and nothing to wait for."""
+    """If all partitions have positions nothing is requested or awaited."""
     case = Case("a-0")
     case.subscription.seek(tp("a-0"), 3)
     assert float("inf") == case.poll().wait_ms
@@ -234,7 +238,7 @@ def test_nothing_to_do() -> None:
 
 
 def test_seek_during_the_look_up_wins() -> None:
-    """The response does not overwrite a position that the user has set meanwhile, nor a reset asked for."""
+    """The response does not replace a position or a reset that the user requested meanwhile."""
     case = Case("a-0", "a-1")
     case.poll()
     case.subscription.seek(tp("a-0"), 42)
@@ -246,7 +250,7 @@ def test_seek_during_the_look_up_wins() -> None:
 
 
 def test_partitions_lost_during_the_look_up_are_ignored() -> None:
-    """A response for partitions that have been revoked changes nothing and raises nothing."""
+    """A response for revoked partitions changes nothing and raises nothing."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE)
     case.poll()
     case.subscription.assign(tps("a-0"))
@@ -256,7 +260,7 @@ def test_partitions_lost_during_the_look_up_are_ignored() -> None:
 
 
 def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
-    """A response says nothing about a partition it was not asked for: it is not reset by it."""
+    """A partition that was assigned during a lookup is not reset by its response, which does not contain it."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
@@ -266,7 +270,9 @@ def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
 
 
 def test_revoked_and_assigned_again_during_the_look_up() -> None:
-    """The same partition, given back meanwhile, takes the response: it is what the group has committed."""
+    """A partition that was revoked and assigned again during a lookup uses the response, because it has the group's
+    commit.
+    """
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("b-0"))
@@ -277,7 +283,7 @@ def test_revoked_and_assigned_again_during_the_look_up() -> None:
 
 @pytest.mark.parametrize("timed_out", [True, False])
 def test_failed_look_up(timed_out: bool) -> None:
-    """One that timed out is made again without a word to the user; any other error is raised, then asked again."""
+    """A lookup that timed out is repeated silently; any other error is raised, then the lookup is repeated."""
     case = Case("a-0")
     case.poll()
     error = TimeoutError("late") if timed_out else GroupAuthorizationError("no")
@@ -295,8 +301,9 @@ def test_failed_look_up(timed_out: bool) -> None:
 
 @pytest.mark.parametrize("code", [25, 113], ids=["UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"])
 def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
-    """The caller gets on_lost: poll raises nothing. Until a heartbeat notifies the member, the broker is
-    asked again, less and less often."""
+    """If the member is fenced during the lookup, poll raises nothing and on_lost follows. The lookup is repeated with
+    growing pauses until a heartbeat fences the member.
+    """
     case = Case("a-0")
     case.poll()
     case.commits.promises[-1].set_exception(error_for(code))

@@ -1,4 +1,4 @@
-"""`list_offsets`: what beginning_offsets, end_offsets, offsets_for_times and current_lag get."""
+"""`list_offsets`, the lookup behind beginning_offsets, end_offsets, offsets_for_times and current_lag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOST = BrokerConnectionError("lost")
 
 
 def fetching(*names: str, **options: Any) -> OffsetsCase:
-    """A case whose partitions have positions, and whose first metadata update is over."""
+    """Return a case whose partitions have positions, after the first metadata update."""
     case = OffsetsCase(*names, **options)
     case.settle_metadata()
     for partition in case.subscription.assigned():
@@ -35,8 +35,9 @@ def fetching(*names: str, **options: Any) -> OffsetsCase:
 
 
 def test_leaders_are_asked_and_answers_gathered() -> None:
-    """One request per leader; the promise is kept when all have answered, None where there is no such
-    record."""
+    """One request is sent per leader; the promise is complete when all have responded, with None where no record
+    matches.
+    """
     case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     promise = case.manager.list_offsets({A0: 77, A1: 88})
     requests = {request.node: request for request in case.asks(0.0)}
@@ -50,12 +51,12 @@ def test_leaders_are_asked_and_answers_gathered() -> None:
 
 
 def test_no_partitions_no_question() -> None:
-    """An empty question is answered at once."""
+    """A lookup of no partitions is complete at once."""
     assert {} == fetching("a-0").manager.list_offsets({}).result()
 
 
 def test_answers_without_epoch() -> None:
-    """Old brokers report no leader epoch; ends have no timestamp."""
+    """Old brokers return no leader epoch, and end offsets have no timestamp."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1})
     answer(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
@@ -63,7 +64,7 @@ def test_answers_without_epoch() -> None:
 
 
 def test_an_old_message_format_has_no_timestamps() -> None:
-    """UNSUPPORTED_FOR_MESSAGE_FORMAT reads as no such offset."""
+    """UNSUPPORTED_FOR_MESSAGE_FORMAT means that no offset matches."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: 77})
     answer(case.ask(0.0), offsets({"a-0": {"error": 43}}), 1.0)
@@ -72,8 +73,7 @@ def test_an_old_message_format_has_no_timestamps() -> None:
 
 @pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
 def test_partition_errors_are_retried(code: int) -> None:
-    """Errors of one partition are asked again, for that one only, after the backoff and with fresh
-    metadata."""
+    """After errors of one partition only that partition is requested again, after the backoff and with new metadata."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 1.0)
@@ -86,7 +86,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 
 
 def test_a_lost_request_is_retried() -> None:
-    """After a lost connection its partitions are asked again, with a growing backoff."""
+    """After a lost connection its partitions are requested again, with a growing backoff."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1})
     fail(case.ask(0.0), LOST, 0.0)
@@ -98,7 +98,7 @@ def test_a_lost_request_is_retried() -> None:
 
 
 def test_a_retry_waits_for_the_other_leaders() -> None:
-    """While one leader has not answered, the failed one is not asked again."""
+    """A failed leader is not asked again while another leader has not responded."""
     case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     first, second = case.asks(0.0)
@@ -110,7 +110,7 @@ def test_a_retry_waits_for_the_other_leaders() -> None:
 
 
 def test_a_refused_topic_fails_the_question() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is raised at once, naming the topics, and not again by the next poll."""
+    """TOPIC_AUTHORIZATION_FAILED is raised at once with the topics, and not again by the next poll."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
@@ -121,7 +121,7 @@ def test_a_refused_topic_fails_the_question() -> None:
 
 
 def test_final_errors_fail_the_question() -> None:
-    """A failed login fails it; a late response of another leader is harmless."""
+    """A failed authentication fails the lookup, and a late response of another leader is ignored."""
     case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     first, second = case.asks(0.0)
@@ -134,7 +134,7 @@ def test_final_errors_fail_the_question() -> None:
 
 
 def test_unassigned_partitions_are_looked_up_first() -> None:
-    """Metadata of an unknown topic is asked for at once, used, and let go afterwards."""
+    """Metadata of an unknown topic is requested at once, used, and dropped afterwards."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -2})
     assert [] == case.asks(1.0)
@@ -148,7 +148,7 @@ def test_unassigned_partitions_are_looked_up_first() -> None:
 
 
 def test_known_leaders_are_asked_without_waiting_for_others() -> None:
-    """A partition whose leader is not known yet does not hold back the others."""
+    """A partition without a known leader does not delay the others."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1, X0: -1})
     first = case.ask(0.0)
@@ -161,7 +161,7 @@ def test_known_leaders_are_asked_without_waiting_for_others() -> None:
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)])
 def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -> None:
-    """A topic that metadata refuses fails the question, and is not raised by the next poll too."""
+    """A metadata error of a topic fails the lookup, and is not raised again by the next poll."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
     case.waits(0.0)
@@ -173,7 +173,7 @@ def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -
 
 
 def test_the_deadline_ends_the_question() -> None:
-    """At its deadline it fails with a TimeoutError that names what is missing and why."""
+    """At the deadline the lookup fails with a TimeoutError that has the missing partitions and the reason."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1, X0: -1, X1: -1}, deadline=500.0)
     answer(case.ask(0.0), offsets({"a-0": 4}), 1.0)
@@ -187,7 +187,7 @@ def test_the_deadline_ends_the_question() -> None:
 
 
 def test_a_question_given_up_is_forgotten() -> None:
-    """When the caller fails the promise nothing more is asked, and the topic is let go."""
+    """After the caller fails the promise nothing is requested, and the topic is dropped from metadata."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
     promise.set_exception(TimeoutError("enough"))
@@ -201,7 +201,7 @@ def test_a_question_given_up_is_forgotten() -> None:
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_end_offsets_update_the_lag(committed: bool) -> None:
-    """The end of an assigned partition is remembered, as high watermark or as last stable offset."""
+    """The end offset of an assigned partition is stored as high watermark or last stable offset."""
     case = fetching("a-0", isolation_level="read_committed" if committed else "read_uncommitted")
     case.manager.list_offsets({A0: -1})
     answer(case.ask(0.0), offsets({"a-0": 25}), 1.0)
@@ -210,7 +210,7 @@ def test_end_offsets_update_the_lag(committed: bool) -> None:
 
 
 def test_other_offsets_do_not_update_the_lag() -> None:
-    """Beginnings and offsets by time are not ends; nor are ends of partitions that are not assigned."""
+    """Beginning offsets, offsets for times and end offsets of unassigned partitions do not change the lag."""
     case = fetching("a-0")
     case.lead({"a-0": 1, "x-0": 1})
     case.manager.list_offsets({A0: -2, X0: -1})
@@ -219,7 +219,7 @@ def test_other_offsets_do_not_update_the_lag() -> None:
 
 
 def test_an_end_offset_is_requested_once_at_a_time() -> None:
-    """`current_lag` may be called often while the question is in flight."""
+    """`current_lag` sends no second request while one is in flight."""
     case = fetching("a-0")
     case.manager.request_end_offset(A0)
     case.manager.request_end_offset(A0)
@@ -243,7 +243,7 @@ def test_a_failed_end_offset_can_be_requested_again() -> None:
 
 
 def test_resets_and_questions_share_a_poll() -> None:
-    """Positions and questions are asked for side by side, and the earlier moment counts."""
+    """Resets and lookups of users are sent in one poll, and the earlier deadline counts."""
     case = OffsetsCase("a-0", reset=OffsetReset.EARLIEST)
     case.manager.list_offsets({tp("a-0"): -1}, deadline=50.0)
     assert [{"a-0": (-2, 3)}, {"a-0": (-1, 3)}] == [rows(request) for request in case.asks(0.0)]
@@ -251,7 +251,7 @@ def test_resets_and_questions_share_a_poll() -> None:
 
 
 def test_a_partition_that_does_not_exist_fails_the_question() -> None:
-    """A topic is known without the partition: the question fails once metadata requested after it lacks it, too."""
+    """If a topic lacks the partition, the lookup fails once metadata requested after it lacks it too."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets(dict.fromkeys(tps("a-7"), -1))
     assert 0.0 == case.waits(1.0)
@@ -263,7 +263,7 @@ def test_a_partition_that_does_not_exist_fails_the_question() -> None:
 
 
 def test_a_partition_that_was_added_meanwhile_is_found() -> None:
-    """The metadata known is from before the partition was added: the question is not failed by it."""
+    """Metadata from before a partition was added does not fail the lookup."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A1: -1})
     case.waits(1.0)

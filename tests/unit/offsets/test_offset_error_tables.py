@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, as the response to ListOffsets and OffsetForLeaderEpoch: what Java does, we do."""
+"""Every error code of Kafka as the response to ListOffsets and OffsetForLeaderEpoch has the same effect as in Java."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.harnesses.error_codes import ALL, CODE, name_of
 from support.harnesses.manager_driver import NODES, RETRY_MS, answer, led_by, tp
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows
 
-# The tables of Java's OffsetFetcherUtils and OffsetsForLeaderEpochUtils: one, but for the old message format.
+# Java's OffsetFetcherUtils and OffsetsForLeaderEpochUtils have the same table, except for the old message format.
 EITHER = {
     "NOT_LEADER_OR_FOLLOWER": "retry",
     "REPLICA_NOT_AVAILABLE": "retry",
@@ -35,30 +35,30 @@ A0 = tp("a-0")
 
 
 def reaction(java: dict[str, str], code: int) -> str:
-    """What Java does; errors that it does not know are asked again with a warning."""
+    """Return Java's action; unknown errors are retried with a warning."""
     return java.get(name_of(code), "warn")
 
 
 def codes_with(java: dict[str, str], *reactions: str) -> list[int]:
-    """The codes with one of these reactions."""
+    """Return the codes with one of these actions."""
     return [code for code in ALL if reaction(java, code) in reactions]
 
 
 def fresh(case: OffsetsCase) -> OffsetsCase:
-    """The case after its first metadata update, so that the next one can only be due to an error."""
+    """Return a case after its first metadata update, so that the next update can only be due to an error."""
     case.settle_metadata()
     assert not case.wants_metadata()
     return case
 
 
 def resetting() -> tuple[OffsetsCase, UnsentRequest]:
-    """A partition that awaits its reset, and the question about it."""
+    """Return a partition that awaits its reset, and its request."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.EARLIEST))
     return case, case.ask(0.0)
 
 
 def validating() -> tuple[OffsetsCase, UnsentRequest]:
-    """A partition at offset 50, epoch 2, whose leader has changed, and the question about it."""
+    """Return a partition at offset 50, epoch 2, whose leader has changed, and its validation request."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     case.subscription.seek(A0, 50, 2, LeaderAndEpoch(NODES[1], 3))
     case.subscription.get(A0).complete_validation()
@@ -69,7 +69,7 @@ def validating() -> tuple[OffsetsCase, UnsentRequest]:
 
 
 def epoch_error(code: int) -> OffsetForLeaderEpochResponse:
-    """The response for a position whose check failed."""
+    """Return the response for a position whose validation failed."""
     row = EpochEndOffset(partition=0, end_offset=-1, leader_epoch=-1, error_code=code)
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[row])])
 
@@ -82,7 +82,9 @@ def test_the_tables_are_whole() -> None:
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
 def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
-    """After the backoff, with new metadata; nothing is raised, and what is unexpected leaves a warning."""
+    """The reset is requested again after the backoff, with new metadata; nothing is raised, and an unexpected error
+    logs a warning.
+    """
     case, request = resetting()
     answer(request, offsets({"a-0": {"error": code}}), 5.0)
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
@@ -95,7 +97,7 @@ def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
 def test_questions_of_users_are_asked_again(code: int) -> None:
-    """After the backoff, with new metadata, until the response is there."""
+    """A user's lookup is repeated after the backoff, with new metadata, until it succeeds."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
     answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
@@ -109,7 +111,7 @@ def test_questions_of_users_are_asked_again(code: int) -> None:
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "nothing"), ids=name_of)
 def test_no_such_offset(code: int) -> None:
-    """To the user it is None; a reset, which needs an offset, is asked again."""
+    """A user's lookup returns None; a reset, which needs an offset, is repeated."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
     answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
@@ -121,7 +123,7 @@ def test_no_such_offset(code: int) -> None:
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "raise"), ids=name_of)
 def test_refused_offsets_are_raised(code: int) -> None:
-    """By the question itself, or by the poll that needs a position; both name the partition."""
+    """The error is raised by the user's lookup, or by the poll that needs a position; both name the partition."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
     answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
@@ -141,7 +143,9 @@ def test_refused_offsets_are_raised(code: int) -> None:
 
 @pytest.mark.parametrize("code", codes_with(EITHER, "retry", "warn"), ids=name_of)
 def test_validations_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
-    """After the backoff, with new metadata; the position is kept and nothing is fetched or raised meanwhile."""
+    """The validation is repeated after the backoff, with new metadata; the position is kept, and nothing is fetched or
+    raised meanwhile.
+    """
     case, request = validating()
     answer(request, epoch_error(code), 5.0)
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
@@ -156,7 +160,7 @@ def test_validations_are_asked_again(code: int, caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("code", codes_with(EITHER, "raise"), ids=name_of)
 def test_refused_validations_are_raised(code: int) -> None:
-    """With partition and offset, and again after each backoff while the topic is refused."""
+    """The error is raised with partition and offset, and again after each backoff while the topic is refused."""
     case, request = validating()
     for now in (5.0, 5.0 + RETRY_MS):
         answer(request if now == 5.0 else case.ask(now), epoch_error(code), now)
@@ -171,14 +175,14 @@ def test_refused_validations_are_raised(code: int) -> None:
 
 
 def catch_up(case: OffsetsCase, now: float) -> None:
-    """The metadata asked for comes: broker 3 leads since epoch 6."""
+    """Respond to the metadata request: broker 3 is the leader since epoch 6."""
     (request,) = case.metadata.poll(now).requests
     answer(request, led_by({"a-0": 3}, 6), now)
 
 
 @pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
 def test_reset_follows_the_epoch(name: str) -> None:
-    """A reset that came with the wrong epoch is asked of the new leader, with its epoch."""
+    """A reset that failed because of a wrong leader epoch is sent to the new leader, with its epoch."""
     case, request = resetting()
     answer(request, offsets({"a-0": {"error": CODE[name]}}), 5.0)
     catch_up(case, 1000.0)
@@ -192,7 +196,7 @@ def test_reset_follows_the_epoch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
 def test_question_follows_the_epoch(name: str) -> None:
-    """So is the question of a user."""
+    """A user's lookup that failed because of a wrong leader epoch is sent to the new leader."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: -1})
     answer(case.ask(0.0), offsets({"a-0": {"error": CODE[name]}}), 5.0)
@@ -205,7 +209,7 @@ def test_question_follows_the_epoch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
 def test_validation_follows_the_epoch(name: str) -> None:
-    """And the check of a position: the new leader is asked at once, and decides."""
+    """A validation that failed because of a wrong leader epoch is sent to the new leader at once."""
     case, request = validating()
     answer(request, epoch_error(CODE[name]), 5.0)
     catch_up(case, 1000.0)
@@ -221,7 +225,7 @@ def test_validation_follows_the_epoch(name: str) -> None:
 
 @pytest.mark.parametrize("asks", [resetting, validating], ids=["reset", "validation"])
 def test_a_leader_behind_its_epoch_is_asked_again(asks: Callable[[], tuple[OffsetsCase, UnsentRequest]]) -> None:
-    """While metadata is unchanged, the request to a leader that does not know its leader epoch yet is repeated."""
+    """While metadata is unchanged, the request to a leader that does not have its leader epoch yet is repeated."""
     case, request = asks()
     code = CODE["UNKNOWN_LEADER_EPOCH"]
     unknown = epoch_error(code) if request.api is OFFSET_FOR_LEADER_EPOCH else offsets({"a-0": {"error": code}})

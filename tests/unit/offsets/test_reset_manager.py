@@ -1,4 +1,4 @@
-"""Resets: what is asked of leaders for partitions without a position, and what answers do."""
+"""Resets: requests to leaders for partitions without a position, and the effect of responses."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ HOUR_MS = 3_600_000
 LOST = BrokerConnectionError("lost")
 
 
-# --- asking ----------------------------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------------------
 
 
 def test_resets_are_asked_of_leaders() -> None:
-    """One request per leader, with the policy's timestamp and the leader epoch known."""
+    """One request is sent per leader, with the policy's timestamp and the known leader epoch."""
     case = Case("a-0", "a-1", "b-0", leaders={"a-0": 1, "a-1": 2, "b-0": 1})
     requests = {request.node: request for request in case.asks(0.0)}
     assert {"1", "2"} == set(requests)
@@ -59,7 +59,7 @@ def test_resets_are_asked_of_leaders() -> None:
     ],
 )
 def test_each_policy_has_its_timestamp(reset: OffsetReset, timestamp: int) -> None:
-    """A duration counts back from the time of day at which it is asked."""
+    """A duration is subtracted from the time of the request."""
     assert {"a-0": (timestamp, 3)} == rows(Case("a-0", reset=reset).ask(0.0))
 
 
@@ -80,20 +80,20 @@ def test_a_seek_to_an_end_has_its_own_strategy() -> None:
     ],
 )
 def test_the_isolation_level_is_asked_for(level: Any, on_wire: int, floor: int) -> None:
-    """read_committed ends at the last stable offset, which needs version 2."""
+    """With read_committed the end is the last stable offset, which needs version 2."""
     request = Case("a-0", isolation_level=level).ask(0.0)
     assert (on_wire, floor) == (request.message.isolation_level, request.min_version)
 
 
 def test_an_unknown_epoch_is_not_sent() -> None:
-    """Without a reliable epoch the leader is asked with -1."""
+    """Without a reliable leader epoch the request has -1."""
     case = Case("a-0")
     case.cluster.update(led_by({"a-0": 1}, 3), 8, full=True)
     assert {"a-0": (-1, -1)} == rows(case.ask(0.0))
 
 
 def test_partitions_in_flight_are_not_asked_again() -> None:
-    """The next attempt waits for request_timeout_ms; others are asked meanwhile."""
+    """A partition in flight is requested again after request_timeout_ms; others are requested meanwhile."""
     case = Case("a-0", "a-1")
     case.subscription.seek(A1, 5, leader=case.cluster.leader(A1))
     case.ask(0.0)
@@ -104,20 +104,20 @@ def test_partitions_in_flight_are_not_asked_again() -> None:
 
 
 def test_initializing_partitions_are_unchanged() -> None:
-    """Partitions that wait for a committed offset are the commit manager's."""
+    """Partitions that wait for a committed offset are left to the commit manager."""
     case = Case("a-0", reset=OffsetReset.NONE)
     assert FOREVER == case.waits(0.0)
 
 
 def test_with_all_positions_nothing_is_asked() -> None:
-    """The usual case costs no request and no wait."""
+    """If all partitions have positions no request is sent and nothing is awaited."""
     case = Case("a-0")
     case.subscription.seek(A0, 5, leader=case.cluster.leader(A0))
     assert FOREVER == case.waits(0.0)
 
 
 def test_without_leader_metadata_is_asked_for() -> None:
-    """The reset is tried again when the leader is known, without backoff."""
+    """Without a leader metadata is requested, and the reset is sent when the leader is known, without backoff."""
     case = Case("a-0", leaders={})
     case.metadata.poll(0.0)
     assert RETRY_MS == case.waits(0.0)
@@ -127,18 +127,18 @@ def test_without_leader_metadata_is_asked_for() -> None:
 
 
 def test_a_missing_topic_is_named() -> None:
-    """When metadata says that the topic does not exist, so does the partition's status."""
+    """If metadata reports that the topic does not exist, so does the partition's status."""
     case = Case("a-0", leaders={})
     answer(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
     assert "topic a does not exist" in case.subscription.get(A0).last_error
 
 
-# --- answers ---------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------
 
 
 def test_an_answer_sets_the_position() -> None:
-    """The offset becomes the position, with the current leader and nothing to validate."""
+    """The offset becomes the position, with the current leader and without validation."""
     case = Case("a-0")
     answer(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
     assert FetchPosition(42, None, LeaderAndEpoch(NODES[1], 3)) == case.position("a-0")
@@ -147,7 +147,7 @@ def test_an_answer_sets_the_position() -> None:
 
 
 def test_a_newer_epoch_in_the_answer_is_noted() -> None:
-    """The leader's epoch in a response may tell that the cached leader is old."""
+    """A newer leader epoch in a response means that the cached leader is old."""
     case = Case("a-0")
     case.settle_metadata()
     answer(case.ask(0.0), offsets({"a-0": (42, -1, 4)}), 5.0)
@@ -157,7 +157,7 @@ def test_a_newer_epoch_in_the_answer_is_noted() -> None:
 
 
 def test_an_answer_after_a_seek_is_ignored() -> None:
-    """The user's position stays."""
+    """A response after a seek does not change the user's position."""
     case = Case("a-0")
     request = case.ask(0.0)
     case.subscription.seek(A0, 7)
@@ -170,7 +170,7 @@ RETRIED = [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42]
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_partition_errors_are_retried(code: int) -> None:
-    """Errors of one partition are asked again after the backoff with fresh metadata; others continue."""
+    """After errors of one partition it is requested again after the backoff with new metadata; others continue."""
     case = Case("a-0", "a-1")
     case.settle_metadata()
     answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
@@ -183,7 +183,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 
 
 def test_a_partition_left_out_is_retried() -> None:
-    """A response that does not mention a partition is treated as if it had failed for it."""
+    """A partition that is missing in the response is handled as if it had failed."""
     case = Case("a-0", "a-1")
     answer(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
     assert RETRY_MS == case.waits(5.0)
@@ -192,14 +192,14 @@ def test_a_partition_left_out_is_retried() -> None:
 
 @pytest.mark.parametrize("found", [-1, {"error": 43}], ids=["no offset", "old format"])
 def test_no_offset_is_retried(found: Any) -> None:
-    """A leader that knows no end or beginning is asked again."""
+    """A leader that returns no offset for the beginning or the end is asked again."""
     case = Case("a-0")
     answer(case.ask(0.0), offsets({"a-0": found}), 5.0)
     assert RETRY_MS == case.waits(5.0)
 
 
 def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
-    """The partition stays assigned until the group has revoked it, but its position is not needed."""
+    """If the topic was unsubscribed, and its partition is not yet revoked, the error is not raised."""
     case = Case("a-0")
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
     case.subscription.get(A0).flag(unsubscribed=True)
@@ -207,8 +207,7 @@ def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
 
 
 def test_a_refused_topic_is_raised() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is raised once with the topics; partitions of other topics get their
-    positions."""
+    """TOPIC_AUTHORIZATION_FAILED is raised once with the topics; partitions of other topics get their positions."""
     case = Case("a-0", "b-0")
     answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
     error = case.manager.take_error()
@@ -219,7 +218,7 @@ def test_a_refused_topic_is_raised() -> None:
 
 
 def test_a_lost_request_is_retried() -> None:
-    """After a lost connection all its partitions are asked again after the backoff."""
+    """After a lost connection all its partitions are requested again after the backoff."""
     case = Case("a-0", "a-1")
     case.settle_metadata()
     fail(case.ask(0.0), LOST, 5.0)
@@ -238,7 +237,7 @@ def test_final_errors_are_raised(error: Exception) -> None:
 
 
 def test_the_first_error_wins() -> None:
-    """Of two errors the first is raised."""
+    """Of two errors the first one is raised."""
     case = Case("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     first, second = case.asks(0.0)
     errors = [AuthenticationError(code=58), UnsupportedVersionError("too old")]
@@ -249,7 +248,9 @@ def test_the_first_error_wins() -> None:
 
 @pytest.mark.parametrize("way_out", ["seek", "unassign"])
 def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
-    """When the user moved on before hearing of it, an error is not raised, and does not hide a later one."""
+    """An error is not raised if the user changed the partition before the next poll, and does not hide a
+    later error.
+    """
     case = Case("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     first, second = case.asks(0.0)
     fail(first, AuthenticationError(code=58), 1.0)
@@ -268,14 +269,14 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
 
 
 def test_a_duration_finds_the_first_young_record() -> None:
-    """The usual case is one question."""
+    """In the usual case one request is sent."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     answer(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
     assert 42 == getattr(case.position("a-0"), "offset", None)
 
 
 def test_without_young_records_a_duration_means_the_end() -> None:
-    """No record that young: the end is asked for, then the time once more, then the end is taken."""
+    """If no record is recent enough the end is requested, then the time once more, then the end is used."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     case.clock.advance(10)
@@ -289,7 +290,7 @@ def test_without_young_records_a_duration_means_the_end() -> None:
 
 
 def test_a_young_record_that_arrives_meanwhile_is_not_skipped() -> None:
-    """A record written between the two questions is found by the third."""
+    """A record that is written between the first two requests is found by the third."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     answer(case.ask(2.0), offsets({"a-0": 91}), 3.0)
@@ -298,7 +299,7 @@ def test_a_young_record_that_arrives_meanwhile_is_not_skipped() -> None:
 
 
 def test_an_end_found_for_another_reset_is_not_used() -> None:
-    """A seek in between starts from the beginning."""
+    """After a seek in between, the sequence of requests starts again."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     late = case.ask(2.0)
@@ -309,7 +310,7 @@ def test_an_end_found_for_another_reset_is_not_used() -> None:
 
 
 def test_late_answers_for_lost_partitions_are_harmless() -> None:
-    """Answers of every kind for a partition taken away meanwhile change nothing."""
+    """Responses of every kind for partitions that were unassigned meanwhile change nothing."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     request = case.ask(0.0)
     case.subscription.unsubscribe()
@@ -319,5 +320,5 @@ def test_late_answers_for_lost_partitions_are_harmless() -> None:
 
 
 def test_repr_counts() -> None:
-    """The repr tells what is in flight."""
+    """The repr has the number of partitions in flight."""
     assert "<ResetManager: 0 lookups, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)

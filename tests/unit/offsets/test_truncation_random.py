@@ -1,8 +1,8 @@
-"""Logs that are cut under a consumer at any moment: what it has returned is in the end what the log holds.
+"""Logs that are truncated at random times: at the end the records that the consumer returned are those of the log.
 
-Every leader starts with a part of its predecessor's log, from the front, and writes on under a new epoch: unclean
-elections, one after the other. Brokers answer as Kafka's do, by leadership and epochs; the consumer hears of a new
-leader late, or by an error, or by a hint in it.
+Every leader starts with a prefix of its predecessor's log and appends under a new epoch, as after a series of unclean
+elections. Brokers respond as Kafka's do, by leadership and epochs. The consumer learns about a new leader late, by an
+error, or by a hint in the error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cutting(RuleBasedStateMachine):
         self.offsets = harness.components.offsets
         self.view: dict[TopicPartition, list[int]] = {tp: [] for tp in harness.tps}
         self.truth: dict[TopicPartition, list[int]] = {tp: [] for tp in harness.tps}
-        self.leaders = dict(harness.leaders)  # the true ones; the harness's are those that metadata tells
+        self.leaders = dict(harness.leaders)  # the current leaders; those of the harness are the ones in metadata
         self.epochs = dict(harness.epochs)
         self.in_flight: list[UnsentRequest] = []
         for partition in range(PARTITIONS):
@@ -65,7 +65,7 @@ class Cutting(RuleBasedStateMachine):
 
     @rule(partition=partitions, leader=st.integers(0, BROKERS - 1), kept=st.floats(0, 1), written=st.integers(0, 6))
     def elect(self, partition: int, leader: int, kept: float, written: int) -> None:
-        """A broker leads that has some of the batches, and writes others."""
+        """Make a broker the leader, which has some of the batches and appends others."""
         tp = self.harness.tps[partition]
         log = self.harness.logs[tp]
         # A log without any epoch that was read leads to a reset, which by `latest` leaves records out.
@@ -79,7 +79,7 @@ class Cutting(RuleBasedStateMachine):
 
     @rule()
     def publish_leaders(self) -> None:
-        """Metadata arrives."""
+        """Let metadata arrive."""
         self.harness.leaders.update(self.leaders)
         self.harness.epochs.update(self.epochs)
         self.harness.update_metadata()
@@ -111,7 +111,7 @@ class Cutting(RuleBasedStateMachine):
             self.harness.reply(request, self.epoch_ends(request))
 
     def error(self, request: UnsentRequest, partition: int, epoch: int) -> int:
-        """What a broker has against being asked for a partition under this leader epoch."""
+        """Return the error of a broker for a request for a partition with this leader epoch."""
         if int((request.node or "").lstrip("*")) != self.leaders[partition]:
             return NOT_LEADER
         known = self.epochs[partition]
@@ -142,7 +142,7 @@ class Cutting(RuleBasedStateMachine):
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=found)])
 
     def epoch_ends(self, request: UnsentRequest) -> OffsetForLeaderEpochResponse:
-        """The newest epoch in the log that is not newer than the one asked for, and where it ends."""
+        """Return the newest epoch in the log that is not newer than the requested one, and its end offset."""
         found = []
         for row in (row for topic in request.message.topics for row in topic.partitions):
             error = self.error(request, row.partition, row.current_leader_epoch)
@@ -171,7 +171,7 @@ class Cutting(RuleBasedStateMachine):
         view.append(epoch)
 
     def act_on(self, error: Any) -> None:
-        """Without a policy: go to where the logs part, if that is known, else to the start."""
+        """Without a policy, seek to the divergent offset if it is known, else to the start."""
         if error is None:
             return
         assert isinstance(error, LogTruncationError)
@@ -187,7 +187,7 @@ class Cutting(RuleBasedStateMachine):
     # --- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """When nothing is cut any more the view becomes the truth."""
+        """Check that the view equals the truth once no more log is truncated."""
         if not hasattr(self, "harness"):
             return
         for _ in range(60):
@@ -210,8 +210,9 @@ test_random_truncation = Cutting.TestCase
 
 
 def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
-    """Metadata names a new leader, and all that is buffered of the old one's log is read before the next fetch is
-    looked for: the position is checked against the new leader's log all the same."""
+    """If metadata has a new leader, and all buffered records of the old leader are read before the next fetch, the
+    position is still validated against the new leader's log.
+    """
     state = Cutting()
     state.start(policy="earliest", room=1)
     state.send()

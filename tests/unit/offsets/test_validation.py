@@ -1,4 +1,4 @@
-"""KIP-320: positions are checked after a leader change, and a truncated log is noticed."""
+"""KIP-320: positions are validated after a leader change, and a truncated log is detected."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ OLD = LeaderAndEpoch(NODES[1], 3)
 
 
 class Case:
-    """Two partitions at offset 50, epoch 2, led by broker 1 at epoch 3; then broker 2 takes over at epoch
-    4."""
+    """Two partitions at offset 50, epoch 2, led by broker 1 at epoch 3; then broker 2 takes over at epoch 4."""
 
     def __init__(self, reset: OffsetReset = OffsetReset.LATEST, offset_epoch: int | None = 2) -> None:
         components = make_components(config(auto_offset_reset=reset))
@@ -56,18 +55,18 @@ class Case:
         self.cluster.update(led_by(leaders, epoch), 12, full=True)
 
     def moved(self) -> UnsentRequest:
-        """The validation asked for after broker 2 took over both."""
+        """Return the validation request after broker 2 took over both partitions."""
         self.move_leaders({"a-0": 2, "a-1": 2})
         return self.ask(1.0)
 
     def ask(self, now: float) -> UnsentRequest:
-        """The one request sent at `now`."""
+        """Return the one request sent at `now`."""
         requests = self.manager.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
     def waits(self, now: float) -> float:
-        """How long to wait at `now`, with nothing sent."""
+        """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
         result = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
@@ -77,7 +76,7 @@ class Case:
 
 
 def ends(found: Mapping[str, Any]) -> Any:
-    """A response: partition -> (end offset, epoch), or an error code."""
+    """Return a response: partition -> (end offset, epoch), or an error code."""
     listed = []
     for name, value in found.items():
         end, epoch, error = (-1, -1, value) if isinstance(value, int) else (*value, 0)
@@ -91,7 +90,7 @@ GOOD = ends({"a-0": (50, 2), "a-1": (70, 2)})
 
 
 def test_a_new_leader_is_asked() -> None:
-    """The new leader is asked where the position's epoch ends; meanwhile nothing is fetched."""
+    """The end of the position's epoch is requested from the new leader, and nothing is fetched meanwhile."""
     case = Case()
     request = case.moved()
     assert (OFFSET_FOR_LEADER_EPOCH, "2", 3, -1) == (
@@ -107,14 +106,14 @@ def test_a_new_leader_is_asked() -> None:
 
 
 def test_each_leader_is_asked_for_its_own() -> None:
-    """Partitions of several leaders are validated by one request each."""
+    """One validation request is sent per leader."""
     case = Case()
     case.move_leaders({"a-0": 2, "a-1": 3})
     assert ["2", "3"] == sorted(str(request.node) for request in case.manager.poll(1.0).requests)
 
 
 def test_only_moved_partitions_are_validated() -> None:
-    """A partition whose leader and epoch stayed continues being fetched."""
+    """A partition with the same leader and epoch continues to be fetched."""
     case = Case()
     case.cluster.update_leader(A1, 2, 4)
     request = case.ask(1.0)
@@ -123,7 +122,7 @@ def test_only_moved_partitions_are_validated() -> None:
 
 
 def test_positions_without_epoch_are_not_validated() -> None:
-    """A position from a plain seek follows the new leader at once."""
+    """A position from a seek without epoch uses the new leader at once."""
     case = Case(offset_epoch=None)
     case.move_leaders({"a-0": 2, "a-1": 2})
     assert FOREVER == case.waits(1.0)
@@ -131,7 +130,7 @@ def test_positions_without_epoch_are_not_validated() -> None:
 
 
 def test_good_positions_continue() -> None:
-    """When the log reaches the position, it is fetched from."""
+    """If the log reaches the position, the position is fetched."""
     case = Case()
     answer(case.moved(), GOOD, 5.0)
     assert [A0, A1] == case.subscription.fetchable()
@@ -139,7 +138,7 @@ def test_good_positions_continue() -> None:
 
 
 def test_a_truncated_log_moves_the_position() -> None:
-    """With a reset policy the position silently goes back to where the logs part."""
+    """With a reset policy the position is set to the divergent offset, and nothing is raised."""
     case = Case()
     answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
     assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
@@ -147,7 +146,7 @@ def test_a_truncated_log_moves_the_position() -> None:
 
 
 def test_an_epoch_the_leader_does_not_know_resets() -> None:
-    """With a reset policy and no common epoch, the policy decides."""
+    """With a reset policy and no common epoch, the position is reset by the policy."""
     case = Case()
     answer(case.moved(), ends({"a-0": (-1, -1), "a-1": (70, 2)}), 5.0)
     assert ["await_reset", "fetching"] == case.states()
@@ -155,8 +154,7 @@ def test_an_epoch_the_leader_does_not_know_resets() -> None:
 
 
 def test_without_policy_truncation_is_raised() -> None:
-    """With policy none all truncated partitions are reported, with the offsets where the logs part as far as
-    known."""
+    """Without a policy all truncated partitions are reported, with the divergent offsets as far as known."""
     case = Case(OffsetReset.NONE)
     answer(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
     error = case.manager.take_error()
@@ -168,7 +166,7 @@ def test_without_policy_truncation_is_raised() -> None:
 
 
 def test_without_policy_truncation_is_raised_until_sought() -> None:
-    """The position is checked again after the backoff, until the user seeks."""
+    """The position is validated again after the backoff, until the user seeks."""
     case = Case(OffsetReset.NONE)
     answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
     assert case.manager.take_error() is not None
@@ -179,19 +177,19 @@ def test_without_policy_truncation_is_raised_until_sought() -> None:
 
 
 def cut(case: Case) -> None:
-    """Both partitions turn out to be cut at 40, without a policy."""
+    """Let both partitions be truncated at 40, without a policy."""
     answer(case.moved(), ends({"a-0": (40, 1), "a-1": (40, 1)}), 5.0)
 
 
 def lasting(case: Case) -> set[Any]:
-    """The partitions of the error that lasts."""
+    """Return the partitions of the error that is raised repeatedly."""
     error = case.manager.lasting_error()
     assert error is None or isinstance(error, LogTruncationError)
     return set() if error is None else set(error.offsets)
 
 
 def test_a_truncation_lasts_until_sought() -> None:
-    """Each call reports the partitions whose positions the user has not moved yet."""
+    """Each call reports the partitions whose positions the user has not changed yet."""
     case = Case(OffsetReset.NONE)
     cut(case)
     assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
@@ -206,7 +204,7 @@ def test_a_truncation_lasts_until_sought() -> None:
 
 
 def test_a_truncation_is_silent_while_paused() -> None:
-    """A paused partition has no turn to be raised in; after resume it has."""
+    """The error of a paused partition is not raised until it is resumed."""
     case = Case(OffsetReset.NONE)
     cut(case)
     case.subscription.pause(A0)
@@ -217,7 +215,7 @@ def test_a_truncation_is_silent_while_paused() -> None:
 
 
 def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
-    """The partition stays assigned until the group has revoked it, but it is not read."""
+    """The error is not raised once the topic is unsubscribed, even if the partition is not revoked yet."""
     case = Case(OffsetReset.NONE)
     cut(case)
     case.subscription.get(A0).flag(unsubscribed=True)
@@ -225,7 +223,7 @@ def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
 
 
 def test_a_truncation_lasts_while_its_leader_is_away() -> None:
-    """A failure of a later check the log does not make it whole; a leader that has all of it does."""
+    """The error stays if a later validation fails, and ends if a leader has the whole log."""
     case = Case(OffsetReset.NONE)
     cut(case)
     again = case.ask(5.0 + RETRY_MS)
@@ -238,7 +236,7 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
 
 @pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
 def test_partition_errors_are_retried(code: int) -> None:
-    """Errors of one partition are asked again after the backoff with fresh metadata; others continue."""
+    """After errors of one partition it is validated again after the backoff with new metadata; others continue."""
     case = Case()
     answer(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
     assert ["await_validation", "fetching"] == case.states()
@@ -248,7 +246,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 
 
 def test_a_partition_left_out_is_retried() -> None:
-    """A response that does not mention a partition is treated as if it had failed for it."""
+    """A partition that is missing in the response is handled as if it had failed."""
     case = Case()
     answer(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
     assert (["await_validation", "fetching"], RETRY_MS) == (case.states(), case.waits(5.0))
@@ -264,7 +262,7 @@ def test_a_refused_topic_is_raised() -> None:
 
 
 def test_a_lost_request_is_retried() -> None:
-    """After a lost connection the positions are checked again after the backoff."""
+    """After a lost connection the positions are validated again after the backoff."""
     case = Case()
     fail(case.moved(), BrokerConnectionError("lost"), 5.0)
     assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
@@ -280,14 +278,14 @@ def test_final_errors_are_raised() -> None:
 
 
 def test_old_brokers_cannot_validate() -> None:
-    """A broker before 2.3 has no usable OffsetForLeaderEpoch: positions are taken as good."""
+    """A broker before 2.3 has no usable OffsetForLeaderEpoch, so positions are accepted without validation."""
     case = Case()
     fail(case.moved(), UnsupportedVersionError("OffsetForLeaderEpoch"), 5.0)
     assert ([A0, A1], None) == (case.subscription.fetchable(), case.manager.take_error())
 
 
 def test_a_late_answer_is_ignored() -> None:
-    """When the leader moved again, or the user sought, the response for the old position changes nothing."""
+    """If the leader changed again, or the user sought, the response for the old position changes nothing."""
     case = Case()
     request = case.moved()
     case.move_leaders({"a-0": 3, "a-1": 2}, 5)
@@ -301,7 +299,7 @@ def test_a_late_answer_is_ignored() -> None:
 
 
 def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
-    """Partitions taken away meanwhile are skipped."""
+    """A failure for unassigned partitions is ignored."""
     case = Case()
     request = case.moved()
     case.subscription.unsubscribe()
@@ -312,14 +310,14 @@ def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
 
 
 def test_a_seek_before_metadata_is_validated_later() -> None:
-    """A position with an epoch, sought while no leader was known, is checked when one is."""
+    """A position with an epoch that was sought while no leader was known is validated when one is."""
     case = Case()
     case.subscription.seek(A0, 60, 2)
     assert [0] == [row.partition for row in case.ask(1.0).message.topics[0].partitions]
 
 
 def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:
-    """While no leader is known the old one is not asked again, and metadata is."""
+    """While no leader is known metadata is requested, and the old leader is not asked."""
     case = Case()
     state = case.subscription.get(A0)
     state.transition_to(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
