@@ -120,7 +120,7 @@ class FetchPlanner:
         self._backed_off: dict[TopicPartition, BackedOff] = {}
         self._leaderless: dict[TopicPartition, float] = {}  # partitions without a leader, since when (ms)
         self._next_release = FOREVER  # when the first backoff ends (ms)
-        self._lease_end = FOREVER  # when the first lease of a preferred replica ends (ms)
+        self._lease_end = FOREVER  # the earliest end of a preferred replica's lease (ms)
         self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
     def __iter__(self) -> Iterator[BrokerFetchState]:
@@ -287,8 +287,7 @@ class FetchPlanner:
         return broker
 
     def _is_backed_off(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """Returns True if the partition is in a backoff that still applies: the leader and the chain are those of the
-        failed fetch."""
+        """Returns True if the partition is in backoff, and its leader and chain have not changed since the failure."""
         entry = self._backed_off.get(tp)
         return entry is not None and entry.leader == leader and entry.chain is self._buffer.find(tp)
 

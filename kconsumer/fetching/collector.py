@@ -55,8 +55,9 @@ class Collector:
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
         self._output_left = 0  # bytes that the running call may still decompress
-        self.positions_advanced = False  # the last call moved a position and returned no record: poll must return
-        # Releases the engine's lock; deserializers run inside it.
+        #: The last call moved a position and returned no record. Then poll must return.
+        self.positions_advanced = False
+        # A context manager that releases the engine's lock while deserializers run.
         self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
         self.out_of_memory = False  # the last call raised MemoryError while it took records
         self.busy = False  # a deserializer is running

@@ -149,7 +149,7 @@ class Memory:
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:
-        """Returns a text that says what uses the memory."""
+        """Returns a text that lists the uses of the memory, in bytes."""
         held = self.held_by_caller
         return (
             f"{self._needed:,} bytes buffered, {held:,} in returned batches that are still referenced,"

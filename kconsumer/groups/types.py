@@ -61,7 +61,7 @@ class GroupOffset:
     committed: int | None
     log_start: int | None  #: None if the partition has no leader or no longer exists
     end: int | None  #: None if the partition has no leader or no longer exists
-    lag: int | None  #: how many records are still to be read; None if unknown
+    lag: int | None  #: how many records must still be read; None if unknown
     owner: str | None = None  #: the id of the member that reads the partition; None if there is none or several
     leader_epoch: int | None = None
     metadata: str = ""

@@ -84,7 +84,7 @@ class RangeClient:
 
     def _reset(self) -> None:
         self._own_guard = AccessGuard()
-        self._lock = threading.RLock()  # never locked during a wait; reentrant for signal handlers
+        self._lock = threading.RLock()  # not held while a thread waits; reentrant for signal handlers
         self._reading: Consumer | None = None
         self._committing: dict[str, Consumer] = {}
         self._reader: weakref.ref[RangeReader] | None = None

@@ -31,7 +31,7 @@ Found = queue.SimpleQueue["Step | BaseException | None"]
 Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and how many offsets were read
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # bytes of fetched data, for each thread
-MAX_WAITING_BATCHES = 2  # per thread; when more batches wait to be taken by the caller, the threads block
+MAX_WAITING_BATCHES = 2  # per thread; while this many batches wait for the caller, the threads block
 
 
 def read_topic(
