@@ -1,7 +1,7 @@
 """The base of all four assignors: members in Java's order, and the subscribers of each topic.
 
-Members are indexes into an ordered list, and members with the same subscription form one class. So the cost of an
-assignment grows with partitions and members, not with members times topics.
+A member is represented by its index in an ordered list. Members with the same set of topics are handled together, so
+the time of an assignment grows with the number of partitions and of members, not with members times topics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import cast
 from kconsumer.assignors import Assignment, ClusterView, Subscription
 from kconsumer.types import PartitionInfo, TopicPartition
 
-# Without NamedTuple's constructor in Python this takes 0.1 µs instead of 0.3 µs, for every partition of the group.
+# Creates a TopicPartition in 0.1 µs for each partition of the group. The constructor of NamedTuple, which is Python
+# code, would take 0.3 µs.
 _new = cast(Callable[[tuple[str, int]], TopicPartition], partial(tuple.__new__, TopicPartition))
 
 Order = Callable[[Mapping[str, Subscription]], list[str]]
@@ -31,16 +32,19 @@ def java_order(text: str) -> bytes:
 
 
 def by_instance_then_id(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """Sort members with a group instance id first, by that id; then the rest by member id (Java `MemberInfo`)."""
+    """Return the member ids in the order of Java's `MemberInfo`.
+
+    Members with a group instance id come first, sorted by that id. The other members are sorted by member id.
+    """
     instances = {m: s.group_instance_id for m, s in subscriptions.items() if s.group_instance_id is not None}
     static = sorted(instances, key=lambda member: java_order(instances[member]))
     return static + by_id(subscriptions.keys() - instances) if static else by_id(subscriptions)
 
 
 def by_id(members: Iterable[str]) -> list[str]:
-    """Sort members by member id, in Java's order."""
+    """Return the member ids, sorted in Java's order."""
     if all(map(str.isascii, members)):
-        return sorted(members)  # the same order, ten times as fast
+        return sorted(members)  # for ASCII the order is the same, and this is ten times as fast
     return sorted(members, key=java_order)
 
 
@@ -58,14 +62,14 @@ class Roster:
         self.topics = sorted(topic for topic in found if cluster.partition_count(topic))
         #: Topic -> partition ids, ascending.
         self.ids = {topic: _ids(cluster.partitions(topic)) for topic in self.topics}
-        #: Topic -> partition id -> its index in `ids`, only for topics whose partitions are not numbered 0, 1, 2…
-        #: The views of real clusters have no such topics.
+        #: Topic -> partition id -> index in `ids`. Contains only topics whose partitions are not numbered 0, 1, 2…
+        #: Real clusters have no such topics.
         self.gaps = {
             topic: {partition: index for index, partition in enumerate(ids)}
             for topic, ids in self.ids.items()
             if ids[-1] != len(ids) - 1
         }
-        #: Topic -> indexes of its subscribers, ascending. Topics with the same subscribers share one list object.
+        #: Topic -> indexes of its subscribers, ascending. Topics with the same subscribers have the same list object.
         self.subscribers = _subscribers(self.topics, classes)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
@@ -73,27 +77,28 @@ class Roster:
         return topic_partitions(topic, self.ids[topic])
 
     def index_of(self, topic: str, partition: int) -> int:
-        """Return the index of a partition in `ids`, -1 if the partition does not exist."""
+        """Return the index of a partition in `ids`, or -1 if the partition does not exist."""
         gap = self.gaps.get(topic)
         if gap is not None:
             return gap.get(partition, -1)
         return partition if partition < len(self.ids[topic]) else -1
 
     def assignments(self, given: Sequence[Sequence[TopicPartition]]) -> dict[str, Assignment]:
-        """Return an assignment for every member, from lists in the order of `members`."""
+        """Return the assignment of each member. `given`: the partitions of each member, in the order of `members`."""
         return {member: Assignment(tuple(mine)) for member, mine in zip(self.members, given, strict=True)}
 
 
 def _ids(infos: Sequence[PartitionInfo]) -> Sequence[int]:
-    """Return the ids of partitions, which are in ascending order."""
+    """Return the ids of partitions. `infos` is sorted by partition id."""
     count = len(infos)
     return range(count) if infos[-1].partition == count - 1 else [info.partition for info in infos]
 
 
 def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list[int]]:
-    """Group members (indexes) by their set of topics.
+    """Return the indexes of the members with each set of topics.
 
-    Groups them by the tuple of topics first, which is cheaper: most groups have one tuple or few.
+    The members are first grouped by their tuple of topics, because most groups have only a few different tuples. A set
+    is then created for each tuple, not for each member.
     """
     by_tuple: dict[tuple[str, ...], list[int]] = {}
     previous: tuple[str, ...] | None = None
@@ -110,6 +115,7 @@ def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list
 
 
 def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[int]]) -> dict[str, list[int]]:
+    """Return the indexes of the subscribers of each topic. `classes`: the result of `_classes`."""
     interested: dict[str, list[int]] = {topic: [] for topic in topics}
     groups = list(classes.values())
     for number, found in enumerate(classes):

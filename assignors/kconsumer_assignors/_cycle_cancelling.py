@@ -1,13 +1,14 @@
-"""Improves a balanced flow by cancelling cycles of negative cost. The loads stay as even as they are.
+"""Improves a balanced flow (see `_min_cost_flow.py`) by cancelling cycles of negative cost. Loads stay equally even.
 
-After balancing, a member may hold a partition that another member owned before, or that another one could read in its
-own rack, and a cycle of moves (A gives to B, B to C, C to A) may correct that. A cycle may also end at a member with
-one partition less than the member at which it began: then these two exchange their loads.
+After balancing, a member may hold a partition that another member owned before, or that another member could read in
+its own rack. A cycle of moves (A gives to B, B to C, C to A) may correct that. A path of moves may do so, too, if the
+load of its last member is lower by one than that of its first member: these two members then exchange their loads.
 
-Moves are arcs of a graph with costs: REMOTE for a partition that ends outside its rack, OWNED for one that leaves its
-owner, CLAIMED for one that leaves a member whose claim to it did not count. The costs are so far apart that no cycle is
-long enough for many lower costs to outweigh a higher one. The search is the Bellman-Ford algorithm. It starts only from
-arcs of negative cost, so it does nothing if the flow is optimal.
+Moves are arcs of a graph. The cost of a move is REMOTE if it moves a partition out of the rack of its member, OWNED if
+it moves a partition away from its owner, and CLAIMED if it moves a partition away from a member that claimed it without
+success. A move in the opposite direction has the negative cost. The costs are so far apart that even in the longest
+cycle many lower costs do not outweigh a higher one. The search is the Bellman-Ford algorithm. It starts only at arcs of
+negative cost, so it ends at once if there are none.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from kconsumer_assignors._min_cost_flow import MinCostFlow
 CLAIMED = 1
 OWNED = 1 << 20
 REMOTE = 1 << 40
-# The search ends, with the cycles found until then, after this many passes over all arcs. In small groups the minimum
-# applies, which takes up to half a second.
+# The search ends after this many passes over all arcs, or after MIN_ARCS_FOLLOWED arcs if that is more. The cycles
+# found until then are applied. MIN_ARCS_FOLLOWED arcs take up to half a second.
 MAX_PASSES = 40
 MIN_ARCS_FOLLOWED = 2_000_000
 
-# The nodes of the graph are ints: members first, then classes, then loads. The arc from a member to its load and on to
-# a member with one partition more exchanges the loads of the two.
+# The nodes of the graph are ints: members first, then classes of partitions, then loads. An arc leads from each member
+# to the node of its load, and from there to each member with one partition more. A cycle with these two arcs exchanges
+# the loads of the two members.
 
 
 class CycleCanceller:
@@ -39,12 +41,12 @@ class CycleCanceller:
         self.budget = max(MAX_PASSES * arcs, MIN_ARCS_FOLLOWED)
 
     def run(self) -> None:
-        """Apply cycles until there is none, or until the budget of arcs is spent."""
+        """Find and apply cycles until there is none, or until `budget` arcs have been followed."""
         while (cycle := self._negative_cycle()) is not None:
             self._apply(cycle)
 
     def _arcs(self, node: int) -> list[tuple[int, int]]:
-        """Return the arcs from a node: the next node, and the cost."""
+        """Return the arcs from a node, as pairs (next node, cost)."""
         if node < self.members:
             arcs = [(self.members + class_id, self._removal_cost(node, class_id)) for class_id in self.flow.held[node]]
             arcs.append((self.first_load + self.flow.loads[node], 0))
@@ -66,7 +68,7 @@ class CycleCanceller:
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Return the value of one more partition of a class for a member that holds `held` of it."""
+        """Return the value of one more partition of a class for a member that holds `held` partitions of the class."""
         found = self.flow.classes[class_id]
         value = 0 if found.local_members is None or member in found.local_members else -REMOTE
         if held < self.flow.owned[member].get(class_id, 0):
@@ -115,7 +117,11 @@ class CycleCanceller:
 
     @staticmethod
     def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
-        """Return the cycle that the arc from `node` to `goal` closes, or None if the path to `node` avoids `goal`."""
+        """Return the cycle that the arc from `node` to `goal` closes.
+
+        Returns None if it closes none, because `goal` is not on the path to `node`. `before`: the previous node of each
+        node on its path.
+        """
         cycle = [node]
         while node != goal:
             if node not in before:
@@ -126,7 +132,10 @@ class CycleCanceller:
         return cycle
 
     def _apply(self, cycle: list[int]) -> None:
-        """Move one partition of each class on the cycle, from the member before it to the member after it."""
+        """Make the moves of a cycle.
+
+        For each class on the cycle, moves one partition from the member before the class to the member after it.
+        """
         class_nodes = range(self.members, self.first_load)
         for index, node in enumerate(cycle):
             if node in class_nodes:

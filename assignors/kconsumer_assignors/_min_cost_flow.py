@@ -1,15 +1,16 @@
-"""Balances members with different subscriptions: a flow of partitions from members with high loads to those with low.
+"""Balances members with different subscriptions: moves partitions from members with high loads to those with low loads.
 
-Interchangeable partitions (same subscribers, same racks) form a class. The state is how many partitions of each class
-each member holds, so the work hardly depends on the number of partitions. A move may follow a path of members: A gives
-a partition of topic x to B, and B gives one of topic y to C. When no path improves the balance, the loads are as even
-as possible: no other assignment has a lower sum of pairwise differences. (Java considers single moves only, and may
-end with less even loads.)
+The load of a member is its number of partitions. Interchangeable partitions (with the same subscribers, racks and
+claimants) form a class. The state is the number of partitions of each class that each member holds, so the time hardly
+depends on the number of partitions. Moves may form a path: A gives a partition of topic x to B, and B gives a partition
+of topic y to C. When no path improves the balance, the loads are as even as possible: no other assignment has a lower
+sum of pairwise differences. (Java considers single moves only, and may end with less even loads.)
 
-The members are divided into blocks. Inside a block with the average load a, members above the ceiling of a push
-partitions to members below it. If such members cannot push any further, all members that they reach have at least the
-ceiling, and they cannot help any member outside: the reached members become a block of their own. The same applies to
-members below the floor of a. In a block that is not split, all loads are the floor or the ceiling of a.
+The members are divided into blocks. Let a be the average load of a block. Members with a load above the ceiling of a
+push partitions, along paths, to members of the block with a load below it. If no further push is possible but some
+members are still above the ceiling, then all members that they reach by paths have at least the ceiling. The reached
+members cannot give anything to the rest of the block, so they become a separate block. Members below the floor of a are
+handled in the same way. In a block that is not split, each load is the floor or the ceiling of a.
 
 Each push follows a path that takes as few partitions as possible from members that owned them before.
 `_cycle_cancelling.py` makes the improvements that need cycles of moves.
@@ -25,11 +26,11 @@ from typing import NamedTuple
 
 
 class Allow(enum.Enum):
-    """The moves that a pass may make. Each member of the enum allows more than the one before."""
+    """The moves that `MinCostFlow.balance` may make. Each value allows more moves than the previous one."""
 
-    UNOWNED = 0  # partitions that the member did not own before, and none out of a local rack
-    LOCAL = 1  # any partition, but none out of a local rack
-    ANY = 2
+    UNOWNED = 0  # like LOCAL, and a member gives only partitions that it did not own before
+    LOCAL = 1  # a partition that a member reads in its own rack moves only to members that read it in their rack
+    ANY = 2  # all moves
 
 
 @dataclass(slots=True)
@@ -46,11 +47,11 @@ class PartitionClass:
 
     @property
     def uniform(self) -> bool:
-        """Whether members differ only in the partitions that they own, neither in racks nor in claims."""
+        """Whether all eligible members are equal in their racks and claims, so that they differ only in ownership."""
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:
-        """Return the members that claim these partitions, or all members if none of them does."""
+        """Return those of `members` that claim these partitions, or all of `members` if none of them does."""
         return [member for member in members if member in self.claimants] or members if self.claimants else members
 
 
@@ -60,13 +61,13 @@ class Step(NamedTuple):
     giver: int
     class_id: int
     receiver: int
-    owned: bool  # whether it moves partitions that the giver owned before
+    owned: bool  # whether the move may take partitions that the giver owned before
 
 
 class MinCostFlow:
-    """The number of partitions of each class that each member holds, and the moves that balance them.
+    """The number of partitions of each class that each member holds, and the moves that balance these numbers.
 
-    At first members hold the partitions that they owned in a local rack.
+    Initially, each member holds the partitions that it owned before and can read in its own rack.
     """
 
     def __init__(self, classes: Sequence[PartitionClass], owned: Sequence[dict[int, int]]) -> None:
@@ -78,15 +79,15 @@ class MinCostFlow:
             {class_id: count for class_id, count in mine.items() if classes[class_id].is_local(member)}
             for member, mine in enumerate(owned)
         ]
-        #: For each member the number of all partitions that it holds now.
+        #: For each member: the number of partitions of all classes that it holds now.
         self.loads = [sum(mine.values()) for mine in self.held]
 
     def add(self, class_id: int, count: int, eligible: Sequence[int]) -> None:
-        """Give `count` new partitions to members, each one to the eligible member with the lowest load then."""
+        """Add `count` partitions of a class. Each one goes to the eligible member with the lowest load at that time."""
         if not count:
             return
         order = sorted(eligible, key=self.loads.__getitem__)
-        # Find how many members with the lowest loads are raised to a common level.
+        # The members with the lowest loads are raised to a common level. Find the number of these members.
         remaining, raised = count, 1
         while raised < len(order):
             step = (self.loads[order[raised]] - self.loads[order[raised - 1]]) * raised
@@ -112,9 +113,9 @@ class MinCostFlow:
                 blocks += [stuck, [member for member in block if member not in inside]]
 
     def _level(self, block: list[int], allow: Allow) -> list[int] | None:
-        """Bring all loads of a block to the floor or ceiling of their average.
+        """Bring all loads of a block to the floor or the ceiling of their average.
 
-        Returns the upper part of the block if it must be split, or None.
+        If that is not possible, the block must be split. Then returns the part with the higher loads, otherwise None.
         """
         loads = self.loads
         floor, rest = divmod(sum(loads[member] for member in block), len(block))
@@ -149,7 +150,7 @@ class MinCostFlow:
                 return
 
     def _push_directly(self, block: list[int], high: int, low: int, allow: Allow) -> None:
-        """Make the moves of one step, which are most moves, without a search for each of them."""
+        """Make the moves that `_push` can make in a single step. They are most moves, and need no search for a path."""
         inside = frozenset(block)
         lines: dict[tuple[int, bool], list[int]] = {}  # members with room, by class and whether they must be local
         for giver in block:
@@ -165,13 +166,19 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Return the members that may hold a class and have less than `low`, in reverse order."""
+        """Return the members of a block that may receive a class and have a load below `low`, in reverse order.
+
+        `inside`: the block. `local`: whether the receivers must read the class in their own rack.
+        """
         local_members = self.classes[class_id].local_members
         eligible = inside if not local or local_members is None else inside & local_members
         return [t for t in reversed(self.classes[class_id].eligible) if t in eligible and self.loads[t] < low]
 
     def _serve(self, giver: int, class_id: int, amount: int, low: int, line: list[int]) -> None:
-        """Move up to `amount` to the members at the end of `line`, and drop those that are full."""
+        """Move up to `amount` partitions to the members of `line`, beginning at its end.
+
+        Removes members from `line` whose load has reached `low`.
+        """
         while amount > 0 and line:
             step = min(amount, low - self.loads[line[-1]])
             if step > 0:
@@ -181,7 +188,10 @@ class MinCostFlow:
                 line.pop()
 
     def _augment(self, path: list[Step], high: int, low: int) -> int:
-        """Move as many partitions along a path as its members permit. Returns their number."""
+        """Move as many partitions along a path as its members can give and receive, and return their number.
+
+        The load of the first member stays at least `high`, and that of the last member stays at most `low`.
+        """
         source, target = path[0].giver, path[-1].receiver
         amount = min(self.loads[source] - high, low - self.loads[target])
         for giver, class_id, _, owned in path:
@@ -199,7 +209,7 @@ class MinCostFlow:
         self.put(receiver, class_id, amount)
 
     def put(self, member: int, class_id: int, amount: int) -> None:
-        """Change the number of partitions of a class that a member holds."""
+        """Add `amount`, which may be negative, to the number of partitions of a class that a member holds."""
         held = self.held[member]
         held[class_id] = held.get(class_id, 0) + amount
         if not held[class_id]:
@@ -208,30 +218,31 @@ class MinCostFlow:
 
 
 class _Search:
-    """A search for the cheapest paths from members with high loads (0-1 breadth-first search).
+    """A search for the cheapest paths from members with high loads to all members of a block.
 
-    The cost of a path is the number of steps that move partitions from their owner.
+    The cost of a path is the number of its steps that move partitions away from their owner. The constructor runs the
+    search, which is a 0-1 breadth-first search.
     """
 
     def __init__(self, flow: MinCostFlow, block: Iterable[int], sources: Sequence[int], allow: Allow) -> None:
         self.flow = flow
         self.allow = allow
         self.cost = dict.fromkeys(sources, 0)
-        self.reached_by: dict[int, tuple[int, int]] = {}  # member -> (giver, class_id)
+        self.reached_by: dict[int, tuple[int, int]] = {}  # member -> (giver, class_id) of the last step of its path
         self.order: list[int] = []
         self._walk(frozenset(block), sources)
 
     def members(self) -> list[int]:
-        """Return the members that were reached."""
+        """Return the members that were reached, including the sources."""
         return sorted(self.cost)
 
     def nearest(self, targets: set[int]) -> list[int]:
-        """Return the reached targets with the lowest cost, in the order in which they were reached."""
+        """Return the reached members of `targets` that have the lowest cost, in the order in which they were found."""
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]
 
     def path(self, target: int) -> list[Step]:
-        """Return the steps from a source to a target."""
+        """Return the steps of the path from a source to `target`."""
         steps: list[Step] = []
         while target in self.reached_by:
             giver, class_id = self.reached_by[target]
@@ -243,7 +254,7 @@ class _Search:
     def _walk(self, block: frozenset[int], sources: Sequence[int]) -> None:
         flow, allow, cost, reached_by = self.flow, self.allow, self.cost, self.reached_by
         classes, held, owned = flow.classes, flow.held, flow.owned
-        done: set[tuple[int, bool]] = set()  # classes that were expanded, and whether receivers had to be local
+        done: set[tuple[int, bool]] = set()  # (class_id, whether the receivers had to be local) of each completed class
         queue: deque[tuple[int, int, int, bool]] = deque()  # cost, giver, class_id, local
 
         def enter(member: int, so_far: int) -> None:

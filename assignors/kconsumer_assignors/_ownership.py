@@ -1,8 +1,9 @@
-"""Resolves the claims of members to the owner of each partition before the rebalance.
+"""Determines the owner of each partition before the rebalance from the claims of the members.
 
-Several members may claim a partition, for example because one of them missed a generation. The claim with the higher
-generation wins; claims with the same generation leave the partition without an owner. A claim without a conflict counts
-in any generation. A claim of a topic or partition that does not exist (any more) never counts.
+With its subscription, a member sends the partitions that it owned and the generation in which it owned them: its claim.
+Several members may claim the same partition, for example because one of them missed a generation. Then the claim with
+the highest generation counts. If several claims have the highest generation, the partition has no owner. A claim
+without a conflict counts in any generation. A claim to a topic or partition that does not exist never counts.
 """
 
 from __future__ import annotations
@@ -16,27 +17,29 @@ from kconsumer_assignors._user_data import Claim
 FREE = -1
 CONTESTED = -2  # claimed by several members in the same generation
 
-#: Topic -> the index of the owner of each partition in ascending order, or FREE or CONTESTED. Only claimed topics.
+#: Topic -> for each partition, in ascending order, the index of its owner in the roster, or FREE or CONTESTED. Contains
+#: only topics that a member claims.
 Owners = dict[str, list[int]]
 
-#: Topic -> index of the partition -> all members that claim it, for partitions that several members claim.
+#: Topic -> index of a partition -> all members that claim it. Contains only partitions that several members claim.
 Claimants = dict[str, dict[int, set[int]]]
 
 
 class Ownership(NamedTuple):
-    """The owner of every claimed partition, and the members whose claims conflict."""
+    """The result of `resolve`: the owner of each claimed partition, and the members whose claims conflict."""
 
     owners: Owners
     claimants: Claimants
 
 
 def resolve(roster: Roster, claims: Sequence[Claim]) -> Ownership:
-    """Resolve claims, one for each member of the roster in its order."""
+    """Return the owners of partitions and the conflicting claims. `claims`: one claim per member, in roster order."""
     owners: Owners = {}
     claimants: Claimants = {}
     gaps = roster.gaps
     generations = [claim.generation for claim in claims]
-    # In descending order of generation, a later claim of an owned partition can only be a conflict or lose.
+    # The claims are read in descending order of generation. So a claim to a partition that already has an owner has the
+    # same generation, which is a conflict, or a lower one, and does not count.
     for member in sorted(range(len(claims)), key=generations.__getitem__, reverse=True):
         generation = generations[member]
         for topic, partition in claims[member].partitions:

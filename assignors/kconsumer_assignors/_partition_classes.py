@@ -1,9 +1,9 @@
 """Groups partitions into classes, and divides the partitions of each class among the members.
 
-Partitions of topics with the same subscribers, with replicas in the same racks and with the same unsuccessful
-claimants form a class. If there are several classes, `_min_cost_flow.py` and `_cycle_cancelling.py` decide how many
-partitions of each class a member gets. This module forms the classes, and then chooses the partitions, so that each
-member keeps as many of its own as its number allows.
+Partitions form a class if their topics have the same subscribers, their replicas are in the same racks, and the same
+members claim them without being their owner. If there are several classes, `_min_cost_flow.py` and
+`_cycle_cancelling.py` decide how many partitions of each class a member gets. This module forms the classes. It then
+chooses the partitions, so that each member keeps as many of its own partitions as that number allows.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kconsumer_assignors._racks import RackView
 
 NO_RACKS: frozenset[str] = frozenset()
 NO_CLAIMANTS: frozenset[int] = frozenset()
-# Eligible members of all classes with claimants. Up to this number the search takes at most half a second. Above it,
-# claims that did not count are ignored.
+# The maximum sum of the eligible members of all classes with claimants. Up to this sum, the search for cycles takes at
+# most half a second. Above it, claims that did not make a member the owner are ignored.
 MAX_CONTESTED_ARCS = 30_000
 _PARTITION_THEN_TOPIC = itemgetter(1, 0)
 
@@ -37,7 +37,7 @@ class ClassContent:
     """The partitions of one class."""
 
     partition_class: PartitionClass
-    #: Partitions by their owner, which may keep them.
+    #: Owner -> the partitions that it owned before and may keep.
     by_owner: defaultdict[int, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
     #: The other partitions.
     unowned: list[TopicPartition] = field(default_factory=list)
@@ -53,7 +53,7 @@ class ClassContent:
             by_owner[owner].append(partition)
 
     def release(self) -> None:
-        """Move partitions to `unowned` whose owner is not eligible for the class."""
+        """Move the partitions whose owner is not eligible for the class to `unowned`."""
         outside = self.by_owner.keys() - self.partition_class.eligible if self.by_owner else ()
         for owner in sorted(outside):
             self.unowned += self.by_owner.pop(owner)
@@ -61,30 +61,35 @@ class ClassContent:
 
 
 class Division(NamedTuple):
-    """The partitions of each member, in the order of the roster."""
+    """The result of `divide`: the partitions of each member, in the order of the roster."""
 
     kept: list[list[TopicPartition]]  # partitions that the member owned before
-    received: list[list[TopicPartition]]  # partitions that it did not own
+    received: list[list[TopicPartition]]  # partitions that the member did not own before
 
 
 def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Division:
-    """Divide the partitions among the members: even loads first, then racks, then few moves."""
+    """Return the partitions of each member.
+
+    The loads are as even as possible. Among such divisions, it prefers partitions in the racks of their members, and
+    then few moves.
+    """
     contents = _class_contents(roster, ownership, racks)
     contested = [content.partition_class for content in contents if content.partition_class.claimants]
     if sum(len(partition_class.eligible) for partition_class in contested) > MAX_CONTESTED_ARCS:
         contents = _class_contents(roster, Ownership(ownership.owners, {}), racks)
     members = len(roster.members)
-    # Most groups have one class: equal subscriptions, no racks, no conflicting claims.
+    # Most groups have one class, because the members have equal subscriptions, no racks and no conflicting claims.
     if len(contents) == 1 and contents[0].partition_class.uniform:
         return _choose_partitions(members, contents, [_even_shares(contents[0])])
     return _choose_partitions(members, contents, _balanced(members, contents, racks))
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Return the number of partitions of each member if there is one class only."""
+    """Return the number of partitions of each member. For groups with one class only."""
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
-    # The extra partitions go to members that would lose one otherwise, then to members that owned the fewest.
+    # The `extra` remaining partitions go first to members that otherwise would lose one, then to members that owned the
+    # fewest.
     order = sorted(eligible, key=lambda member: owned.get(member, 0))
     first = bisect_right(order, floor, key=lambda member: owned.get(member, 0))
     more = sorted(order[first:])[:extra]
@@ -95,7 +100,7 @@ def _even_shares(content: ClassContent) -> dict[int, int]:
 
 
 def _balanced(members: int, contents: list[ClassContent], racks: RackView | None) -> list[dict[int, int]]:
-    """Return for each class the number of partitions of each member."""
+    """Return the number of partitions of each member, for each class."""
     owned: list[dict[int, int]] = [{} for _ in range(members)]
     for class_id, content in enumerate(contents):
         for owner, partitions in content.by_owner.items():
@@ -113,7 +118,10 @@ def _balanced(members: int, contents: list[ClassContent], racks: RackView | None
 
 
 def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None) -> list[ClassContent]:
-    """Group all partitions by class. Topics with few subscribers come first, because they leave the fewest choices."""
+    """Return the classes with all partitions. Classes of topics with few subscribers come first.
+
+    They are assigned first, because they leave the fewest choices.
+    """
     contents: dict[Key, ClassContent] = {}
     for topic in sorted(roster.topics, key=lambda topic: len(roster.subscribers[topic])):
         eligible, partitions, owners = roster.subscribers[topic], roster.partitions(topic), ownership.owners.get(topic)
@@ -137,7 +145,7 @@ def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None
 def _contested(
     claimants: Mapping[int, set[int]] | None, owners: list[int], eligible: list[int]
 ) -> dict[int, frozenset[int]]:
-    """Return, by index of the partition, the eligible members that claim it without being its owner."""
+    """Return a dict of partition index -> the eligible members that claim the partition without being its owner."""
     if not claimants:
         return {}
     allowed = frozenset(eligible)
@@ -148,6 +156,7 @@ def _contested(
 def _content_of(
     contents: dict[Key, ClassContent], key: Key, eligible: list[int], racks: RackView | None
 ) -> ClassContent:
+    """Return the class with this key, which is created if it does not exist."""
     content = contents.get(key)
     if content is None:
         _, here, claimants = key
@@ -159,9 +168,10 @@ def _content_of(
 
 
 def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
-    """Assign partitions without an owner, or outside the rack of their owner, to local members with the lowest loads.
+    """Assign the partitions that have no owner or are outside the rack of their owner.
 
-    Partitions without a local member stay with their owner, or go to the member with the lowest load.
+    They go to the members with the lowest loads among those that can read them in their own rack. If there is no such
+    member, an owned partition stays with its owner, and another one goes to the eligible member with the lowest load.
     """
     for class_id, content in enumerate(contents):
         found = content.partition_class
@@ -184,7 +194,10 @@ def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
 
 
 def _choose_partitions(members: int, contents: list[ClassContent], shares: list[dict[int, int]]) -> Division:
-    """Choose partitions for the numbers: members keep their own first, and the rest is distributed in turn."""
+    """Choose which partitions each member gets. `shares`: for each class, the number of partitions of each member.
+
+    Each member first keeps partitions that it owned. The rest is distributed to the members in turn.
+    """
     kept: list[list[TopicPartition]] = [[] for _ in range(members)]
     received: list[list[TopicPartition]] = [[] for _ in range(members)]
     for content, wanted in zip(contents, shares, strict=True):
@@ -208,10 +221,13 @@ def _choose_partitions(members: int, contents: list[ClassContent], shares: list[
 
 
 def _distribute(spare: list[TopicPartition], wanted: dict[int, int], given: list[list[TopicPartition]]) -> None:
-    """Give each member the number it wants, one partition per round, which spreads each topic over members."""
+    """Append partitions from `spare` to the lists `given`: `wanted[member]` partitions for each member.
+
+    Each member gets one partition per round, which spreads the partitions of each topic over the members.
+    """
     line = [member for member, count in wanted.items() if count]
     start = rounds = 0
-    while line:  # each pass makes all rounds until at least one member has the number it wants
+    while line:  # each iteration makes all rounds until at least one member has all of its partitions
         last = min([wanted[member] for member in line])
         width = len(line)
         end = start + (last - rounds) * width

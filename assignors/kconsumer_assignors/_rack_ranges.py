@@ -1,8 +1,9 @@
 """Range assignment with racks: assigns partitions that members can read in their own rack, then the rest in ranges.
 
-Topics with the same subscribers and number of partitions form one group, which stays co-partitioned: a member gets a
-partition number by its rack only if its rack has a replica of that partition of every topic in the group. Neither step
-gives a member more than its share, so the balance is that of plain ranges.
+Topics with the same subscribers and the same number of partitions form a group, which stays co-partitioned: the same
+member gets partition p of all topics in the group. It gets p because of its rack only if its rack has a replica of
+partition p of every topic in the group. A member never gets more partitions than without racks, so the balance is that
+of the range assignor without racks.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from kconsumer_assignors._racks import RackTable, racks_matter
 
 
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
-    """Return the sorted partitions of each member, or None if racks affect no topic.
+    """Return the sorted partitions of each member, or None if racks do not affect any topic.
 
-    If they affect one topic, every group of two or more topics is matched by racks, as in Java.
+    As in Java, if racks affect at least one topic, then all groups of several topics are assigned by racks.
     """
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     if not any(member_racks):
@@ -49,7 +50,7 @@ def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPa
 def _topic_racks(
     cluster: ClusterView, roster: Roster, member_racks: Sequence[str | None]
 ) -> dict[str, list[frozenset[str]]]:
-    """Return the racks of each partition, for the topics with a subscriber that has a rack."""
+    """Return a dict of topic -> the racks of each partition. Contains the topics with a subscriber that has a rack."""
     table = RackTable()
     return {
         topic: table.racks(cluster.partitions(topic))
@@ -61,12 +62,13 @@ def _topic_racks(
 def _needs_racks(
     roster: Roster, topic: str, member_racks: Sequence[str | None], racks: Sequence[frozenset[str]]
 ) -> bool:
+    """Return whether racks can affect the assignment of a topic. `racks`: the racks of each of its partitions."""
     consumer_racks = {rack for index in roster.subscribers[topic] if (rack := member_racks[index])}
     return racks_matter(consumer_racks, racks)
 
 
 def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
-    """Return groups of topics that can be co-partitioned: same subscribers, same number of partitions."""
+    """Return groups of topics that can be co-partitioned, with the same subscribers and number of partitions."""
     groups: dict[tuple[int, int], list[str]] = {}
     for topic in roster.topics:
         key = (id(roster.subscribers[topic]), len(roster.ids[topic]))  # equal subscribers are one list
@@ -75,24 +77,25 @@ def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
 
 
 class Shares:
-    """The division of one group of topics among its subscribers. A seat is the index of a subscriber.
+    """The division of the partitions of one group of topics among its subscribers.
 
-    Every seat gets `share` partitions, and `extra` seats get one more. When no extra partition remains, a seat with
-    `share` partitions is full. So the room of a seat never grows, and a full seat never needs to be considered again.
+    A seat is the index of a subscriber in the list of subscribers. Each seat gets `share` partitions, and some seats
+    get one partition more. `extra` is the number of these additional partitions that were not assigned yet. When it is
+    0, a seat with `share` partitions is full. A full seat stays full, so it need not be considered again.
     """
 
     def __init__(self, racks: Sequence[str | None], count: int) -> None:
-        self.racks = racks  # of the seats
+        self.racks = racks  # the rack of each seat, or None
         self.share, self.extra = divmod(count, len(racks))
-        self.taken = [0] * len(racks)  # number of partitions of each seat
-        self.owners = [-1] * count  # the seat of each partition
+        self.taken = [0] * len(racks)  # the number of partitions of each seat
+        self.owners = [-1] * count  # the seat of each partition; -1: none yet
 
     def room(self, seat: int) -> int:
-        """Return how many more partitions a seat may get now."""
+        """Return the number of partitions that a seat may get in addition to those it has."""
         return max(0, self.share + (self.extra > 0) - self.taken[seat])
 
     def give(self, seat: int, positions: Sequence[int]) -> None:
-        """Assign partitions to a seat."""
+        """Assign the partitions at these indexes to a seat."""
         if not positions:
             return
         for position in positions:
@@ -102,7 +105,10 @@ class Shares:
             self.extra -= 1
 
     def match_together(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign each partition to the first seat with room whose rack has a replica of it for all topics."""
+        """Assign each partition to the first seat in one of its racks that is not full.
+
+        `racks`: for each partition number, the racks that have a replica of that partition of every topic in the group.
+        """
         open_seats: dict[str | None, list[int]] = {}  # by rack; the first seat is the last entry
         for seat in reversed(range(len(self.racks))):
             open_seats.setdefault(self.racks[seat], []).append(seat)
@@ -119,7 +125,10 @@ class Shares:
                 self.give(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign each seat the first free partitions in its rack, as many as it has room for."""
+        """For a group of one topic: assign to each seat the first free partitions in its rack, until the seat is full.
+
+        `racks`: the racks of each partition.
+        """
         everywhere = list(range(len(racks)))
         in_rack: dict[str, list[int]] = {}
         for position, held in enumerate(racks):
@@ -129,7 +138,7 @@ class Shares:
             self._take_first(seat, everywhere if own is None else in_rack.get(own, []))
 
     def fill(self) -> None:
-        """Assign the remaining partitions in ranges."""
+        """Assign the remaining partitions in ranges to the seats that are not full."""
         remaining = [position for position, owner in enumerate(self.owners) if owner < 0]
         start = 0
         for seat in range(len(self.racks)):
@@ -140,7 +149,10 @@ class Shares:
             start = min(end, len(remaining))
 
     def _take_first(self, seat: int, candidates: list[int]) -> None:
-        """Assign free partitions from the front of `candidates`, and drop those it passes: they never become free."""
+        """Assign the first free partitions of `candidates` to a seat, until the seat is full.
+
+        Removes the partitions that it has examined from `candidates`, because they are assigned now.
+        """
         wanted, passed = self.room(seat), 0
         taken: list[int] = []
         for position in candidates:

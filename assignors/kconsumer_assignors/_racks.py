@@ -10,7 +10,7 @@ from kconsumer_assignors._common import Roster
 
 
 class RackTable:
-    """The racks that hold a replica of each partition; equal sets are one object."""
+    """Finds the racks that have a replica of each partition. Equal sets of racks are the same object."""
 
     __slots__ = ("_sets",)
 
@@ -30,9 +30,10 @@ class RackTable:
 
 
 def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Whether racks can affect an assignment (KIP-881).
+    """Return whether racks can affect an assignment (KIP-881).
 
-    They cannot if no consumer is in a rack with replicas, or if every partition has replicas in every rack.
+    Racks cannot affect it if no consumer is in a rack that has replicas, or if all partitions have replicas in the same
+    racks.
     """
     distinct = set(partition_racks)
     everywhere = frozenset[str]().union(*distinct)
@@ -46,12 +47,15 @@ class RackView:
 
     def __init__(self, member_racks: list[str | None], rows: dict[str, list[frozenset[str]]]) -> None:
         self.member_racks = member_racks
-        #: Topic -> the racks of each partition that have a subscriber. No subscriber can read a partition with an
-        #: empty set locally.
+        #: Topic -> for each partition, the racks that have both a replica and a subscriber. If a set is empty, no
+        #: subscriber that has a rack can read the partition in its own rack.
         self.rows = rows
 
     def is_local(self, member: int, racks: frozenset[str]) -> bool:
-        """Whether the member can read a partition with these racks locally. True for a member without a rack."""
+        """Return whether a member can read a partition with these racks in its own rack.
+
+        True for a member without a rack.
+        """
         own = self.member_racks[member]
         return own is None or own in racks
 

@@ -1,4 +1,4 @@
-"""The common part of the two sticky assignors: resolves claims, then divides the partitions."""
+"""The common part of the two sticky assignors: finds the owners of the partitions, then divides the partitions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def assign_sticky(
     cluster: ClusterView, subscriptions: Mapping[str, Subscription], claim: Callable[[Subscription], Claim]
 ) -> tuple[Roster, Owners, Division]:
-    """Return the members, the owners before the rebalance, and the new division.
+    """Return the members, the owners of partitions before the rebalance, and the new partitions of each member.
 
-    `claim` reads the claim of a member from its subscription.
+    `claim` returns the partitions that a member claims to own, from its subscription.
     """
-    # These modules are half of this package. Only the leader of a group that chose a sticky assignor needs them.
+    # These modules are half of the code of this package. They are imported here because only the leader of a group with
+    # a sticky assignor needs them.
     from kconsumer_assignors._partition_classes import divide
     from kconsumer_assignors._racks import rack_view
 

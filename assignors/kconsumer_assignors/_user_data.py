@@ -4,8 +4,10 @@
 
     int32 topics | topics x (int16 length | UTF-8 name | int32 n | n x int32 partition) | int32 generation
 
-`cooperative-sticky`: int32 generation. All numbers are big-endian. Bytes that cannot be parsed count as a claim of no
-partitions. They come from other members, so they never raise an error here.
+`cooperative-sticky`: int32 generation.
+
+All numbers are big-endian. The bytes come from other members, so invalid bytes do not raise an error. They are read as
+a claim to no partitions.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ class Claim(NamedTuple):
     """The partitions that a member claims to have owned, and in which generation."""
 
     generation: int
-    partitions: Iterable[tuple[str, int]]  # may be an iterator, which can be read once
+    partitions: Iterable[tuple[str, int]]  # may be an iterator, which can be read only once
 
 
 NOTHING = Claim(NO_GENERATION, ())
 
 
 def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """Encode a claim as version 1, with topics in the order of their first partitions."""
+    """Return a claim encoded as version 1. Topics are in the order in which they first occur in `partitions`."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -47,7 +49,7 @@ def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> byte
 
 
 def decode_sticky(data: bytes | None) -> Claim:
-    """Decode a claim of version 1 or 0. Returns NOTHING for no bytes, or bytes that cannot be parsed."""
+    """Return the claim in user data of version 1 or 0. Returns NOTHING if `data` is empty, None or invalid."""
     if not data:
         return NOTHING
     try:
@@ -62,12 +64,12 @@ def decode_sticky(data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """Encode the user data of `cooperative-sticky`."""
+    """Return the user data of `cooperative-sticky`."""
     return _INT32.pack(generation)
 
 
 def decode_generation(data: bytes | None) -> int:
-    """Decode the user data of `cooperative-sticky`. Returns -1 for no bytes or too few."""
+    """Return the generation in user data of `cooperative-sticky`, or -1 if `data` is None or too short."""
     if data is None or len(data) < _INT32.size:
         return NO_GENERATION
     generation: int = _INT32.unpack_from(data)[0]
@@ -75,9 +77,10 @@ def decode_generation(data: bytes | None) -> int:
 
 
 def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
-    """Return the partitions, and the position after them. Every length is checked before it sizes anything.
+    """Return the partitions, and the index of the byte after them. Raises an exception if `data` is invalid.
 
-    Two flat lists and `zip` avoid a tuple for each partition, which the garbage collector would have to traverse.
+    Lengths are checked before memory is allocated for them. The partitions are an iterator over two lists, not a list
+    of tuples, which the garbage collector would have to traverse.
     """
     (topics,) = _INT32.unpack_from(data)
     if topics < 0:

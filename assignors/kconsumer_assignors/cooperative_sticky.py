@@ -1,7 +1,8 @@
-"""The cooperative sticky assignor: the sticky one for members that keep consuming during a rebalance (KIP-429).
+"""The cooperative sticky assignor: the sticky assignor for members that keep consuming during a rebalance (KIP-429).
 
-A partition that moves is assigned to no member at first. Its old owner revokes it and rejoins, and the next rebalance
-assigns it. So no partition ever has two owners, and partitions that do not move are never interrupted.
+A partition that must move to another member is at first not assigned to any member. Its owner revokes it and rejoins
+the group, and the next rebalance assigns it to the new member. So a partition never has two owners, and members keep
+consuming the partitions that do not move.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kconsumer_assignors._user_data import NO_GENERATION, Claim, decode_generati
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Withholds, for one rebalance, every partition that another member still owns."""
+    """Assigns like `StickyAssignor`, but does not assign a partition to a new member until its owner has revoked it."""
 
     name = "cooperative-sticky"
     protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
@@ -26,14 +27,17 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Assign as `sticky` does, without the partitions that must be revoked first."""
+        """Return the assignment of `sticky`, without the partitions that another member must revoke first."""
         roster, owners, (kept, received) = assign_sticky(cluster, subscriptions, _claim)
         if owners:
             received = [_free(roster, owners, partitions) for partitions in received]
         return roster.assignments([mine + more for mine, more in zip(kept, received, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return the generation of the last assignment, for leaders that read no subscription above version 1."""
+        """Return the encoded generation of the last assignment.
+
+        Subscriptions contain the generation since version 2, so only leaders that read older versions need it.
+        """
         return encode_generation(self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
@@ -42,6 +46,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
+    """Return the owned partitions of a subscription, with the generation of the subscription or of its user data."""
     generation = subscription.generation_id
     if generation < 0:
         generation = decode_generation(subscription.user_data)
@@ -49,7 +54,7 @@ def _claim(subscription: Subscription) -> Claim:
 
 
 def _free(roster: Roster, owners: Owners, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions without an owner and without conflicting claims."""
+    """Return those of `partitions` that have neither an owner nor conflicting claims."""
     return [
         partition
         for partition in partitions

@@ -1,8 +1,8 @@
 """The range assignor: assigns the partitions of each topic in contiguous ranges.
 
 The result equals that of Java's RangeAssignor of Kafka 4.4, including rack awareness (KIP-881, see `_rack_ranges.py`).
-Programs that join topics rely on it: partition p of all topics with the same number of partitions and the same
-subscribers is assigned to the same member.
+Programs that join topics rely on co-partitioning: partition p of all topics with the same number of partitions and the
+same subscribers is assigned to the same member.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ class RangeAssignor(Assignor):
     name = "range"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Assign topic by topic. Members with a group instance id come first, so a restart keeps their ranges."""
+        """Return the assignment. Each topic is assigned separately.
+
+        Members with a group instance id come first in the order of members, so they get the same ranges after a
+        restart.
+        """
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given = assign_with_racks(cluster, roster) or _assign_plainly(roster)
         return roster.assignments(given)

@@ -1,7 +1,7 @@
 """The round-robin assignor: assigns all partitions to the members in turn.
 
-The result equals that of Java's RoundRobinAssignor. With different subscriptions it can be far from balanced, and a
-new member moves nearly every partition. `sticky` avoids both.
+The result equals that of Java's RoundRobinAssignor. If members have different subscriptions, their loads can be far
+from equal. When a member joins, nearly every partition moves. `sticky` avoids both problems.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Assign topics by name and partitions in ascending order. Each topic continues after the previous one."""
+        """Return the assignment. Topics are assigned in order of their names, partitions in ascending order.
+
+        A topic begins with the member after the one that got the last partition of the previous topic.
+        """
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given: list[list[TopicPartition]] = [[] for _ in roster.members]
         turn = 0  # the member whose turn it is

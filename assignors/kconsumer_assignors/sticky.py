@@ -1,7 +1,8 @@
-"""The sticky assignor: loads as even as the subscriptions allow, and among such assignments the fewest moves.
+"""The sticky assignor: makes loads as even as the subscriptions allow, with few moves of partitions.
 
-It is eager: members revoke all partitions before they join, and send the partitions in their user data. Its layout is
-that of Java's StickyAssignor, so Java and Python members can share a group.
+It uses the eager protocol: members revoke all partitions before they join the group, and send the partitions that they
+owned in their user data. The user data has the layout of Java's StickyAssignor, so Java and Python members can be in
+the same group.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kconsumer_assignors._user_data import NO_GENERATION, Claim, decode_sticky, 
 
 
 class StickyAssignor(Assignor):
-    """Stores the last assignment of its member and sends it to the leader (KIP-54)."""
+    """Makes even assignments with few moves (KIP-54). Stores the last assignment of its member for the leader."""
 
     name = "sticky"
 
@@ -24,12 +25,12 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Assign by balance first, then by racks (KIP-881), then by stickiness."""
+        """Return an assignment with even loads. Racks (KIP-881) have second priority, few moves have third priority."""
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return the last assignment and its generation. None before the first assignment."""
+        """Return the last assignment and its generation, encoded. Returns None before the first assignment."""
         return None if self._partitions is None else encode_sticky(self._partitions, self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
@@ -39,5 +40,6 @@ class StickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
+    """Return the claim in the user data of a subscription."""
     # `owned_partitions` does not count: an eager member has revoked these partitions.
     return decode_sticky(subscription.user_data)

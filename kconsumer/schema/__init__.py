@@ -1,7 +1,7 @@
 """The protocol as tables: the messages of each API, in all versions that brokers of Kafka 2.1 to 4.4 may negotiate.
 
-`APIS` maps each key to its API. A module of tables is imported when one of its APIs is first used, because no program
-needs all of them. The tables import nothing but their language, `dsl.py`.
+`APIS` maps each API key to its API. The module that defines an API is imported at the first use of the API, because a
+program needs only some of them. These modules are tables, written with the functions of `dsl.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Returns an API, importing its table, or all of them."""
+    """Returns the API `name`, or the dict of all APIs for "APIS". Imports the modules that define them."""
     found: object
     if name == "APIS":
         found = {api.key: api for api in map(_load, _HOMES)}

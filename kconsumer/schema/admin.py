@@ -1,4 +1,4 @@
-"""Requests about groups of which the client is not a member: ListGroups, DescribeGroups, ConsumerGroupDescribe."""
+"""The APIs for groups of which the client is not a member: ListGroups, DescribeGroups, ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ DESCRIBE_GROUPS = api(
 )
 
 # --- ConsumerGroupDescribe ----------------------------------------------------------------------------------
-# Groups of KIP-848. v1 says which members still use the classic protocol (KIP-1099).
+# Groups that use the consumer group protocol of KIP-848. v1 adds the type of each member, because some may still use
+# the classic protocol (KIP-1099).
 
 ConsumerGroupDescribeRequest = struct(
     "ConsumerGroupDescribeRequest",

@@ -1,6 +1,6 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Static membership (KIP-345) is the field `group_instance_id`, which all four requests have since Kafka 2.3.
+For static membership (KIP-345), all four requests have the field `group_instance_id` since Kafka 2.3.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from kconsumer.schema.dsl import BOOL, BYTES, INT16, INT32, STRING, F, api, array, struct
 
 # --- JoinGroup ----------------------------------------------------------------------------------------------
-# v1 adds the rebalance timeout; v4: a new member first receives its id (KIP-394); v7 adds the protocol type to the
-# response; v8 the reason for joining (KIP-800); v9: the response may let the leader skip the assignment (KIP-814).
+# v1 adds the rebalance timeout. Since v4, the broker first sends a new member its id, with which the member must repeat
+# the request (KIP-394). v7 adds the protocol type to the response, v8 the reason for joining (KIP-800). Since v9, the
+# response may request that the leader skips the assignment (KIP-814).
 
 JoinGroupRequestProtocol = struct(
     "JoinGroupRequestProtocol",
@@ -60,7 +61,7 @@ JOIN_GROUP = api(
 )
 
 # --- SyncGroup ----------------------------------------------------------------------------------------------
-# v5 adds the protocol to request and response, so that a mismatch is an error.
+# v5 adds the protocol type and name to request and response, so that the broker can detect a mismatch.
 
 SyncGroupRequestAssignment = struct(
     "SyncGroupRequestAssignment",
@@ -125,7 +126,8 @@ HEARTBEAT = api(
 )
 
 # --- LeaveGroup ---------------------------------------------------------------------------------------------
-# Since v3 the request is a list of members, each with its own error; v5 adds the reason (KIP-800).
+# Since v3 the request contains a list of members, and the response an error for each of them. v5 adds the reason
+# (KIP-800).
 
 MemberIdentity = struct(
     "MemberIdentity",

@@ -1,8 +1,8 @@
 """The consumer group protocol of KIP-848: ConsumerGroupHeartbeat.
 
-One request joins the group, keeps the membership, changes it and leaves the group. Null means "unchanged" in both
-messages: for fields of a request after the first one, and for the assignment in a response. v1 adds regular expressions
-that the broker evaluates, and member ids that the client generates (KIP-1082).
+A member sends the same request to join the group, to stay in it, to change its subscription and to leave it. Null means
+"unchanged" in fields of later requests, and in the assignment of a response. v1 adds regular expressions that the
+broker evaluates, and member ids that the client generates (KIP-1082).
 """
 
 from __future__ import annotations

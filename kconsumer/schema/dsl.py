@@ -1,11 +1,11 @@
 """The language of the protocol tables: fields, structs, version ranges, APIs, and the plans computed from them.
 
-`struct` creates a message class from a table of fields; `api` combines a request and a response; `plan` flattens a
-class at one version into a tuple that `kconsumer._core.codec` interprets. This module does not encode or decode: it
-says which fields exist in which version, and of which kind they are.
+`struct` creates a message class from a table of fields. `api` combines a request class and a response class. `plan`
+converts a message class and a version to a tuple, by which `kconsumer._core.codec` encodes and decodes messages. This
+module does not encode or decode. It only defines which fields exist in which version, and the kinds of their values.
 
-Its classes are written without `@dataclass`, which would compile their methods in each process, because every consumer
-imports this module before its first record.
+The classes here do not use `@dataclass`, which would compile their methods in each process. Every consumer imports this
+module before it reads its first record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEWEST = 32767
 
 
 class Versions:
-    """An inclusive range of versions; `Versions(1, 0)` is empty."""
+    """A range of versions, including `first` and `last`. `Versions(1, 0)` is empty."""
 
     __slots__ = ("first", "last")
 
@@ -29,7 +29,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Returns the range written as "3", "3+", "3-7", or "" for an empty one."""
+        """Returns the range that `text` describes: "3", "3+", "3-7", or "" for an empty range."""
         if not text:
             return cls(1, 0)
         if text.endswith("+"):
@@ -45,18 +45,18 @@ class Versions:
 
 
 class Scalar:
-    """A kind of scalar value: its name in plans, its default, and its Python type for the stubs."""
+    """A kind of value that is neither an array nor a struct."""
 
     __slots__ = ("default", "name", "python")
 
     def __init__(self, name: str, default: Any, python: str) -> None:
-        self.name: Final = name
+        self.name: Final = name  # the name of the kind in plans
         self.default: Final = default
-        self.python: Final = python
+        self.python: Final = python  # the Python type, for the stubs
 
 
 class Array:
-    """A list of elements of one kind, a scalar or a message class."""
+    """The kind of a list. Its elements have one kind: a scalar or a message class."""
 
     __slots__ = ("element",)
 
@@ -81,11 +81,7 @@ array = Array
 
 
 class Field:
-    """One row of a struct's table.
-
-    A message has `default`, or the result of `fresh()`, for a field that is not set or not in the encoded message.
-    `fresh` is for lists and structs, which messages must not share.
-    """
+    """A field of a message class. `F` creates it."""
 
     __slots__ = ("default", "fresh", "kind", "name", "null", "secret", "tag", "versions")
 
@@ -102,11 +98,17 @@ class Field:
     ) -> None:
         self.name: Final = name
         self.kind: Final = kind
+        #: The versions in which the field exists.
         self.versions: Final = versions
+        #: The versions in which the field may be null.
         self.null: Final = null
+        #: The value if the field is not set, or not in the encoded message. Unused if there is `fresh`.
         self.default: Final = default
+        #: Creates the default value for each message, if it is a list or a struct. Otherwise None.
         self.fresh: Final = fresh
+        #: The tag of a tagged field (KIP-482). None for other fields.
         self.tag: Final = tag
+        #: Whether `repr` of a message hides the value.
         self.secret: Final = secret
 
 
@@ -123,10 +125,10 @@ def F(  # noqa: N802  short and upper-case for readable tables
     tag: int | None = None,
     secret: bool = False,
 ) -> Field:
-    """Returns a field that exists in `versions` and may be null in the versions `null`, both like "3", "3+" or "3-7".
+    """Returns a field that exists in `versions` and may be null in the versions `null`.
 
-    A field with a `tag` is optional in the encoded message: it is omitted if it equals its default, and a tagged struct
-    that was omitted is None. The value of a `secret` field is not in `repr`.
+    Both are written like "3", "3+" or "3-7". A field with a `tag` is omitted from the encoded message if it equals its
+    default. The default of a tagged struct is None. The value of a `secret` field is not shown in `repr`.
     """
     fresh: Callable[[], Any] | None = None
     if default is _UNSET:
@@ -139,10 +141,10 @@ def F(  # noqa: N802  short and upper-case for readable tables
 
 
 class Message:
-    """Base of all message classes: one class per struct for all versions, with a slot per field.
+    """The base of all message classes. There is one class for all versions of a struct, with one slot for each field.
 
-    The constructor takes fields as keywords; all others have their defaults. A field that does not exist in a version
-    is ignored when a message is encoded in this version, and has its default after decoding.
+    The constructor takes fields as keyword arguments. Other fields get their defaults. If a version of the struct does
+    not have a field, the field is ignored when a message is encoded in this version, and decoding sets its default.
     """
 
     __slots__ = ()
@@ -168,7 +170,7 @@ class Message:
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
 
     def __repr__(self) -> str:
-        """Returns the fields that differ from their defaults."""
+        """Returns the class name and the fields that differ from their defaults. Hides secret values."""
         shown = []
         for field in self.FIELDS:
             value = getattr(self, field.name)
@@ -200,12 +202,15 @@ _PLANS: dict[tuple[type[Message], int, bool], Plan] = {}
 
 
 def plan(cls: type[Message], version: int, flexible: bool) -> Plan:
-    """Returns how a `cls` is decoded or encoded at `version`; computed on first use and cached.
+    """Returns the plan by which a message of the class `cls` is encoded and decoded at `version`. The plan is cached.
 
-    The plan is `(cls, flexible, row, ...)` with one row per field of the class: `(name, kind, inner, nullable, tag,
-    default, fresh)`. `kind` is a scalar's name, "array", "struct", or "absent" for a field that this version does not
-    have; `inner` is an array's element (a scalar's name or a plan) or a struct's plan; `tag` is -1 for a field without
-    one.
+    A plan is a tuple `(cls, flexible, row, ...)`. It has one row for each field of the class:
+    `(name, kind, inner, nullable, tag, default, fresh)`.
+
+    `kind`: the name of a scalar, "array", "struct", or "absent" for a field that this version does not have.
+    `inner`: for an array, the kind of its elements (the name of a scalar, or the plan of a struct); for a struct, its
+    plan; otherwise None.
+    `tag`: the tag of a tagged field; -1 for other fields.
     """
     key = (cls, version, flexible)
     found = _PLANS.get(key)
@@ -216,6 +221,7 @@ def plan(cls: type[Message], version: int, flexible: bool) -> Plan:
 
 
 def _row(field: Field, version: int, flexible: bool) -> Plan:
+    """Returns the row of a field in a plan."""
     if version not in field.versions:
         return (field.name, "absent", None, False, -1, field.default, field.fresh)
     kind = field.kind
@@ -236,11 +242,7 @@ def _row(field: Field, version: int, flexible: bool) -> Plan:
 
 
 class Api:
-    """A kind of request: its key, the supported versions, and the classes of request and response.
-
-    `flexible_from` is the first version with compact lengths and tagged fields (KIP-482), or None if there is none.
-    `throttle_from` is the first version whose throttle time the client itself must wait for (KIP-219).
-    """
+    """One API of the protocol: its key, the supported versions, and the classes of its request and response."""
 
     __slots__ = (
         "flexible_from",
@@ -267,22 +269,27 @@ class Api:
         self.key: Final = key
         self.min_version: Final = supported.first
         self.max_version: Final = supported.last
+        #: The first version with compact lengths and tagged fields (KIP-482). None if no version has them.
         self.flexible_from: Final = flexible_from
+        #: The first version in which the client must wait for the throttle time of a response (KIP-219), or None.
         self.throttle_from: Final = throttle_from
         self.request: Final = request
         self.response: Final = response
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tagged fields."""
+        """Returns whether this version has compact lengths and tagged fields."""
         return self.flexible_from is not None and version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """Returns 2 with tagged fields, 1 without."""
+        """Returns the version of the request header: 2 with tagged fields, otherwise 1."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """Returns 1 with tagged fields, otherwise 0; always 0 for ApiVersions, whose response comes before the versions
-        of the broker are known."""
+        """Returns the version of the response header: 1 with tagged fields, otherwise 0.
+
+        It is always 0 for ApiVersions, because the client does not yet know the broker's versions when it parses this
+        response.
+        """
         return 1 if self.is_flexible(version) and self.name != "ApiVersions" else 0
 
     def request_plan(self, version: int) -> Plan:
@@ -294,6 +301,7 @@ class Api:
         return plan(self.response, self._supported(version), self.is_flexible(version))
 
     def _supported(self, version: int) -> int:
+        """Returns `version`. Raises ValueError if it is not supported."""
         if not self.min_version <= version <= self.max_version:
             raise ValueError(f"{self.name} v{version}: only {self.min_version}-{self.max_version} are supported")
         return version
@@ -312,7 +320,7 @@ def api(
     request: type[Message],
     response: type[Message],
 ) -> Api:
-    """Returns an API; `versions` are written like "4-18"."""
+    """Returns an API. `versions`: written like "4-18". `flexible` and `throttle`: see the fields of `Api`."""
     return Api(name, key, Versions.parse(versions), flexible, throttle, request, response)
 
 

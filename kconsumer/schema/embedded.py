@@ -1,8 +1,8 @@
-"""What members of a classic "consumer" group exchange in the bytes fields of JoinGroup and SyncGroup.
+"""The contents of the bytes fields in JoinGroup and SyncGroup, for classic groups of the protocol type "consumer".
 
-An int16 with the version is followed by one of these structs, never in a flexible version. v1 of the subscription adds
-the partitions still owned (KIP-429), v2 the generation in which they were owned (KIP-792), v3 the rack (KIP-881). The
-assignment is the same in all four versions.
+The bytes are an int16 with the version, followed by one of these structs. No version is flexible. v1 of the
+subscription adds the partitions that the member still owns (KIP-429), v2 the generation in which it owned them
+(KIP-792), v3 the rack (KIP-881). The assignment is the same in all four versions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Fetch: record batches from a partition's leader or follower.
 
-v5 adds the log start offset; v7 fetch sessions (KIP-227); v9 the leader epoch (KIP-320); v10 allows zstd in responses
-(KIP-110); v11 adds rack and preferred read replica (KIP-392); v12 the diverging epoch, and the leader if it changed;
-v13 has topic ids in place of names (KIP-516); v14 supports tiered storage (KIP-405); v15 adds the replica state
-(KIP-903); v16 the addresses of new leaders (KIP-951); v17 and v18 fields for followers (KIP-853, KIP-1166). A consumer
-sends the defaults of fields for followers.
+v5 adds the log start offset, v7 fetch sessions (KIP-227), v9 the leader epoch (KIP-320). v10 allows zstd in responses
+(KIP-110). v11 adds the rack and the preferred read replica (KIP-392), v12 the diverging epoch, and the new leader if it
+changed. v13 has topic ids in place of names (KIP-516). v14 supports tiered storage (KIP-405). v15 adds the replica
+state (KIP-903), v16 the addresses of new leaders (KIP-951), v17 and v18 fields for followers (KIP-853, KIP-1166). In
+fields for followers, a consumer sends the defaults.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Brokers, topics and coordinators, and the versions of requests: ApiVersions, Metadata, FindCoordinator."""
+"""The APIs by which a client finds supported versions, brokers, topics and coordinators.
+
+They are ApiVersions, Metadata and FindCoordinator.
+"""
 
 from __future__ import annotations
 
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
 
 # --- ApiVersions --------------------------------------------------------------------------------------------
-# The first request on every connection. v3 adds the client's name and features (KIP-511, KIP-584); v4 features whose
-# lowest level is 0; v5 the id of the broker that the client expects (KIP-1242).
+# The first request on every connection. v3 adds the name of the client software (KIP-511) and the broker's features
+# (KIP-584), v4 features whose minimum version is 0, v5 the cluster and broker id that the client expects (KIP-1242).
 
 ApiVersionsRequest = struct(
     "ApiVersionsRequest",
@@ -59,11 +62,11 @@ API_VERSIONS = api(
 )
 
 # --- Metadata -----------------------------------------------------------------------------------------------
-# A request for all topics has an empty list in v0, and null since v1; an empty list then means no topics. Leader epochs
-# exist since v7 but are reliable only since v9 (Kafka 2.4). v8 adds authorized operations (KIP-430), v10 topic ids in
-# responses and v12 in requests (KIP-516), v13 the error REBOOTSTRAP_REQUIRED (KIP-1102).
+# A request for all topics has an empty list of topics in v0, and null since v1. Since v1 an empty list means no topics.
+# Leader epochs exist since v7, but are reliable only since v9 (Kafka 2.4). v8 adds authorized operations (KIP-430), v10
+# topic ids in responses, v12 topic ids in requests (KIP-516), v13 the error REBOOTSTRAP_REQUIRED (KIP-1102).
 
-NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # sent by a broker if they were not requested
+NO_AUTHORIZED_OPERATIONS = -(1 << 31)  # the value if they were not requested
 
 MetadataRequestTopic = struct(
     "MetadataRequestTopic",
@@ -130,8 +133,8 @@ METADATA = api(
 )
 
 # --- FindCoordinator ----------------------------------------------------------------------------------------
-# key_type 0 is a group, 1 a transactional id, 2 a share partition (v6). Since v4 the messages contain lists of keys and
-# of coordinators, each with its own error (KIP-699). v5 adds an error for transactions.
+# key_type 0 is a group, 1 a transactional id, 2 a share partition (since v6). Since v4 the request contains a list of
+# keys, and the response a list of coordinators, each with its own error (KIP-699). v5 adds an error for transactions.
 
 FindCoordinatorRequest = struct(
     "FindCoordinatorRequest",

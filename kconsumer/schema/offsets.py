@@ -1,13 +1,13 @@
-"""Offsets of groups (OffsetCommit, OffsetFetch) and of the log (ListOffsets, OffsetForLeaderEpoch)."""
+"""Committed offsets of groups (OffsetCommit, OffsetFetch), offsets of logs (ListOffsets, OffsetForLeaderEpoch)."""
 
 from __future__ import annotations
 
 from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, F, api, array, struct
 
 # --- OffsetCommit -------------------------------------------------------------------------------------------
-# Until v4 the client could set retention_time_ms (-1 for the broker's setting). v6 adds the leader epoch (KIP-320), v7
-# static members (KIP-345). Since v9 members of both protocols use it, hence the field's double name (KIP-848). v10 has
-# topic ids in place of names.
+# Until v4 the client could set retention_time_ms (-1: the broker's setting). v6 adds the leader epoch (KIP-320), v7
+# static membership (KIP-345). Since v9, members of consumer groups (KIP-848) use this request, too. They send their
+# member epoch in generation_id_or_member_epoch. v10 has topic ids in place of names.
 
 OffsetCommitRequestPartition = struct(
     "OffsetCommitRequestPartition",
@@ -64,9 +64,9 @@ OFFSET_COMMIT = api(
 )
 
 # --- OffsetFetch --------------------------------------------------------------------------------------------
-# Null in place of topics means all topics (v2). v5 adds the leader epoch; v7 a flag to wait for open transactions
-# (KIP-447). Since v8 the messages contain lists of groups (KIP-709). v9 adds member id and member epoch (KIP-848); v10
-# has topic ids in place of names.
+# Since v2, null in place of the list of topics means all topics. v5 adds the leader epoch, v7 a flag to wait for open
+# transactions (KIP-447). Since v8, request and response contain lists of groups (KIP-709). v9 adds member id and member
+# epoch (KIP-848). v10 has topic ids in place of names.
 
 OffsetFetchRequestTopic = struct(
     "OffsetFetchRequestTopic",
@@ -155,8 +155,8 @@ OFFSET_FETCH = api(
 
 # --- ListOffsets --------------------------------------------------------------------------------------------
 # Special timestamps: -1 latest, -2 earliest, -3 (v7) maximum timestamp, -4 (v8) earliest local, -5 (v9)
-# latest tiered, -6 (v11) earliest not yet tiered. v2 adds the isolation level; v4 the leader epoch to both messages
-# (KIP-320); v10 a timeout for lookups in tiered storage (KIP-1075).
+# latest tiered, -6 (v11) earliest not yet tiered. v2 adds the isolation level, v4 the leader epoch to request and
+# response (KIP-320), v10 a timeout for lookups in tiered storage (KIP-1075).
 
 ListOffsetsPartition = struct(
     "ListOffsetsPartition",
@@ -173,7 +173,7 @@ ListOffsetsTopic = struct(
 
 ListOffsetsRequest = struct(
     "ListOffsetsRequest",
-    F("replica_id", INT32, default=-1),  # a consumer; Kafka's default of 0 is a follower's id
+    F("replica_id", INT32, default=-1),  # -1 means a consumer; Kafka's default of 0 is the id of a broker
     F("isolation_level", INT8, "2+"),
     F("topics", array(ListOffsetsTopic)),
     F("timeout_ms", INT32, "10+"),
@@ -211,8 +211,8 @@ LIST_OFFSETS = api(
 )
 
 # --- OffsetForLeaderEpoch -----------------------------------------------------------------------------------
-# The end offset of a leader epoch, by which consumers detect that the log was truncated below a position (KIP-320). v2
-# requires a permission on the cluster, so consumers use v3 and newer.
+# Returns the end offset of a leader epoch. With it, consumers detect that the log was truncated below their position
+# (KIP-320). v2 requires a permission for the cluster, so consumers use v3 and newer.
 
 OffsetForLeaderPartition = struct(
     "OffsetForLeaderPartition",
@@ -229,7 +229,7 @@ OffsetForLeaderTopic = struct(
 
 OffsetForLeaderEpochRequest = struct(
     "OffsetForLeaderEpochRequest",
-    F("replica_id", INT32, "3+", default=-1),  # a consumer; Kafka's default of -2 is for debugging
+    F("replica_id", INT32, "3+", default=-1),  # -1 means a consumer; Kafka's default of -2 is for debugging
     F("topics", array(OffsetForLeaderTopic)),
 )
 

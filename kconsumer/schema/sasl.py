@@ -1,4 +1,4 @@
-"""Authentication: SaslHandshake selects a mechanism, SaslAuthenticate contains its tokens (KIP-152).
+"""Authentication: SaslHandshake selects a SASL mechanism. SaslAuthenticate carries the mechanism's tokens (KIP-152).
 
 SaslHandshake has no flexible version. SaslAuthenticate v1 adds the lifetime of the session (KIP-368).
 """

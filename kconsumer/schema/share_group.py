@@ -1,4 +1,4 @@
-"""Requests about share groups (KIP-932): ShareGroupDescribe, DescribeShareGroupOffsets."""
+"""The APIs that describe share groups (KIP-932): ShareGroupDescribe, DescribeShareGroupOffsets."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ SHARE_GROUP_DESCRIBE = api(
 )
 
 # --- DescribeShareGroupOffsets ------------------------------------------------------------------------------
-# The start offset of the records that are not yet processed. v1 adds their number (KIP-1226). Null in place of topics
-# means all topics.
+# Returns the offset from which on records are not yet processed. v1 adds the number of these records, the lag
+# (KIP-1226). Null in place of the list of topics means all topics.
 
 DescribeShareGroupOffsetsRequestTopic = struct(
     "DescribeShareGroupOffsetsRequestTopic",

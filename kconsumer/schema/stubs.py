@@ -1,6 +1,7 @@
-"""Writes the `.pyi` of each module of tables, so that type checkers see the fields of message classes.
+"""Writes a stub file (`.pyi`) for each module that defines messages, so that type checkers see the messages' fields.
 
-`python -m kconsumer.schema.stubs` writes them. With `--check` it writes nothing, and fails if one of them is outdated.
+`python -m kconsumer.schema.stubs` writes the files. With `--check` it writes nothing, and exits with 1 if a file is
+outdated.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HEAD = "# Written by `python -m kconsumer.schema.stubs`; the tables are in {nam
 
 
 def stub(module: ModuleType) -> str:
-    """Returns the stub of one module of tables: its message classes, APIs and constants, in the order of the module."""
+    """Returns the stub of one module: its message classes, APIs and constants, in the order of their definition."""
     body = []
     for name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module.__name__:
@@ -67,7 +68,7 @@ def _kind_name(kind: Scalar | Array | type[Message]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the stubs. Returns 1 if a check finds an outdated one."""
+    """Write the stubs, or check them with "--check". Returns the exit status: 1 if the check finds an outdated stub."""
     stale = []
     for name in TABLES:
         module = importlib.import_module(f"kconsumer.schema.{name}")

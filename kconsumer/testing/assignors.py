@@ -1,16 +1,16 @@
-"""A compliance suite for assignors: subclass it in a test file, create your assignor in `make`, and run pytest.
+"""A compliance suite for assignors: subclass it in a test file, return your assignor from `make`, and run pytest.
 
     from kconsumer.testing.assignors import AssignorCompliance
 
     class TestMine(AssignorCompliance):
-        balanced = True                      # a property that it claims to have
+        balanced = True                      # a property that MyAssignor claims to have
 
         def make(self):
             return MyAssignor()
 
-The suite tests what every group needs: each partition is assigned once, to a subscriber; the same input has the same
-result; no partition has two owners in a cooperative rebalance. It also tests the properties that the assignor claims to
-have. It needs neither a broker nor pytest itself. `SimulatedGroup` can be used by other tests, too.
+The suite tests what every group needs. Each partition is assigned once, to a subscriber. The same input has the same
+result. No partition has two owners in a cooperative rebalance. The suite also tests the properties that the assignor
+claims to have. It does not need a broker, and does not import pytest. Other tests can use `SimulatedGroup`, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ SEEDS = range(40)
 
 
 def cluster(topics: Mapping[str, int], racks: Iterable[str] = (), replicas: int = 1) -> ClusterView:
-    """Returns a view of topics with these partition counts; replicas are distributed over the racks in turn."""
+    """Returns a cluster for tests, with one broker in each rack.
+
+    `topics`: topic -> number of partitions. `replicas`: the number of replicas of each partition, which are placed on
+    the brokers in turn.
+    """
     names = tuple(racks) or (None,)
     nodes = [Node(number, f"broker-{number}", 9092, rack) for number, rack in enumerate(names)]
     infos = []
@@ -51,22 +55,25 @@ def cluster(topics: Mapping[str, int], racks: Iterable[str] = (), replicas: int 
 
 
 class SimulatedGroup:
-    """A group without brokers: each member has an assignor of its own, and the first member is the leader.
+    """A consumer group without brokers. Each member has its own assignor. The first member is the leader.
 
-    `owned` maps members to their partitions. `rebalance()` runs one generation as consumers do: subscriptions with user
-    data and, in a cooperative group, owned partitions are passed to the leader's assignor; its result is checked and
-    distributed.
+    `make` provides an assignor for each new member. `rebalance()` does what the consumers of a group do for one
+    generation: it passes the members' subscriptions to the leader's assignor, checks the result, and passes each member
+    its assignment.
     """
 
     def __init__(self, make: Iterable[Assignor], view: ClusterView) -> None:
         self._spare = iter(make)
         self.view = view
+        #: The number of rebalances so far.
         self.generation = 0
+        #: Member -> its assignor.
         self.assignors: dict[str, Assignor] = {}
+        #: Member -> its partitions.
         self.owned: dict[str, tuple[TopicPartition, ...]] = {}
         self._topics: dict[str, tuple[str, ...]] = {}
         self._racks: dict[str, str | None] = {}
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, int] = {}  # member -> the last generation in which it got an assignment
 
     def join(self, member: str, topics: Iterable[str], rack: str | None = None) -> None:
         """Add a member, or change its subscription."""
@@ -85,7 +92,7 @@ class SimulatedGroup:
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep their partitions while they rebalance."""
+        """Whether members keep their partitions during a rebalance, because all assignors support COOPERATIVE."""
         protocols = [assignor.protocols for assignor in self.assignors.values()]
         return all(RebalanceProtocol.COOPERATIVE in supported for supported in protocols)
 
@@ -103,7 +110,10 @@ class SimulatedGroup:
         }
 
     def rebalance(self) -> dict[str, Assignment]:
-        """Run one generation. Raises AssertionError if a partition is assigned while another member still owns it."""
+        """Run one rebalance and return the assignments. Calls `on_assignment` of each member's assignor.
+
+        In a cooperative group, raises AssertionError if a partition is assigned while another member still owns it.
+        """
         leader = next(iter(self.assignors.values()))
         given = assign(leader, self.view, self.subscriptions())
         if self.cooperative:
@@ -117,7 +127,10 @@ class SimulatedGroup:
         return given
 
     def settle(self) -> int:
-        """Rebalance until every partition has an owner and nothing changes. Returns the number of changes."""
+        """Rebalance until the assignment does not change any more. Returns the number of rebalances without the last.
+
+        Raises AssertionError if partitions remain unassigned, or if the assignment still changes after four rebalances.
+        """
         for done in range(COOPERATIVE_ROUNDS + 1):
             before = dict(self.owned)
             self.rebalance()
@@ -134,6 +147,7 @@ class SimulatedGroup:
         return [tp for info in infos if (tp := TopicPartition(info.topic, info.partition)) not in taken]
 
     def _check_cooperative(self, given: Mapping[str, Assignment]) -> None:
+        """Raise AssertionError if a partition is assigned to a member while another member owns it."""
         owners = {partition: member for member, partitions in self.owned.items() for partition in partitions}
         for member, assignment in given.items():
             for partition in assignment.partitions:
@@ -142,29 +156,29 @@ class SimulatedGroup:
 
 
 class AssignorCompliance:
-    """The tests. Subclass it as `Test…`, write `make`, and set the properties that the assignor claims to have."""
+    """The test suite. Name your subclass `Test…`, override `make`, and set the properties that it must test."""
 
-    #: The loads of members with equal subscriptions differ by one at most.
+    #: True to test this property: the loads of members with equal subscriptions differ by one at most.
     balanced = False
-    #: Members keep their partitions when others leave, and revoke no more than new members need.
+    #: True to test this property: with equal subscriptions, members keep their partitions when other members leave, and
+    #: when a member joins, only this new member gets other partitions.
     sticky = False
-    #: Members get partitions with a replica in their rack if there are enough for all members.
+    #: True to test this property: members get partitions with a replica in their rack if there are enough of them.
     rack_aware = False
-    #: The maximum time for 3,000 partitions and 450 members with equal subscriptions, in seconds.
+    #: The maximum time in seconds to assign 3,000 partitions to 450 members with equal subscriptions.
     scale_limit_s = 10.0
 
     def make(self) -> Assignor:
-        """Returns a new instance of the assignor under test."""
+        """Returns a new instance of the assignor under test. Override this method."""
         raise SkipTest("subclass AssignorCompliance and write make()")
 
     def test_loads(self) -> None:
-        """It fulfils the contract that `load` checks: a name, known protocols, an int version."""
+        """The assignor has what `load` checks: a name, known protocols and an int version."""
         assignor = self.make()
         _demand(load(assignor) is assignor, "load() did not take the instance as it is")
 
     def test_gives_every_partition_to_one_subscriber(self) -> None:
-        """In groups of all shapes, every partition of a subscribed topic is assigned, and every member is in the
-        result."""
+        """Every partition of a subscribed topic is assigned, and every member is in the result, in random groups."""
         for seed in SEEDS:
             group = self._random_group(seed)
             given = self.make().assign(group.view, group.subscriptions())
@@ -172,7 +186,7 @@ class AssignorCompliance:
             group.settle()
 
     def test_keeps_to_the_rules_as_the_group_changes(self) -> None:
-        """The rules hold after members join, leave and change their subscriptions."""
+        """All partitions are assigned, without conflicts, after members join, leave and change subscriptions."""
         for seed in SEEDS:
             rng = random.Random(seed)
             group = self._random_group(seed)
@@ -186,7 +200,7 @@ class AssignorCompliance:
                 group.settle()
 
     def test_accepts_empty_input(self) -> None:
-        """No members, no topics, unknown topics and members that subscribe to no topic are not errors."""
+        """There is no error without members, without topics, with unknown topics, or with an empty subscription."""
         view = cluster({"known": 2})
         _demand(dict(self.make().assign(view, {})) == {}, "no members should give an empty result")
         nothing = Subscription(())
@@ -198,7 +212,7 @@ class AssignorCompliance:
             _demand(given["b"].partitions == (), "a member that subscribes to nothing got partitions")
 
     def test_repeats_its_result(self) -> None:
-        """A new instance, and members in another order, have the same result, because the leader may change."""
+        """A new instance has the same result, also with members in another order, because the leader may change."""
         for seed in SEEDS:
             group = self._random_group(seed)
             subscriptions = group.subscriptions()
@@ -213,7 +227,7 @@ class AssignorCompliance:
             _demand(first == second, f"seed {seed}: the order of members changed the result")
 
     def test_survives_foreign_user_data(self) -> None:
-        """User data of other versions, and invalid user data, do not prevent a rebalance."""
+        """User data of other versions, and invalid user data, do not raise an error."""
         rng = random.Random(7)
         view = cluster({"t": 6})
         own = self.make().subscription_user_data(frozenset({"t"})) or b""
@@ -224,7 +238,7 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """An assignment of 3,000 partitions to 450 members, then to 440, takes less than `scale_limit_s` each."""
+        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`, and again after ten have left."""
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):
@@ -247,7 +261,7 @@ class AssignorCompliance:
             _demand(loads[-1] - loads[0] <= 1, f"seed {seed}: loads are {loads}")
 
     def test_sticks_when_members_leave(self) -> None:
-        """With equal subscriptions, the remaining members keep all their partitions."""
+        """When a member leaves a group with equal subscriptions, the other members keep all their partitions."""
         self._only_if(self.sticky, "sticky")
         for seed in SEEDS:
             group = self._random_group(seed, equal=True, least=3)
@@ -260,7 +274,7 @@ class AssignorCompliance:
                 _demand(not lost, f'seed {seed}: "{member}" lost {sorted(lost)} though it stayed')
 
     def test_moves_only_what_newcomers_need(self) -> None:
-        """With equal subscriptions, only the new member gets other partitions."""
+        """When a member joins a group with equal subscriptions, the other members get no additional partitions."""
         self._only_if(self.sticky, "sticky")
         for seed in SEEDS:
             group = self._random_group(seed, equal=True)
@@ -273,7 +287,7 @@ class AssignorCompliance:
                 _demand(not extra, f'seed {seed}: "{member}" got {sorted(extra)} when another joined')
 
     def test_reads_locally(self) -> None:
-        """With as many partitions as members in each rack, every member reads from its own rack."""
+        """If each rack has as many partitions of a topic as members, every member gets partitions in its own rack."""
         self._only_if(self.rack_aware, "rack_aware")
         view = cluster({"t": 2 * len(RACKS), "u": 2 * len(RACKS)}, RACKS)
         group = SimulatedGroup(self._makers(), view)
@@ -287,6 +301,7 @@ class AssignorCompliance:
                 _demand(subscription.rack_id in held, f'"{member}" in {subscription.rack_id} got {where}')
 
     def _random_group(self, seed: int, equal: bool = False, least: int = 1) -> SimulatedGroup:
+        """Returns a group with random topics and at least `least` members, with `equal` or random subscriptions."""
         rng = random.Random(seed)
         counts = {f"t{number}": rng.randint(1, 9) for number in range(rng.randint(1, 6))}
         racks = RACKS if seed % 2 and not equal else ()
@@ -301,15 +316,17 @@ class AssignorCompliance:
         return group
 
     def _makers(self) -> Iterator[Assignor]:
+        """Yields new assignors without end."""
         while True:
             yield self.make()
 
     def _only_if(self, claimed: bool, name: str) -> None:
+        """Skip the test unless the assignor claims to have the property `name`."""
         if not claimed:
             raise SkipTest(f"{type(self).__name__} does not claim to be {name}")
 
 
 def _demand(condition: bool, message: str) -> None:
-    """Raise AssertionError with a message unless the condition holds, also under `python -O`."""
+    """Raise AssertionError with a message if the condition is False. Unlike `assert`, works under `python -O`, too."""
     if not condition:
         raise AssertionError(message)

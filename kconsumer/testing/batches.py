@@ -1,15 +1,15 @@
-"""Builds Kafka record batches as bytes, for tests and examples: format 2 here, 0 and 1 from `message_sets`.
+"""Builds Kafka record batches as bytes, for tests and examples: format 2 here, formats 0 and 1 in `message_sets`.
 
-Decides nothing about decoding: it writes what the protocol guide says a batch looks like, with every field
-open to be set to something else, so that a test can also build what a broker should never send.
+It does not use the decoder. It writes batches as the protocol guide specifies them. Callers can set each field to any
+value, so that tests can also build batches that a broker should never send.
 
     build_batch([b"a", b"b"])                                     two values at offsets 0 and 1
     build_batch([(b"key", b"value")], base_offset=7, codec="zstd")
     build_batch([Rec(b"v", headers=[("h", b"x")], offset=9)], base_offset=5)
     control_batch("abort", 12, producer_id=4)
-    commit_marker(12, 4), abort_marker(13, 5)                     the ends of transactions: offset and producer id
-    empty_batch(20, 25)                                           what compaction leaves of a batch
-    build_message_set([b"a", b"b"], magic=1, codec="gzip")        what brokers kept before Kafka 0.11
+    commit_marker(12, 4), abort_marker(13, 5)                     markers that end transactions (offset, producer id)
+    empty_batch(20, 25)                                           a batch whose records were all compacted
+    build_message_set([b"a", b"b"], magic=1, codec="gzip")        the format before Kafka 0.11
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ DELETE_HORIZON = 0x40
 
 CONTROL_TYPES = {"abort": 0, "commit": 1, "leader_change": 2}
 
-# The CRC covers all bytes from the attributes on; the broker may change the fields before them.
+# The header fields before and after the CRC. The CRC covers all bytes from the attributes on. The broker may change the
+# fields before the CRC.
 _BEFORE_CRC = struct.Struct(">qiib")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 
@@ -60,10 +61,11 @@ def build_batch(
 ) -> bytes:
     """Returns a batch of format 2.
 
-    `records`: `Rec`, or a value (bytes or None), or a pair (key, value). `timestamp` (ms) is the base and
-    each record's default; `attributes` is or-ed to the flags the other arguments set. `last_offset_delta`,
-    `max_timestamp`, `record_count` and `crc` are worked out unless given. `snappy_framing`: "xerial" (as Java
-    writes) or "raw".
+    `records`: each one is a `Rec`, a value (bytes or None), or a pair (key, value).
+    `timestamp`: the base timestamp in ms, and the default of the records' timestamps.
+    `attributes`: additional attribute bits, besides those that the other arguments set.
+    `last_offset_delta`, `max_timestamp`, `record_count`, `crc`: computed from the records if None.
+    `snappy_framing`: "xerial" (as Java writes) or "raw".
     """
     encoded, last_offset, newest = _encode_records(records, base_offset, timestamp)
     flags = attributes | CODECS[codec]
@@ -96,7 +98,10 @@ def control_batch(
     leader_epoch: int = -1,
     timestamp: int = 0,
 ) -> bytes:
-    """Returns a transaction marker: a batch of one record whose key is "abort", "commit", or the number of a type."""
+    """Returns a control batch: a batch with one record, whose key contains a type.
+
+    `kind`: the type, as a key of CONTROL_TYPES or as a number. "abort" and "commit" are the markers of transactions.
+    """
     number = CONTROL_TYPES[kind] if isinstance(kind, str) else kind
     marker = Rec(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, number))
     return build_batch(
@@ -122,7 +127,7 @@ def commit_marker(offset: int, producer_id: int, **fields: int) -> bytes:
 
 
 def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int = -1, producer_id: int = -1) -> bytes:
-    """Returns a batch whose records compaction removed: it has no records, but still a last offset."""
+    """Returns a batch whose records were all compacted. It has no records, but keeps its first and last offset."""
     return build_batch(
         [],
         base_offset=base_offset,
@@ -150,7 +155,10 @@ def frame_batch(
     crc: int | None = None,
     length: int | None = None,
 ) -> bytes:
-    """Returns the 61-byte header and `body`, which is not checked, so that tests can build malformed batches."""
+    """Returns the 61-byte header with these fields, followed by `body`.
+
+    Nothing is checked, so that tests can build malformed batches. `crc` and `length` are computed if None.
+    """
     after = _AFTER_CRC.pack(
         _int16(attributes),
         last_offset_delta,
@@ -168,7 +176,7 @@ def frame_batch(
 
 
 def encode_record(record: Rec, *, offset_delta: int = 0, timestamp_delta: int = 0) -> bytes:
-    """Returns one record of format 2, with its length."""
+    """Returns one encoded record of format 2, including its length prefix."""
     body = bytearray(struct.pack("b", record.attributes))
     body += encode_varint(timestamp_delta) + encode_varint(offset_delta)
     body += _nullable(record.key) + _nullable(record.value)
@@ -180,7 +188,7 @@ def encode_record(record: Rec, *, offset_delta: int = 0, timestamp_delta: int = 
 
 
 def encode_varint(value: int) -> bytes:
-    """Returns a zigzag varint (or varlong) of up to 64 bits."""
+    """Returns an int of up to 64 bits as a zigzag-encoded varint or varlong."""
     left = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
     out = bytearray()
     while left > 0x7F:
@@ -191,7 +199,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def _encode_records(records: Iterable[RecordLike], base: int, timestamp: int) -> tuple[list[bytes], int, int]:
-    """Returns the encoded records, the last offset (`base` - 1 if there are no records) and the newest timestamp."""
+    """Returns the encoded records, the last offset, and the maximum timestamp.
+
+    Without records, the last offset is `base` - 1 and the maximum timestamp is -1.
+    """
     encoded: list[bytes] = []
     offset, newest = base - 1, -1
     for record in map(as_record, records):

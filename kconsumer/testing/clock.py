@@ -1,4 +1,4 @@
-"""A clock that tests advance themselves, for any code that receives a `Clock`. It never sleeps."""
+"""A clock that changes only when a test advances it, for any code that receives a `Clock`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kconsumer.clock import Clock
 
 
 class VirtualClock(Clock):
-    """Time stands still until `advance(ms)`; monotonic and wall-clock time advance together.
+    """A clock whose time changes only by `advance(ms)`, which advances monotonic and wall-clock time equally.
 
     >>> clock = VirtualClock()
     >>> clock.advance(250)
@@ -19,15 +19,15 @@ class VirtualClock(Clock):
         self._wall_offset_ms = wall_ms - self._now
 
     def now(self) -> float:
-        """Returns the milliseconds set by the constructor plus those of `advance`."""
+        """Returns the monotonic time in ms: the constructor's `now` plus the sum of all calls of `advance`."""
         return self._now
 
     def wall_ms(self) -> int:
-        """Returns the milliseconds since the Unix epoch, which advance with `now`."""
+        """Returns the wall-clock time in ms since the Unix epoch. It advances together with `now`."""
         return int(self._wall_offset_ms + self._now)
 
     def advance(self, ms: float) -> None:
-        """Advance the time. Raises ValueError if `ms` is negative, because a monotonic clock does not go back."""
+        """Advance the time by `ms`. Raises ValueError if it is negative, because a monotonic clock never goes back."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back: {ms} ms")
         self._now += ms

@@ -1,11 +1,10 @@
 """Builds message sets of the formats before Kafka 0.11 (magic 0 and 1) as bytes, for tests.
 
-Decides nothing about decoding. `kconsumer.testing.batches` exports these two functions together with those for format
-2.
+It does not use the decoder. `kconsumer.testing.batches` exports both builders together with those for format 2.
 
     build_message_set([b"a", (b"key", b"b")], magic=1)                      two messages at offsets 0 and 1
-    build_message_set([b"a", b"b"], magic=1, base_offset=7, codec="gzip")   one wrapper at offset 8, holding 0 and 1
-    build_message(b"a", offset=3, crc=1)                                    one with a wrong checksum
+    build_message_set([b"a", b"b"], magic=1, base_offset=7, codec="gzip")   one wrapper at offset 8, with two messages
+    build_message(b"a", offset=3, crc=1)                                    one message with a wrong checksum
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ def build_message(
     attributes: int = 0,
     crc: int | None = None,
 ) -> bytes:
-    """Returns one message with an unchanged value. `timestamp` (ms) is not written in format 0."""
+    """Returns one message. `value` is not compressed, even if `attributes` name a codec.
+
+    `timestamp` is in ms, and is not written in format 0. `crc` is computed if None.
+    """
     body = struct.pack(">bB", magic, attributes & 0xFF)
     if magic > 0:
         body += struct.pack(">q", timestamp)
@@ -53,11 +55,13 @@ def build_message_set(
 ) -> bytes:
     """Returns a sequence of messages or, with a codec, one wrapper that contains them.
 
-    `records`: `Rec`, or a value (bytes or None), or a pair (key, value); there are no headers in these formats.
-    `timestamp` (ms) is each record's default. A wrapper is at `wrapper_offset` (default: the last record's offset) and
-    says `wrapper_timestamp` (default: the newest one of its records). In format 1 offsets inside it count from
-    `base_offset`, in format 0 they are absolute. `lz4_header`: "right", or "historical" for the header checksum that
-    Kafka's writers used to compute over too many bytes.
+    Inside a wrapper, offsets are relative to `base_offset` in format 1 and absolute in format 0.
+
+    `records`: each one is a `Rec`, a value (bytes or None), or a pair (key, value). These formats have no headers.
+    `timestamp`: the default of the records' timestamps in ms.
+    `wrapper_offset`: the offset of the wrapper; None: that of the last record.
+    `wrapper_timestamp`: the timestamp of the wrapper in ms; None: the maximum of its records' timestamps.
+    `lz4_header`: "right", or "historical" for the wrong header checksum of `historical_lz4`.
     """
     listed = _placed(records, base_offset, timestamp)
     flags = LOG_APPEND_TIME if log_append_time and magic > 0 else 0
@@ -78,8 +82,10 @@ def build_message_set(
 
 
 def historical_lz4(frame: bytes) -> bytes:
-    """Returns an lz4 frame with the header checksum of format 0, which Kafka computed by mistake over the magic number,
-    too."""
+    """Returns an lz4 frame with its header checksum replaced by that of Kafka's old clients.
+
+    For format 0, these clients by mistake included the magic number of the lz4 frame in the checksum.
+    """
     from kconsumer.compression import xxh32
 
     at = 6 + 8 * (frame[4] >> 3 & 1)
@@ -87,7 +93,7 @@ def historical_lz4(frame: bytes) -> bytes:
 
 
 def _placed(records: Iterable[RecordLike], base: int, timestamp: int) -> list[Rec]:
-    """Returns the records with offsets and timestamps."""
+    """Returns the records, with missing offsets and timestamps filled in."""
     placed: list[Rec] = []
     offset = base - 1
     for record in map(as_record, records):

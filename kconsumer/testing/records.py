@@ -1,6 +1,6 @@
-"""Input of the batch builders: records in the form in which tests write them, and the codecs.
+"""The input of the batch builders: records as tests specify them, and the compression codecs.
 
-The formats are in `batches` and `message_sets`.
+`batches` and `message_sets` encode the records.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ _XERIAL_BLOCK = 32 * 1024
 
 
 class Rec(NamedTuple):
-    """One record to write.
-
-    `offset` and `timestamp` are absolute. None means the next offset, and the timestamp of the batch.
-    """
+    """One record to encode."""
 
     value: bytes | None = None
     key: bytes | None = None
     headers: Sequence[tuple[str | bytes, bytes | None]] = ()
-    timestamp: int | None = None
-    offset: int | None = None
+    timestamp: int | None = None  # ms since the Unix epoch; None: the timestamp of the batch
+    offset: int | None = None  # absolute; None: the offset after the previous record
     attributes: int = 0
 
 
@@ -44,7 +41,7 @@ def as_record(like: RecordLike) -> Rec:
 
 
 def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
-    """Returns `data` compressed as a producer does it for a batch."""
+    """Returns `data` compressed as a producer compresses a batch. Raises ValueError for an unknown codec or framing."""
     match codec:
         case "none":
             return data
