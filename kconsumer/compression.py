@@ -1,16 +1,16 @@
-"""Decompresses record batches: four codecs, each with a limit of the output.
+"""Decompresses record batches of four codecs, and limits the size of the output.
 
 Decides which library decompresses which codec, and how much output is allowed. It does not read records: the caller
 adds topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The libraries are
 imported on first use, and all of them release the GIL while they work.
 
-Most batches are one block, or one zstd frame. These are decompressed by one call of a library, with memory for the
-largest output that `_core.compression_frames` computes. All others, and all that fail, are decompressed as streams, in
-steps.
+Most batches are one block, or one zstd frame. They are decompressed by one call of a library. The memory for it is the
+largest possible output, which `_core.compression_frames` computes. All other batches, and those for which this call
+fails, are decompressed as streams, in steps.
 
 Without the option `decompressed_batch_max_bytes` the output may have `MIN_OUTPUT_LIMIT` bytes, or `MAX_RATIO` times the
 compressed size if that is more. Real data stay far below this limit; a gigabyte of zeros in a few kilobytes is
-rejected. If the option is set, it is the limit, whatever the ratio.
+rejected. If the option is set, it is the limit for every ratio.
 """
 
 from __future__ import annotations
