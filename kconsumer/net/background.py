@@ -125,8 +125,8 @@ class BackgroundExecutor:
             threading.Event().wait(min(seconds, MAX_SLEEP_S))
 
     def _fail_all(self, error: RuntimeError) -> None:
-        """Fail the waiting tasks with this error. They cannot run on the calling thread, which holds the engine's lock,
-        because they may call user code."""
+        """Fail the waiting tasks with this error. They cannot run on the calling thread, because they may call user
+        code and that thread holds the engine's lock."""
         with self._lock:
             self._threads -= 1
             waiting, self._waiting = self._waiting, deque()

@@ -13,7 +13,7 @@ The states of a connection:
     READY              requests may be sent
     REAUTHENTICATING   during SASL on an open connection, if the broker limits the session's lifetime (KIP-368)
     PROBING            after CONNECTING, if the connection is a probe (`probes.py`): it sends one request and is closed
-    CLOSED             no way back
+    CLOSED             the last state
 
 The client starts to authenticate again when it is about to send a request after 85 to 95 % of the session's lifetime.
 READY becomes REAUTHENTICATING with the first SASL request. The requests in flight get their responses first, because a
@@ -158,7 +158,7 @@ class Connection:
 
     @property
     def established(self) -> bool:
-        """Returns whether the connection is READY or authenticates again."""
+        """Returns whether the state is READY or REAUTHENTICATING."""
         return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
     @property
@@ -175,7 +175,7 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Send the first request, once the transport can send: that of the probe, of SASL, or ApiVersions."""
+        """Queue the first request, once the transport can send: that of the probe, one of SASL, or ApiVersions."""
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe
@@ -495,8 +495,8 @@ class Connection:
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
         """Close the connection's state. Returns a response with an error for each request in flight.
 
-        The request that caused the error (`culprit`) gets `error`. The others get a BrokerConnectionError, because only
-        their connection was lost: it is `error` itself if that is one and there is no culprit.
+        The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
+        get a BrokerConnectionError. Without a culprit, this is `error` itself if it is a BrokerConnectionError.
         """
         self.transition_to(ConnectionState.CLOSED)
         lost = error

@@ -31,7 +31,8 @@ class DisconnectClassifier:
         self._any_response = False  # a connection that has ended received a response to a request
 
     def on_ready(self) -> None:
-        """Record that a connection became ready. So `security_protocol` is right, and no plaintext probe is needed."""
+        """Record that a connection became ready. This shows that `security_protocol` is right, so no TLS failure needs
+        a plaintext probe any more."""
         self._any_ready = True
 
     def on_detach(self, connection: Connection) -> None:

@@ -89,7 +89,7 @@ class ConnectionLoop:
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
         """Do I/O until a request ends, a connection becomes ready or is lost, the waker is set, or the timeout.
 
-        Returns the requests that have ended.
+        Returns a ClientResponse for each request that has ended.
         """
         if self._interest.selector is None:
             self._open()
@@ -448,8 +448,8 @@ class ConnectionLoop:
     def disconnect(self, node: NodeConnection, error: KafkaError, now: float, culprit: InFlight | None = None) -> None:
         """Close a connection because of an error, fail its requests and start the backoff.
 
-        The request that caused the error (`culprit`) fails with `error`, the others with a lost connection. A probe
-        without a verdict is only a failed attempt, so the next address is tried.
+        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. If
+        the connection is a probe without a verdict, only this attempt has failed, and the next address is tried.
         """
         connection = node.connection
         if connection is None:

@@ -254,7 +254,7 @@ class NodeConnection:
         self.failures += 1
 
     def cancel_attempts(self) -> None:
-        """End the round of attempts: wait for no background task any more. The next round resolves the name again."""
+        """End the round of attempts, and ignore the background task that it waits for, if any."""
         self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()
 
@@ -379,8 +379,8 @@ class NodeConnection:
         return refusal if self.closed_before_use >= limit else None
 
     def on_closed_before_use(self) -> None:
-        """Count a disconnect before the first response. The backoff grows with this count, because its own count of
-        failures was reset when the connection became ready."""
+        """Count a disconnect before the first response. Sets `failures`, which was reset when the connection became
+        ready, to this count, so that the backoff grows."""
         self.closed_before_use += 1
         self.failures = self.closed_before_use
 

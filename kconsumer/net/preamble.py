@@ -14,7 +14,7 @@ TLS_RECORDS = (b"\x15\x03", b"\x16\x03")  # an alert, a handshake
 
 
 def check_first_bytes(name: str, received: bytes) -> bool:
-    """Check that a connection begins with a plausible size of a Kafka frame. Returns False if more bytes are needed.
+    """Check that a connection begins with the size of a Kafka frame. Returns False if more bytes are needed, else True.
 
     `name` is the broker's name for errors. Raises AuthenticationError if the listener uses TLS, and ProtocolError if it
     is not a Kafka broker.

@@ -31,8 +31,8 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
 
 
 class CredentialsProvider:
-    """Creates a mechanism with the present credentials for each authentication of one client. Background tasks call
-    `mechanism`, so several threads may at the same time."""
+    """Creates a mechanism with the present credentials for each authentication of one client. Several threads may
+    call `mechanism` at the same time."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock, background: BackgroundExecutor) -> None:
         self.name = config.sasl_mechanism
@@ -80,10 +80,9 @@ class CredentialsProvider:
         )
 
     def _jaas(self) -> Mapping[str, Any]:
-        """Returns the options in `sasl_jaas_config` if it refers to a file or callable that must be read each time.
-
-        Returns no options otherwise: those in a JAAS text are already in the configuration.
-        """
+        """Returns the options in `sasl_jaas_config` if it is a callable or refers to a file or environment variable,
+        and so must be read each time. Otherwise returns no options, as those in a JAAS text are in the
+        configuration."""
         if not self._config.refers("sasl_jaas_config"):
             return {}
         from kconsumer.config.jaas import options_of

@@ -292,8 +292,8 @@ def _blocks(source: _Source, store: _Store) -> list[tuple[str, str]]:
 
 
 def _wrapped(label: str, body: str) -> str:
-    """Returns a PEM block with the line breaks that OpenSSL requires. PEM text in options often has spaces in their
-    place."""
+    """Returns a PEM block with the line breaks that OpenSSL requires. PEM text in options often has spaces
+    instead."""
     if ":" not in body:  # headers of the old encrypted format need their line breaks, so the body is not changed
         packed = "".join(body.split())
         body = "\n".join(packed[start : start + 64] for start in range(0, len(packed), 64))

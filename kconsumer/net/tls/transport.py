@@ -71,8 +71,8 @@ class TlsConnector:
         """Start to read the certificates again if a file has changed. Returns the task, or None if the context is
         current.
 
-        If `ssl_password` is a callable, it is called for this. It may block, for example on a password store, or call
-        the consumer. It must not run on the thread of the event loop, which holds the engine's lock and sends
+        If `ssl_password` is a callable, the task calls it. It may block, for example on a password store, or use the
+        consumer. So it must not run on the thread of the event loop, which holds the engine's lock and sends
         heartbeats.
         """
         if self._task is None or self._task.completed:
