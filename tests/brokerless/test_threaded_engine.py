@@ -49,8 +49,8 @@ def consumer(*topics: str, **options: Any) -> Iterator[Consumer]:
 
 
 def test_the_thread_starts_with_the_first_call_and_ends_with_close() -> None:
-    """The constructor starts no thread. The network thread is a daemon whose name contains the client id or the group,
-    and it ends with close().
+    """The constructor starts no thread. The network thread is a daemon whose name contains the group, and close()
+    ends it.
     """
     with consumer("t") as made:
         assert NAME not in names()

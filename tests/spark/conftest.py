@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests here; both of Spark's Kafka sources can be used in it."""
+"""A Spark session and a broker for all tests here; the session has Spark's own Kafka source and ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here waits for a JVM now and then, and pyspark warns of things that are not ours."""
+    """Give every test here more time, since it may wait for a JVM, and ignore warnings of pyspark about its own
+    code.
+    """
     here = Path(__file__).parent
     longest_first(items, LONGEST)
     for item in items:
@@ -38,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def session_settings() -> dict[str, str]:
-    """What sessions of tests are made with: quick to start, no web server."""
+    """Returns the settings of test sessions: quick to start, without a web server."""
     return {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
@@ -51,7 +53,7 @@ def session_settings() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session of two cores that knows both sources."""
+    """A session with two cores and both sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -70,11 +72,11 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def kafka(run_folder: Path) -> Kafka:
-    """The run's shared broker."""
+    """The broker that all tests of the run share."""
     return shared_kafka(run_folder, os.environ.get("KAFKA_VERSION", DEFAULT_VERSION))
 
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """A topic name no other test uses."""
+    """A topic name that no other test uses."""
     return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"

@@ -30,14 +30,16 @@ BAD = {
 
 
 def good(number: int) -> bytes:
-    """One record in four seconds, so twenty minutes of them, beginning ten before an hour ends."""
+    """Returns records at intervals of four seconds, for twenty minutes, of which the first ten are before the end of an
+    hour.
+    """
     at = OPENS_MS + 50 * 60_000 + number * 4_000
     return json.dumps({"id": number, "at": at, "cents": number % 7 + 1, "more": "left out"}).encode()
 
 
 @pytest.fixture
 def document(kafka: Kafka, topic_name: str, tmp_path: Path) -> dict[str, Any]:
-    """A pipeline over a topic of good records and one of each bad kind, in three partitions."""
+    """Returns a pipeline over a topic of three partitions that has valid records and one of each invalid kind."""
     kafka.create_topic(topic_name, 3)
     values: list[bytes | None] = [*map(good, range(GOOD)), *BAD]
     for partition in range(3):
@@ -72,7 +74,7 @@ def document(kafka: Kafka, topic_name: str, tmp_path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a folder, as a reader that knows nothing of Spark sees them."""
+    """Returns the rows of a folder, read without Spark."""
     import pyarrow.dataset as ds
 
     found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive", format="parquet").to_table().to_pylist()
@@ -80,7 +82,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def minutes() -> dict[int, int]:
-    """Cents by minute since the shop opened."""
+    """Returns the sum of cents by minute since the shop opened."""
     found: Counter[int] = Counter()
     for number in range(GOOD):
         found[50 + number * 4 // 60] += number % 7 + 1
@@ -88,7 +90,9 @@ def minutes() -> dict[int, int]:
 
 
 def check_outputs(folder: Path) -> None:
-    """Every good record is a row once, every bad one a letter once, every closed window there once."""
+    """Check that every valid record is one row, every invalid one is one dead letter, and every closed window is
+    written once.
+    """
     import pyarrow.parquet as pq
 
     rows = read(folder / "rows")
@@ -99,7 +103,7 @@ def check_outputs(folder: Path) -> None:
     letters = read(folder / "dead")
     assert sorted(BAD.items(), key=str) == sorted(((row["value"], row["reason"]) for row in letters), key=str)
     assert len(BAD) == len({(row["partition"], row["offset"]) for row in letters})
-    # The newest record is of minute 69; windows that end more than the watermark before it are closed.
+    # The newest record is of minute 69; windows are closed if they end earlier than that by more than the watermark.
     windows = {
         (row["window_start"].timestamp() * 1000 - OPENS_MS) // 60_000: row["cents"] for row in read(folder / "windows")
     }
@@ -108,7 +112,7 @@ def check_outputs(folder: Path) -> None:
 
 
 def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
-    """Rows, letters and windows are there once, also when the last batches are run again as after a crash."""
+    """Rows, dead letters and windows are written once, also when the last batches are run again as after a crash."""
     config = parse(document)
     outcome = run(config, spark)
     assert (GOOD + len(BAD), len(BAD), False) == (outcome.rows, outcome.invalid, outcome.stopped)
@@ -130,7 +134,7 @@ def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_pat
 
 
 def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
-    """It tells what is there and planned; then each thing that is wrong, by name."""
+    """A dry run prints what it found and planned, or each error by name, and writes nothing."""
     topic = document["source"]["subscribe"]
     lines = [check.line() for check in dry_run(parse(document), spark)]
     assert f"ok    topics      {topic}: 3 partitions, 309 offsets" in lines
@@ -146,11 +150,13 @@ def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path
     assert ("fail", "warn", "fail") == tuple(wrong[name][0] for name in ("broker", "output", "plan"))
     assert f"topic {topic}-none" in wrong["broker"][1]
     assert "decode.rules.price" in wrong["plan"][1]
-    assert "cents" in wrong["plan"][1]  # Spark names the nearest column
+    assert "cents" in wrong["plan"][1]  # Spark names the most similar column
 
 
 def test_what_makes_no_plan_is_told_by_its_key(spark: Any, document: dict[str, Any]) -> None:
-    """Expressions and fields that Spark cannot read are errors of the file, before anything starts."""
+    """Expressions and fields that Spark cannot read raise an error that contains their key in the file, before any
+    query starts.
+    """
     for section, key, value in (
         ("decode", "event_time", "nowhere"),
         ("decode", "event_time", "id"),
@@ -166,14 +172,14 @@ def test_what_makes_no_plan_is_told_by_its_key(spark: Any, document: dict[str, A
 
 
 def test_a_package_that_is_not_there(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
-    """A format without its package is found before the start."""
+    """A format whose package is missing raises an error before any query starts."""
     document["sink"] = {"format": "delta", "path": str(tmp_path / "delta")}
     with pytest.raises(PipelineError, match=r"sink\.format = 'delta', but its package is not in the session"):
         run(parse(document), spark)
 
 
 def test_an_invalid_row_can_fail_the_pipeline(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
-    """With on_invalid=fail the error says why and where, and the rows of that batch are not published."""
+    """With on_invalid=fail the error contains the reason and the place, and no row of that batch is published."""
     document["decode"]["on_invalid"] = "fail"
     document["source"]["maxOffsetsPerTrigger"] = 1000
     del document["aggregate"]
@@ -183,7 +189,9 @@ def test_an_invalid_row_can_fail_the_pipeline(spark: Any, document: dict[str, An
 
 
 def test_raw_records_from_now_on(spark: Any, kafka: Kafka, document: dict[str, Any], tmp_path: Path) -> None:
-    """Without a format values stay bytes; from `latest` on the first run takes nothing, the next what came since."""
+    """Without a format values stay bytes. From `latest`, the first run reads no record and the next one reads those
+    written since.
+    """
     topic = document["source"]["subscribe"]
     document["source"]["startingOffsets"] = "latest"
     document["decode"] = {"format": "raw", "metadata": ["kafka_key"], "rules": {"short": "length(value) < 3"}}

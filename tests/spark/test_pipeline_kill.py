@@ -1,4 +1,4 @@
-"""The pipeline's own process is killed, and told to stop, at any moment; every record is in the files once."""
+"""The process of a pipeline is killed or stopped at any moment; the files contain every record once."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def commits(folder: Path) -> int:
-    """How many micro-batches are done."""
+    """Returns the number of completed micro-batches."""
     return len(list((folder / "checkpoint" / "rows" / "commits").glob("[0-9]*")))
 
 
 @contextlib.contextmanager
 def pipeline(folder: Path):  # type: ignore[no-untyped-def]
-    """The command, leading a session of its own, of which nothing is left behind."""
+    """Start the command as leader of its own session; at the end all its processes are killed."""
     paths = [str(ROOT), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
     with (folder / "output").open("ab") as output:
@@ -79,7 +79,7 @@ def pipeline(folder: Path):  # type: ignore[no-untyped-def]
 
 
 def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """The command after it has done a few micro-batches."""
+    """Start the command and wait until it has completed a few micro-batches."""
 
     @contextlib.contextmanager
     def running():  # type: ignore[no-untyped-def]
@@ -95,7 +95,9 @@ def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subpr
 @pytest.mark.kills
 @pytest.mark.timeout(400 + 150 * KILLS)
 def test_killed_and_stopped_it_goes_on(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """SIGKILL loses and repeats nothing; SIGTERM ends with code 0 and a whole batch; then it reads to the end."""
+    """After SIGKILL no record is lost or repeated. SIGTERM ends the command with exit code 0 after a whole batch. The
+    last run reads to the end.
+    """
     kafka.create_topic(topic_name, 3)
     values = [b'{"id": %d}' % number if number % 100 else b"bad" for number in range(RECORDS)]
     for partition in range(3):

@@ -1,6 +1,6 @@
-"""Pipelines into tables of other projects' formats, with their own packages in the session.
+"""Pipelines into tables of Delta and Iceberg, with their own packages in the session.
 
-The packages are those for Spark 4.1, the newest that both formats have one for: `tox -e spark-tables`.
+The packages are those for Spark 4.1, the newest version for which both exist: `tox -e spark-tables`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ FORMATS: dict[str, dict[str, Any]] = {
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Path, form: str) -> None:
-    """A micro-batch that is run again, because the driver died before it noted that it was done, is there once."""
+    """The rows of a micro-batch that is run again, because the driver died before it recorded the end of it, are in the
+    table once.
+    """
     kafka.create_topic(topic_name, 2)
     values: list[bytes | None] = [b'{"id": %d}' % number for number in range(RECORDS)]
     for partition in range(2):
@@ -87,12 +89,12 @@ def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Pat
 
 
 def placed(texts: dict[str, str], folder: Path) -> dict[str, str]:
-    """The texts with their place."""
+    """Returns the texts with `{folder}` replaced."""
     return {key: value.format(folder=folder) for key, value in texts.items()}
 
 
 def run(jars: list[str], document: dict[str, Any]) -> Any:
-    """What the script found."""
+    """Run the script. Returns the results that it printed."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
     script = ROOT / "tests" / "support" / "spark" / "spark_tables.py"

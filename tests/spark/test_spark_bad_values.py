@@ -1,4 +1,4 @@
-"""A stream stops at a value that it cannot decode, and goes on when it is told what to do with such values."""
+"""A stream stops at a value that it cannot decode, and continues after the option for such values is set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from support.spark.spark_parity import OURS, Stream, failure, has_words
 
 
 def test_a_stream_that_stopped_goes_on(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """The micro-batch that failed is run again from the checkpoint, now with letters; the next value is left out."""
+    """With the option for dead letters, the failed micro-batch is run again from the checkpoint, and the next invalid
+    value is skipped.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"0", b"1", b"\xff", b"3"])
     options = {

@@ -1,4 +1,4 @@
-"""Brokers that die, come back, and come back with damaged logs, under a stream and a batch that read from them."""
+"""Brokers that die, restart, and restart with damaged logs while a stream and a batch read from them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ from support.spark.spark_parity import OURS, THEIRS, Options, Stream, failure, h
 
 pytestmark = pytest.mark.long
 DAMAGED = "damaged"
-BAD = range(10, 15)  # offsets of the batch that has a byte that is not as it was written
+BAD = range(10, 15)  # offsets of the batch in which one byte is changed
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """Three nodes that the tests may kill; each puts back what it broke."""
+    """A cluster of three nodes that the tests may kill; each test starts them again."""
     with KafkaCluster(nodes=3) as cluster:
         yield cluster
 
 
 def options(cluster: KafkaCluster, topic: str, **more: str) -> dict[str, str]:
-    """What queries are made with."""
+    """Returns the options of queries."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
     return {**given, **more}
 
 
 def test_leaders_die(spark: Any, cluster: KafkaCluster, topic_name: str, tmp_path: Path) -> None:
-    """A stream whose leaders are killed one after the other goes on with the next ones; every record once."""
+    """A stream whose partition leaders are killed one after the other continues with the next leaders and returns every
+    record once.
+    """
     cluster.create_topic(topic_name, 3, replication=3)
     written = 0
     stream = Stream(spark, OURS, options(cluster, topic_name), tmp_path)
@@ -66,7 +68,9 @@ def test_leaders_die(spark: Any, cluster: KafkaCluster, topic_name: str, tmp_pat
 
 
 def test_the_only_replica_restarts(spark: Any, cluster: KafkaCluster, topic_name: str, tmp_path: Path) -> None:
-    """While the only broker of a partition is away a stream and a batch wait; then they read all of it, once."""
+    """While the only replica of a partition is down, a stream and a batch wait; then they read all its records,
+    once.
+    """
     cluster.create(NewTopic(topic_name, 2, replica_assignment=[[2], [3]]))
     for partition in range(2):
         cluster.produce(topic_name, numbered(200), partition=partition)
@@ -97,7 +101,7 @@ def test_the_only_replica_restarts(spark: Any, cluster: KafkaCluster, topic_name
 
 @pytest.fixture(scope="module")
 def damaged(cluster: KafkaCluster) -> KafkaCluster:
-    """The cluster with a topic of 30 records in batches of five, the third of which is damaged."""
+    """A topic of 30 records in batches of five, of which the third is damaged."""
     cluster.create(NewTopic(DAMAGED, 1, replica_assignment=[[2]]))
     for start in range(0, 30, 5):
         cluster.produce(DAMAGED, [b"value-%02d" % number for number in range(start, start + 5)])
@@ -113,18 +117,20 @@ def damaged(cluster: KafkaCluster) -> KafkaCluster:
 
 
 def offsets_of(spark: Any, given: Options) -> list[int]:
-    """The offsets that a batch reads."""
+    """Returns the offsets that a batch query reads."""
     return sorted(row.offset for row in spark.read.format(OURS).options(**given).load().select("offset").collect())
 
 
 def letters(folder: Path) -> list[tuple[str, int, int]]:
-    """What the dead letters in a folder are about."""
+    """Returns kind, start offset and end offset of the dead letters in a folder."""
     lines = [json.loads(line) for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
     return [(line["kind"], line["start"], line["end"]) for line in lines]
 
 
 def test_corrupt_batches_under_each_policy(spark: Any, damaged: KafkaCluster, tmp_path: Path) -> None:
-    """They fail a batch and a stream, as in Spark's own source; or are left out; or are told of, with the same rows."""
+    """Corrupt batches fail a batch and a stream, as in Spark's own source, or are skipped, or are skipped and reported;
+    the rows of the last two are the same.
+    """
     good = [offset for offset in range(30) if offset not in BAD]
     for source in (THEIRS, OURS):
         text = failure(
@@ -142,5 +148,5 @@ def test_corrupt_batches_under_each_policy(spark: Any, damaged: KafkaCluster, tm
         rows = Stream(spark, OURS, given, tmp_path / policy).run().outcome().rows
         assert good == [row[1][1] for row in rows]
     assert [] == letters(tmp_path / "dead-skip")
-    # A micro-batch ends within the damaged batch: two letters, which share its offsets.
+    # A micro-batch ends within the damaged batch, so two dead letters share its offsets.
     assert [("corrupt", 10, 12), ("corrupt", 12, 15)] == sorted(letters(tmp_path / "dead-deadletter"))

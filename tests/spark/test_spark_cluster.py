@@ -1,4 +1,4 @@
-"""Executors in processes of their own read Kafka with a kconsumer that was shipped to them."""
+"""Executors that are processes read Kafka with a kconsumer package that was sent to them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.executorEnv.PYTHONPATH": "kc",
     "spark.sql.shuffle.partitions": "1",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there when the first task is
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors have started before the first task
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.log.level": "ERROR",
 }
 
 
 def pack(folder: Path) -> Path:
-    """What the wheel has, unpacked in `folder`, and as an archive beside it."""
+    """Unpack the wheel into `folder`, and make an archive of it next to the folder."""
     for package in ("kconsumer", "pyspark_kconsumer", "assignors/kconsumer_assignors"):
         ignored = shutil.ignore_patterns("__pycache__", "*.c", "*.pyx")
         shutil.copytree(ROOT / package, folder / Path(package).name, ignore=ignored)
@@ -42,10 +42,10 @@ def pack(folder: Path) -> Path:
 
 
 def submit(master: str, kafka: Kafka, topic: str, folder: Path, *more: str, **settings: str) -> dict[str, Any]:
-    """What a program prints that is submitted as docs/spark.md says; `more` are arguments of its own."""
+    """Submit a program as docs/spark.md describes, with the arguments `more`. Returns its output."""
     archive = pack(folder / "kc")
     given = [word for pair in {**SETTINGS, **settings}.items() for word in ("--conf", "=".join(pair))]
-    # What this process was started with (the source tree) is not for the driver: it takes the same as executors.
+    # The driver must not use this process's source tree, but the same package as the executors.
     path = os.pathsep.join([str(folder / "kc"), str(ROOT / "tests")])
     script = ROOT / "tests" / "support" / "spark" / "spark_cluster.py"
     program = str(pyspark_folder() / "bin" / "spark-submit")
@@ -66,7 +66,7 @@ def submit(master: str, kafka: Kafka, topic: str, folder: Path, *more: str, **se
 
 
 def check(found: dict[str, Any], folder: Path) -> None:
-    """All records, each once, read with the kconsumer that was sent, on both executors."""
+    """Check that the executors read all records once, with the kconsumer that was sent to them."""
     assert [2000, 2000, 20_000] == found["rows"]
     assert 2 == len(found["places"])
     assert all("/kc/kconsumer/" in place and str(folder / "kc") not in place for place in found["places"])
@@ -83,8 +83,8 @@ def topic(kafka: Kafka, topic_name: str) -> str:
 
 @pytest.mark.timeout(400)
 def test_archive_on_executors(kafka: Kafka, topic: str, tmp_path: Path) -> None:
-    """A compiled package travels in an archive; two executors of a local cluster read all records, each once."""
-    work = pyspark_folder() / "work"  # where a local cluster keeps its executors' folders, whatever one sets
+    """A compiled package is sent as an archive; two executors of a local cluster read all records, each once."""
+    work = pyspark_folder() / "work"  # where a local cluster always keeps its executors' folders
     had_work = work.exists()
     try:
         found = submit("local-cluster[2,1,1024]", kafka, topic, tmp_path)
@@ -97,7 +97,7 @@ def test_archive_on_executors(kafka: Kafka, topic: str, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_standalone_cluster(kafka: Kafka, topic: str, tmp_path: Path) -> None:
-    """So it is, in a stream as well, with a master and two workers, each of which unpacks the archive for itself."""
+    """The same holds for a batch and a stream on a master with two workers, each of which unpacks the archive."""
     with standalone(tmp_path, 2) as master:
         found = submit(master, kafka, topic, tmp_path, str(tmp_path / "stream"), **{"spark.executor.memory": "512m"})
     check(found, tmp_path)

@@ -19,7 +19,7 @@ RECORDS = 6
 
 
 def blocks(page: str, language: str) -> list[Block]:
-    """Return the blocks of this page and language."""
+    """Returns the blocks of this page in this language."""
     return [block for block in BLOCKS if (page, language, True) == (block.page, block.language, block.runs)]
 
 
@@ -32,13 +32,13 @@ def orders(kafka: Kafka) -> None:
 
 @pytest.fixture
 def replaced(kafka: Kafka, tmp_path: Path) -> dict[str, str]:
-    """What blocks say, and what it is here."""
+    """Returns the texts of blocks to replace, with their replacements."""
     return {"localhost:9092": kafka.bootstrap_servers, "/data": str(tmp_path)}
 
 
 @pytest.mark.parametrize("block", blocks("docs/spark.md", "python"), ids=lambda block: block.name)
 def test_python(block: Block, spark: Any, orders: None, replaced: dict[str, str], tmp_path: Path) -> None:
-    """A block runs without an error; what it writes to a folder is every record of the topic."""
+    """A block runs without an error; if it writes to a folder, the folder contains every record of the topic."""
     run_python(block, replaced)
     if (tmp_path / "orders").exists():
         assert RECORDS == spark.read.parquet(str(tmp_path / "orders")).count()

@@ -1,4 +1,4 @@
-"""Logs that are unlike most: with holes, mostly empty, with very large records, of very many partitions."""
+"""Unusual logs: with gaps, mostly empty, with very large records, with very many partitions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from support.harnesses.polling import numbered
 from support.spark.spark_parity import OURS, THEIRS, Options, Outcome, Stream, read_batch
 
 MANY = 2000  # partitions
-EVERY = 40  # of them one in so many has records
+EVERY = 40  # every 40th of them has records
 
 
 def options(kafka: Kafka, topic: str, **more: str) -> dict[str, str]:
-    """What queries are made with."""
+    """Returns the options of queries."""
     return {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "subscribe": topic,
@@ -31,7 +31,7 @@ def options(kafka: Kafka, topic: str, **more: str) -> dict[str, str]:
 
 
 def same(spark: Any, folder: Path, given: Options) -> Outcome:
-    """What a stream of ours reads, which is what Spark's own source reads in the same micro-batches, and as a batch."""
+    """Check that our stream reads the same as Spark's own source in the same micro-batches, and the same as a batch."""
     batches = [read_batch(spark, source, given) for source in (THEIRS, OURS)]
     assert batches[0].rows == batches[1].rows
     theirs, ours = (Stream(spark, source, given, folder).run().outcome() for source in (THEIRS, OURS))
@@ -43,7 +43,7 @@ def same(spark: Any, folder: Path, given: Options) -> Outcome:
 
 @pytest.mark.long
 def test_a_compacted_topic(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """What compaction left, in micro-batches that are counted in offsets; holes are no loss."""
+    """Micro-batches over a compacted topic count offsets, and gaps are not reported as data loss."""
     write_compacted(kafka, topic_name)
     given = options(kafka, topic_name, **{"kafka.isolation.level": "read_committed"})
     wait_until(lambda: len(read_batch(spark, OURS, given).rows) < 60, 60, "compaction")
@@ -54,7 +54,9 @@ def test_a_compacted_topic(spark: Any, kafka: Kafka, topic_name: str, tmp_path: 
 
 
 def test_mostly_empty_partitions(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Two of twelve partitions have records, of one all are deleted; micro-batches are those of Spark's source."""
+    """Of twelve partitions two have records, and one has only deleted records; the micro-batches equal those of Spark's
+    source.
+    """
     kafka.create_topic(topic_name, 12)
     for partition in (3, 7, 11):
         kafka.produce(topic_name, numbered(20), partition=partition)
@@ -64,7 +66,7 @@ def test_mostly_empty_partitions(spark: Any, kafka: Kafka, topic_name: str, tmp_
 
 
 def test_records_of_ten_megabytes(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """They pass through Spark whole, among small ones, in a batch and in a stream."""
+    """Records of ten megabytes are returned complete, among small ones, in a batch and in a stream."""
     kafka.create_topic(topic_name, config={"max.message.bytes": "12000000"})
     sizes = [10_000_000, 5, 9_000_000, 10_000_000, 0, 10_000_000]
     values = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
@@ -81,7 +83,7 @@ def test_records_of_ten_megabytes(spark: Any, kafka: Kafka, topic_name: str, tmp
 
 @pytest.mark.long
 def test_thousands_of_partitions(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """A batch and a stream over two thousand partitions read each record once; idle partitions are no tasks."""
+    """A batch and a stream over two thousand partitions read each record once; empty partitions get no tasks."""
     kafka.create_topic(topic_name, MANY)
     filled = range(0, MANY, EVERY)
     producer = kafka.producer()

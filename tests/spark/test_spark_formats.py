@@ -1,4 +1,6 @@
-"""Values decoded by the source, on a real session and broker: the column, the policies, Spark's own beside it."""
+"""Values that the source decodes, on a real session and broker: the column, the policies, and Spark's own decoding for
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ FULL = {
 
 @pytest.fixture
 def options(kafka: Kafka, topic_name: str) -> dict[str, str]:
-    """A topic with a full document, a sparse one, a tombstone, and two values that are none."""
+    """A topic with a full document, a sparse one, a tombstone, and two invalid values."""
     kafka.create_topic(topic_name)
     values = [json.dumps(FULL).encode(), b'{"name": null}', None, b'{"id":', b'{"id": "seven"}', b'{"id": 6}']
     kafka.produce(topic_name, values, keys=[b"k%d" % n for n in range(len(values))])
@@ -43,12 +45,12 @@ def options(kafka: Kafka, topic_name: str) -> dict[str, str]:
 
 
 def load(spark: Any, options: dict[str, str], **more: str) -> Any:
-    """A batch."""
+    """Returns a batch query over the topic."""
     return spark.read.format(OURS).options(**options, **more).load()
 
 
 def test_json_as_spark_decodes_it(spark: Any, options: dict[str, str]) -> None:
-    """The column is a struct of the schema, and each document in it is what `from_json` makes of it."""
+    """The column is a struct of the schema, and its values equal those of Spark's `from_json`."""
     asked = {"valueFormat": "json", "valueSchema": SCHEMA, "onCorrupt": "skip"}
     ours = load(spark, options, **asked).select("offset", "key", "value")
     raw = spark.read.format(THEIRS).options(**options).load()
@@ -63,7 +65,9 @@ def test_json_as_spark_decodes_it(spark: Any, options: dict[str, str]) -> None:
 
 
 def test_json_that_is_none(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
-    """It fails the query with its place, is left out, or kept apart; it is none of a query that asks for no values."""
+    """An invalid document fails the query with its place, is skipped, or becomes a dead letter. A query that does not
+    select the values does not decode it.
+    """
     asked = {**options, "valueFormat": "json", "valueSchema": "id long", "deadLetterPath": str(tmp_path / "letters")}
     text = failure(lambda: load(spark, asked).collect())
     assert f"value at offset 3 of {options['subscribe']}-0 is not JSON" in text
@@ -79,7 +83,7 @@ def test_json_that_is_none(spark: Any, options: dict[str, str], tmp_path: Path) 
 
 
 def test_schemas_that_do_not_fit(spark: Any, options: dict[str, str]) -> None:
-    """A schema for the column must be the one of the values, and says nothing of what may be null."""
+    """A schema for the column must equal the schema of the values, apart from nullability."""
     reader = spark.read.format(OURS).options(**options, valueFormat="json", valueSchema="id long")
     assert "has type struct<id:bigint>, not struct<id:int>" in failure(
         lambda: reader.schema("value struct<id: int>").load().collect()
@@ -88,12 +92,14 @@ def test_schemas_that_do_not_fit(spark: Any, options: dict[str, str]) -> None:
 
 
 def test_binary_formats(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Avro and Protocol Buffers are columns, too, with their packages on executors; garbage is kept apart."""
+    """Avro and Protocol Buffers become columns, too, with their packages on the executors; invalid values become dead
+    letters.
+    """
     from google.protobuf import timestamp_pb2
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
     kafka.create_topic(topic_name)
-    # A timestamp of 5 s and 6 ns as a message; 9 of type int and a string of three letters as an Avro record.
+    # The values: a timestamp of 5 s and 6 ns as a message; an int of 9 and a string of three letters as an Avro record.
     kafka.produce(topic_name, [b"\x08\x05\x10\x06", b"\x12\x06abc", None])
     file = FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(file)

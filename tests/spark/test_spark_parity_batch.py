@@ -1,4 +1,4 @@
-"""Batches through Spark's own Kafka source and ours: same rows, same schema, same tasks, for every option."""
+"""Batches through Spark's own Kafka source and ours have the same rows, schema and tasks for every option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.harnesses.polling import numbered
 from support.spark.spark_parity import OURS, THEIRS, Outcome, read_batch
 
 T0 = 1_700_000_000_000  # the time of the first record
-KEEP = {"retention.ms": "-1"}  # records as old as that would be deleted
+KEEP = {"retention.ms": "-1"}  # without this the broker would delete records of that age
 
 
 class Topics:
@@ -29,7 +29,9 @@ class Topics:
         kafka.delete_records("parity-cut", {0: 20})
 
     def _plain(self) -> None:
-        """Partitions of 60, 30 and no records, a second apart, small batches, every codec, keys, nulls and headers."""
+        """Write partitions of 60, 30 and no records at intervals of a second, in small batches, with every codec, keys,
+        nulls and headers.
+        """
         kafka = self.kafka
         kafka.create_topic("parity-a", 3, config=KEEP)
         kafka.create_topic("parity-b", 1, config=KEEP)
@@ -50,7 +52,7 @@ class Topics:
         kafka.produce("parity-b", numbered(7), timestamps=[T0 + i for i in range(7)])
 
     def _transactions(self) -> None:
-        """Committed, aborted and plain records with their markers."""
+        """Write committed, aborted and non-transactional records."""
         kafka = self.kafka
         kafka.create_topic("parity-tx", 1)
         kafka.produce("parity-tx", numbered(3))
@@ -66,7 +68,7 @@ def topics(kafka: Kafka) -> Topics:
 
 
 def each(a0: int, a1: int, a2: int) -> str:
-    """Offsets or times for the three partitions of parity-a."""
+    """Returns offsets or times for the three partitions of parity-a."""
     return json.dumps({"parity-a": {"0": a0, "1": a1, "2": a2}})
 
 
@@ -150,7 +152,7 @@ CASES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_same_rows(spark: Any, topics: Topics, name: str) -> None:
-    """The same options give the same rows of the same schema in as many tasks."""
+    """The same options give the same rows with the same schema in equally many tasks."""
     options = {**topics.servers, **CASES[name]}
     theirs, ours = (read_batch(spark, source, options) for source in (THEIRS, OURS))
     assert theirs.schema == ours.schema
@@ -158,14 +160,14 @@ def test_same_rows(spark: Any, topics: Topics, name: str) -> None:
     if {"minPartitions", "maxRecordsPerPartition"} & CASES[name].keys():
         assert tasks(theirs) == tasks(ours)
     else:
-        assert tasks(theirs) >= tasks(ours)  # a range that is known to be empty is no task of ours
+        assert tasks(theirs) >= tasks(ours)  # our source makes no task for an empty range
 
 
 def tasks(outcome: Outcome) -> int:
-    """The number of tasks; Spark gives a Python source without any an empty one."""
+    """Returns the number of tasks; Spark runs an empty task for a Python source without any."""
     return outcome.tasks if outcome.rows else 1
 
 
 def test_cases_read_something() -> None:
-    """Most cases have rows to compare: a table of empty results would prove nothing."""
+    """Most cases have rows: a comparison of empty results would prove nothing."""
     assert len(CASES) >= 35

@@ -1,4 +1,4 @@
-"""What fails in Spark's own Kafka source fails in ours, with the words that people search for."""
+"""A query that fails in Spark's own Kafka source fails in ours, with the same key phrases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.harnesses.polling import numbered
 from support.spark.spark_parity import OURS, THEIRS, failure, has_words
 
 T = {"subscribe": "failing"}
-T0 = 1_700_000_000_000  # the time of the first record that is left
+T0 = 1_700_000_000_000  # the time of the first remaining record
 
 
 def offsets(first: int, second: int) -> str:
-    """Offsets or times for both partitions."""
+    """Returns offsets or times for both partitions."""
     return json.dumps({"failing": {"0": first, "1": second}})
 
 
@@ -120,8 +120,8 @@ CASES: dict[str, tuple[str, dict[str, str], str]] = {
 
 @pytest.fixture(scope="module")
 def servers(kafka: Kafka) -> str:
-    """A broker with a topic whose first records are gone."""
-    kafka.create_topic("failing", 2, config={"retention.ms": "-1"})  # its records are old
+    """A broker with a topic whose first records were deleted."""
+    kafka.create_topic("failing", 2, config={"retention.ms": "-1"})  # keeps old records
     kafka.produce("failing", numbered(20), partition=0, timestamps=[T0 - 10 + number for number in range(20)])
     kafka.delete_records("failing", {0: 10})
     return kafka.bootstrap_servers
@@ -129,7 +129,7 @@ def servers(kafka: Kafka) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_same_failures(spark: Any, servers: str, name: str, tmp_path: Any) -> None:
-    """Both sources refuse the query, each with the same key phrase."""
+    """Both sources fail the query with the same key phrase."""
     mode, given, words = CASES[name]
     retries = {"fetchOffset.numRetries": "1", "kafkaConsumer.pollTimeoutMs": "20000"}
     options = {"kafka.bootstrap.servers": servers, **retries, **given}

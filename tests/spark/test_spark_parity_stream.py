@@ -1,4 +1,4 @@
-"""Streams through Spark's own Kafka source and ours: the same offsets in every micro-batch, the same rows."""
+"""Streams through Spark's own Kafka source and ours have the same offsets in every micro-batch, and the same rows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Script = Callable[[Kafka, str, list[Stream]], None]
 
 
 def once(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """Run each to its end."""
+    """Run each stream to its end."""
     for stream in streams:
         stream.run()
 
 
 def trigger_once(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """Trigger.Once, which no limit holds back."""
+    """Run with Trigger.Once, to which no limit applies."""
     for stream in streams:
         stream.run(once=True)
 
 
 def restarted(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """New records, then on from the checkpoint, with other starting offsets that have no effect."""
+    """Write records and continue from the checkpoint with other starting offsets, which have no effect."""
     once(kafka, topic, streams)
     kafka.produce(topic, numbered(25), partition=0)
     for stream in streams:
@@ -39,7 +39,7 @@ def restarted(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
 
 
 def enlarged(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """New partitions between two runs are read from their beginning."""
+    """Add partitions between two runs; they are read from their beginning."""
     once(kafka, topic, streams)
     kafka.add_partitions(topic, 5)
     for partition in (3, 4):
@@ -48,13 +48,13 @@ def enlarged(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
 
 
 def nothing_new(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """A run without anything to read changes nothing."""
+    """Run without new records, which changes nothing."""
     once(kafka, topic, streams)
     once(kafka, topic, streams)
 
 
 def other_topic(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """A topic that the pattern matches later."""
+    """Create another topic that matches the pattern."""
     once(kafka, topic, streams)
     kafka.create_topic(f"{topic}-more", 2)
     kafka.produce(f"{topic}-more", numbered(9), partition=1)
@@ -62,14 +62,14 @@ def other_topic(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
 
 
 def from_latest(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """Only what comes after the first start."""
+    """Read only records that were written after the first start."""
     once(kafka, topic, streams)
     kafka.produce(topic, numbered(12), partition=1)
     once(kafka, topic, streams)
 
 
 def cut_tolerated(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
-    """Retention passes the position between two runs, which is tolerated."""
+    """Delete records past the position between two runs, with failOnDataLoss=false."""
     once(kafka, topic, streams)
     kafka.produce(topic, numbered(20), partition=2)
     kafka.delete_records(topic, {2: 15})
@@ -114,7 +114,9 @@ CASES: dict[str, tuple[dict[str, str], Script]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_same_micro_batches(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, name: str) -> None:
-    """The same offsets at both ends of every micro-batch, as many rows in it, the same rows in the end."""
+    """Every micro-batch has the same start and end offsets and equally many rows, and all rows are the same in
+    the end.
+    """
     given, script = CASES[name]
     kafka.create_topic(topic_name, 3, config={"retention.ms": "-1"})
     for partition, count in enumerate((100, 20, 3)):
@@ -130,7 +132,7 @@ def test_same_micro_batches(spark: Any, kafka: Kafka, topic_name: str, tmp_path:
 
 
 def test_transactions_in_a_stream(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """With read_committed both stop at the last stable offset and leave out what was aborted."""
+    """With read_committed both sources stop at the last stable offset and skip aborted records."""
     kafka.create_topic(topic_name, 1)
     kafka.produce_transaction(topic_name, numbered(5))
     kafka.produce_transaction(topic_name, numbered(5), commit=False)

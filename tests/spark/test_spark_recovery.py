@@ -1,4 +1,4 @@
-"""Drivers and Python workers are killed at any moment; every record ends in the files exactly once."""
+"""Drivers and Python workers are killed at any moment; the files contain every record exactly once."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from support.spark.spark_driver import options
 from support.spark.spark_parity import OURS, Stream
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "2"))  # the long form: 20
-RECORDS = max(3000, 1200 * KILLS)  # some micro-batches for each run, and some left for the last
+KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "2"))  # the long form uses 20
+RECORDS = max(3000, 1200 * KILLS)  # some micro-batches for each run, and some for the last
 
 
 def commits(folder: Path) -> int:
-    """How many micro-batches are done."""
+    """Returns the number of completed micro-batches."""
     return len(list((folder / OURS / "checkpoint" / "commits").glob("[0-9]*")))
 
 
 def start(kafka: Kafka, topic: str, folder: Path) -> subprocess.Popen[bytes]:
-    """A driver that leads a session of its own."""
+    """Start a driver as leader of its own session."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
     script = ROOT / "tests" / "support" / "spark" / "spark_driver.py"
@@ -46,14 +46,16 @@ def start(kafka: Kafka, topic: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def workers(driver: int) -> list[int]:
-    """The Python workers of a driver: forked from Spark's daemon."""
+    """Returns the Python workers of a driver, which Spark's daemon forks."""
     daemon = "pyspark.daemon"
     found = [pid for pid in processes.of_session(driver) if daemon in processes.command(pid)]
     return [pid for pid in found if daemon in processes.command(processes.parent(pid))]
 
 
 def run_and_kill(kafka: Kafka, topic: str, folder: Path, worker_first: bool) -> None:
-    """Let a driver do a micro-batch or more, kill a worker of it (whose task is tried again), then all of it."""
+    """Let a driver complete at least one micro-batch, kill one of its workers (whose task is retried), and then the
+    driver and all its processes.
+    """
     before = commits(folder)
     driver = start(kafka, topic, folder)
 
@@ -75,7 +77,7 @@ def run_and_kill(kafka: Kafka, topic: str, folder: Path, worker_first: bool) -> 
 @pytest.mark.kills
 @pytest.mark.timeout(300 + 120 * KILLS)
 def test_every_record_once_whatever_is_killed(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """After each kill the stream goes on from its checkpoint; what was half written does not count."""
+    """After each kill the stream continues from its checkpoint, and partly written files are ignored."""
     kafka.create_topic(topic_name, 3)
     kafka.produce(topic_name, numbered(RECORDS), config={"partitioner": "random", "linger.ms": 0})
     for number in range(KILLS):

@@ -1,4 +1,4 @@
-"""The source with a login: Java's keys pass through to the clients of driver and tasks, and secrets show nowhere."""
+"""The source with a login: Java's options reach the clients of driver and tasks, and secrets are never shown."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ PASSWORD = "sesame-4711"
 
 
 def entry(password: str) -> str:
-    """Java's form of a user and a password."""
+    """Returns Java's form of a user and a password."""
     return f'{MODULES}scram.ScramLoginModule required username="spark" password="{password}";'
 
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    """Of a topic of two partitions with 30 and 20 records, on a broker of this module's own that wants logins."""
+    """Returns options for a topic of two partitions with 30 and 20 records, on this module's own broker, which requires
+    a login.
+    """
     properties = sasl_properties("SASL", ("SCRAM-SHA-256",), {})
     with KafkaCluster(properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as kafka:
         set_password(kafka, "spark", PASSWORD, ("SCRAM-SHA-256",))
@@ -42,8 +44,9 @@ def options() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_reference: bool) -> None:
-    """Every record is read, and neither the plan nor the query's description tells the password; an entry may be in a
-    file that executors read themselves."""
+    """A batch reads every record, and neither the plan nor the query's description contains the password. The JAAS
+    entry may be in a file that executors read.
+    """
     if by_reference:
         options = {**options, "kafka.sasl.jaas.config": write_secret(tmp_path / "jaas", entry(PASSWORD))}
     frame = spark.read.format(OURS).options(**options).load()
@@ -54,7 +57,7 @@ def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_referen
 
 
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
-    """The same of a stream, its progress and its checkpoint."""
+    """A stream reads every record; its progress and its checkpoint do not contain the password."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
     told = run_stream(frame, "logged_in", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from logged_in").first()[0]
@@ -70,7 +73,7 @@ def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     ],
 )
 def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
-    """They say what to change, at once, and tell no password."""
+    """A failed login raises an error at once that says what to change and does not contain the password."""
     told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
     assert reason in told
     assert [] == [secret for secret in (PASSWORD, "hunter2") if secret in told]

@@ -1,4 +1,4 @@
-"""What the source does that Spark's own does not, on a real session and broker."""
+"""Features of the source that Spark's own does not have, on a real session and broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.spark.spark_parity import OURS, THEIRS, Stream, failure, plain
 
 @pytest.fixture
 def options(kafka: Kafka, topic_name: str) -> dict[str, str]:
-    """Options for a topic of three partitions with 100, 20 and 3 records."""
+    """Returns options for a topic of three partitions with 100, 20 and 3 records."""
     kafka.create_topic(topic_name, 3)
     for partition, count in enumerate((100, 20, 3)):
         kafka.produce(topic_name, numbered(count), partition=partition)
@@ -26,12 +26,12 @@ def options(kafka: Kafka, topic_name: str) -> dict[str, str]:
 
 
 def load(spark: Any, options: dict[str, str], **more: str) -> Any:
-    """A batch."""
+    """Returns a batch query over the topic."""
     return spark.read.format(OURS).options(**options, **more).load()
 
 
 def test_found_without_registering(spark: Any, options: dict[str, str]) -> None:
-    """A session that was told nothing knows the format, in Python and in SQL."""
+    """A session finds the format without registration, in Python and in SQL."""
     session = spark.newSession()
     assert 123 == session.read.format(OURS).options(**options).load().count()
     written = ", ".join(f"`{key}` '{value}'" for key, value in options.items())
@@ -40,7 +40,7 @@ def test_found_without_registering(spark: Any, options: dict[str, str]) -> None:
 
 
 def environment(spark: Any) -> dict[str, str]:
-    """The variables that all queries of the session hand to the Python workers of the source."""
+    """Returns the environment variables that the session's queries pass to the source's Python workers."""
     sources = spark._jsparkSession.sessionState().dataSourceManager()
     return dict(sources.lookupDataSource(OURS).dataSourceCls().envVars())
 
@@ -48,7 +48,9 @@ def environment(spark: Any) -> dict[str, str]:
 def test_a_stream_adds_no_variable_to_the_shared_environment(
     spark: Any, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Streams that start at once replace values in the map they share and add no key, so none sees it half changed."""
+    """Streams that start at the same time replace values in their shared map and add no key, so none of them sees the
+    map while it changes.
+    """
     session = spark.newSession()
     kconsumer.spark.register(session)
     before = environment(session)
@@ -62,7 +64,7 @@ def test_a_stream_adds_no_variable_to_the_shared_environment(
 
 
 def test_only_chosen_columns_are_read(spark: Any, options: dict[str, str]) -> None:
-    """A schema or the option `columns` chooses columns and their order; a schema that does not fit is refused."""
+    """A schema or the option `columns` selects columns and their order; a schema that does not fit raises an error."""
     chosen = spark.read.format(OURS).schema("offset long, value binary").options(**options).load()
     assert ["offset", "value"] == chosen.columns
     assert [(0, b"0"), (1, b"1")] == [
@@ -75,7 +77,7 @@ def test_only_chosen_columns_are_read(spark: Any, options: dict[str, str]) -> No
 
 @pytest.mark.parametrize("pushdown", ["true", "false"])
 def test_filters_give_the_same_rows_pushed_or_not(spark: Any, options: dict[str, str], pushdown: str) -> None:
-    """Whatever Spark pushes, the rows are those of Spark's own source; pushed, fewer partitions are read."""
+    """With and without pushdown the rows equal those of Spark's own source; with pushdown fewer partitions are read."""
     filters = [
         "partition = 1",
         "partition in (0, 2) and offset >= 2 and offset < 5",
@@ -99,14 +101,14 @@ def test_filters_give_the_same_rows_pushed_or_not(spark: Any, options: dict[str,
 
 
 def test_limit_leaves_the_source_usable(spark: Any, options: dict[str, str]) -> None:
-    """A query that stops early ends its reading; the next one reads all."""
+    """After a query that stops early, the next one reads all records."""
     for _ in range(2):
         assert 5 == len(load(spark, options).limit(5).collect())
     assert 123 == load(spark, options).count()
 
 
 def test_text_and_header_map(spark: Any, kafka: Kafka, topic_name: str) -> None:
-    """Values as text and headers as a map, in which the last value of a key wins."""
+    """Values are returned as text and headers as a map, which has the last value of a repeated key."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, ["olé".encode()], headers=[("a", b"1"), ("b", None), ("a", b"2")])
     kafka.produce(topic_name, [None])
@@ -116,7 +118,7 @@ def test_text_and_header_map(spark: Any, kafka: Kafka, topic_name: str) -> None:
 
 
 def test_values_that_are_no_text(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """They fail the query, are left out, or are kept apart with where they were."""
+    """Values that are not text fail the query, are skipped, or become dead letters with their place."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"a", b"\xff\xfe", b"c"], keys=[b"k1", b"k2", b"k3"])
     given = {
@@ -136,7 +138,7 @@ def test_values_that_are_no_text(spark: Any, kafka: Kafka, topic_name: str, tmp_
 
 
 def test_lost_offsets_as_dead_letters(spark: Any, kafka: Kafka, options: dict[str, str], tmp_path: Path) -> None:
-    """onDataLoss=deadletter reads what is there and writes what is not."""
+    """onDataLoss=deadletter reads the remaining records and writes dead letters for the lost ones."""
     topic = options["subscribe"]
     kafka.delete_records(topic, {0: 40})
     start = json.dumps({topic: {"0": 10, "1": 0, "2": 0}})
@@ -148,7 +150,7 @@ def test_lost_offsets_as_dead_letters(spark: Any, kafka: Kafka, options: dict[st
 
 
 def test_planners_by_name(spark: Any, options: dict[str, str]) -> None:
-    """All planners read all records; they cut differently."""
+    """All planners read all records, with different partitions."""
     tasks = {}
     for name in ("spark", "even", "bytes"):
         frame = load(spark, options, planner=name, minPartitions="6")
@@ -158,7 +160,7 @@ def test_planners_by_name(spark: Any, options: dict[str, str]) -> None:
 
 
 def test_bytes_per_trigger(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """A cap in bytes gives micro-batches of about that size."""
+    """A limit in bytes gives micro-batches of about that size."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"x" * 1000] * 100)
     given = {
@@ -174,7 +176,9 @@ def test_bytes_per_trigger(spark: Any, kafka: Kafka, topic_name: str, tmp_path: 
 
 
 def test_offsets_committed_for_lag_tools(spark: Any, kafka: Kafka, options: dict[str, str], tmp_path: Path) -> None:
-    """The source commits micro-batches that are behind it, a listener the last one, too, and knows the lag."""
+    """The source commits the offsets of completed micro-batches, a listener commits the last one, too, and the lag is
+    known.
+    """
     topic, servers = options["subscribe"], kafka.bootstrap_servers
     listener = kconsumer.spark.lag_listener(spark, f"{topic}-listener", bootstrap_servers=servers)
     try:
@@ -192,7 +196,9 @@ def test_offsets_committed_for_lag_tools(spark: Any, kafka: Kafka, options: dict
 def test_a_group_with_members_does_not_fail_the_stream(
     spark: Any, kafka: Kafka, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Committing to a live group is refused by the broker; the stream goes on, the group's offsets stay."""
+    """The broker rejects a commit to a group with members; the stream continues, and the group's offsets do not
+    change.
+    """
     from kconsumer import Consumer
 
     topic = options["subscribe"]
@@ -204,7 +210,7 @@ def test_a_group_with_members_does_not_fail_the_stream(
 
 
 def test_continuous_processing_is_refused(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
-    """Spark has no continuous mode for Python sources, and says so."""
+    """Continuous processing raises an error that says Spark does not support it for Python sources."""
     frame = spark.readStream.format(OURS).options(**options).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     text = failure(lambda: writer.trigger(continuous="1 second").start().awaitTermination(30))

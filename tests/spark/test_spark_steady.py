@@ -1,4 +1,4 @@
-"""A stream that runs for long at a steady rate: its processes do not grow, and it stays close to the topic's end."""
+"""A long stream at a steady rate: the memory of its processes does not grow, and its lag stays small."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from support.brokers.kafka_admin import wait_until
 from support.spark.spark_again import newest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = int(os.environ.get("KCONSUMER_SPARK_SECONDS", "120"))  # the long form: 1800
+SECONDS = int(os.environ.get("KCONSUMER_SPARK_SECONDS", "120"))  # the long form uses 1800
 PER_SECOND = 2000  # records of 500 bytes
 TICK_S = 0.1
-MOST_BEHIND_S = 5  # of records: a micro-batch starts every half second
-MOST_GROWTH = 10 << 20  # bytes, of one Python process after its first third
+MOST_BEHIND_S = 5  # seconds of records; a micro-batch starts every half second
+MOST_GROWTH = 10 << 20  # bytes by which a Python process may grow after its first third
 PARTITIONS = 3
 
 
 @contextmanager
 def driver(kafka: Kafka, topic: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The query's own processes, in a session that ends with the block."""
+    """Start the query's processes in a session that ends with the block."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     script = ROOT / "tests" / "support" / "spark" / "spark_steady.py"
     with (folder / "output").open("ab") as output:
@@ -51,15 +51,15 @@ def driver(kafka: Kafka, topic: str, folder: Path) -> Iterator[subprocess.Popen[
 
 
 class Watch:
-    """What is seen of a query from outside while records are written."""
+    """Measurements of a query from outside while records are written."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self._folder = process, folder
         self.behind: list[int] = []
-        self.memory: dict[int, list[int]] = defaultdict(list)  # of each Python process, bytes
+        self.memory: dict[int, list[int]] = defaultdict(list)  # bytes of each Python process
 
     def read(self) -> int:
-        """How many records the micro-batches that are done have read."""
+        """Returns the number of records that the completed micro-batches have read."""
         assert self._process.poll() is None, (self._folder / "output").read_text()[-3000:]
         try:
             done = newest(self._folder / "checkpoint" / "commits").name
@@ -69,21 +69,25 @@ class Watch:
         return sum(offset for partitions in offsets.values() for offset in partitions.values())
 
     def look(self, written: int) -> None:
-        """Note where things are now."""
+        """Record the present measurements."""
         self.behind.append(written - self.read())
         for pid in processes.of_session(self._process.pid):
             if "pyspark" in processes.command(pid) and "java" not in processes.command(pid).split(" ", 1)[0]:
                 self.memory[pid].append(processes.anonymous_memory(pid))
 
     def growth(self, looks: int) -> dict[int, int]:
-        """By how much each process grew that was there for the last two thirds: from third to third, in bytes."""
+        """Returns by how many bytes each process that ran for the last two thirds grew from the second third to the
+        last.
+        """
         third = looks // 3
         lasting = [seen for seen in self.memory.values() if len(seen) >= looks - third]
         return {max(seen): max(seen[-third:]) - max(seen[-2 * third : -third]) for seen in lasting}
 
 
 def write(kafka: Kafka, topic: str, watch: Watch) -> int:
-    """Write at a steady rate, looking every second; a moment in which this process stood still is not made up for."""
+    """Write at a steady rate and measure every second; records of a second in which this process stalled are not
+    written later.
+    """
     producer = kafka.producer()
     written = 0
     until = time.monotonic() + SECONDS
@@ -102,7 +106,9 @@ def write(kafka: Kafka, topic: str, watch: Watch) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(300 + 2 * SECONDS)
 def test_memory_flat_and_lag_bounded(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Python processes keep their size, the stream keeps up, and what lag tools see is where it is."""
+    """The size of Python processes does not grow, the stream keeps up, and the committed offsets follow its
+    position.
+    """
     kafka.create_topic(topic_name, PARTITIONS, config={"segment.bytes": "20000000", "retention.bytes": "200000000"})
     kafka.produce(topic_name, [b"first"], partition=0)
     with driver(kafka, topic_name, tmp_path) as process:

@@ -1,4 +1,4 @@
-"""The source's side of a stream, asked as a Spark before 4.2 asks: without saying where the stream goes on."""
+"""The source's side of a stream, called as a Spark before 4.2 calls it: without the stream's start offsets."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ TP = TopicPartition("t", 0)
 
 
 class Progress:
-    """A topic of a thousand records, of which a micro-batch takes two hundred unless it is to take everything."""
+    """A topic of a thousand records, of which a micro-batch takes two hundred unless Spark requests all."""
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Where new streams begin."""
+        """Returns the offsets at which new streams begin."""
         return {TP: 0}
 
     def latest(
         self, start: Mapping[TopicPartition, int], now: float, *, everything: bool = False
     ) -> dict[TopicPartition, int]:
-        """Where a micro-batch ends."""
+        """Returns the offsets at which a micro-batch ends."""
         return {TP: 1000 if everything else start[TP] + 200}
 
 
 def test_the_first_micro_batch_of_a_start_takes_everything() -> None:
-    """It may go on far behind where new streams begin: an end before its start would have records read again."""
+    """The stream may start far behind the offsets of new streams. An end before its start would make it read records
+    again, so the first micro-batch has no limit.
+    """
     config = parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}, "stream")
     reader = StreamReader(config, default_projection(config))
     reader._connected = (None, Progress())  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The source over mutual TLS: options pass through to the driver's and the tasks' clients, and secrets show nowhere."""
+"""The source over mutual TLS: options reach the clients of driver and tasks, and secrets are never shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ PASSWORD = "sesame-4711"
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Of a topic of two partitions with 30 and 20 records, on a broker of this module's own that wants certificates."""
+    """Returns options for a topic of two partitions with 30 and 20 records, on this module's own broker, which requires
+    certificates.
+    """
     folder, authority = tmp_path_factory.mktemp("tls"), Authority()
     properties = broker_properties(folder, authority, authority.issue(), ("MTLS",), asking=("MTLS",))
     client = authority.issue("reader", hosts=())
@@ -41,12 +43,12 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 def secrets(options: dict[str, str]) -> list[str]:
-    """What must not be seen: the password, and lines of the key."""
+    """Returns the secrets: the password, and lines of the key."""
     return [PASSWORD, *options["kafka.ssl.keystore.key"].splitlines()[1:3]]
 
 
 def test_a_batch(spark: Any, options: dict[str, str]) -> None:
-    """Every record is read, and neither the plan nor the query's description tells a secret."""
+    """A batch reads every record, and neither the plan nor the query's description contains a secret."""
     frame = spark.read.format(OURS).options(**options).load()
     assert 50 == frame.count()
     told = plan_of(frame)
@@ -55,7 +57,7 @@ def test_a_batch(spark: Any, options: dict[str, str]) -> None:
 
 
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
-    """The same of a stream and its progress."""
+    """A stream reads every record, and its progress contains no secret."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
     told = run_stream(frame, "secured", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from secured").first()[0]
@@ -72,7 +74,7 @@ def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     ],
 )
 def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
-    """They say what to change, at once, and tell no secret."""
+    """A failed handshake raises an error at once that says what to change and contains no secret."""
     told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
     assert reason in told
     assert [] == [secret for secret in [*secrets(options), "hunter2"] if secret in told]

@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew, enlarged or shortened between the runs of a stream and while it runs."""
+"""Topics that are deleted, re-created, enlarged or shortened between the runs of a stream and while it runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LOST = "Some data may have been lost because they are not available in Kafka any
 
 
 def deleted(kafka: Kafka, topic: str) -> None:
-    """The topic is no more."""
+    """Delete the topic."""
     kafka.delete_topic(topic)
 
 
 def shorter(kafka: Kafka, topic: str) -> None:
-    """A topic of the same name with fewer records than were read."""
+    """Re-create the topic with fewer records than were read."""
     kafka.delete_topic(topic)
     kafka.create_topic(topic, 2)
     kafka.produce(topic, numbered(5, 1000), partition=0)
 
 
 def longer(kafka: Kafka, topic: str) -> None:
-    """A topic of the same name with more records than were read, which offsets alone do not tell from the old one."""
+    """Re-create the topic with more records than were read, so that offsets do not show the difference."""
     kafka.delete_topic(topic)
     kafka.create_topic(topic, 2)
     for partition in range(2):
@@ -40,26 +40,26 @@ def longer(kafka: Kafka, topic: str) -> None:
 
 
 def fewer_partitions(kafka: Kafka, topic: str) -> None:
-    """A topic of the same name with one partition, and as many records in it as were read."""
+    """Re-create the topic with one partition, which has as many records as were read."""
     kafka.delete_topic(topic)
     kafka.create_topic(topic, 1)
     kafka.produce(topic, numbered(40, 1000), partition=0)
 
 
 def cut(kafka: Kafka, topic: str) -> None:
-    """Retention passes the position of one partition."""
+    """Delete records past the position of one partition."""
     kafka.produce(topic, numbered(20, 1000), partition=0)
     kafka.delete_records(topic, {0: 45})
 
 
 def cut_to_the_end(kafka: Kafka, topic: str) -> None:
-    """Retention leaves nothing of what is new in one partition."""
+    """Delete all new records of one partition."""
     kafka.produce(topic, numbered(20, 1000), partition=0)
     kafka.delete_records(topic, {0: 50})
 
 
 def cut_new_partition(kafka: Kafka, topic: str) -> None:
-    """A new partition has lost its first records before anyone read them."""
+    """Add a partition and delete its first records before they are read."""
     kafka.add_partitions(topic, 3)
     kafka.produce(topic, numbered(20, 1000), partition=2)
     kafka.delete_records(topic, {2: 5})
@@ -83,7 +83,9 @@ CASES: dict[str, tuple[dict[str, str], Change, str | None, str | None]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_between_two_runs(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, name: str) -> None:
-    """Both sources fail with the same words; told to go on, both do, twice, with the same rows."""
+    """Both sources fail with the same words. With failOnDataLoss=false both continue, for two runs, with the
+    same rows.
+    """
     given, change, words, tolerated_words = CASES[name]
     kafka.create_topic(topic_name, 2)
     kafka.create_topic(f"{topic_name}-other")
@@ -120,7 +122,9 @@ def test_between_two_runs(spark: Any, kafka: Kafka, topic_name: str, tmp_path: P
 
 @pytest.mark.long
 def test_retention_passes_a_planned_micro_batch(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Its tasks find records gone: both sources fail, or read what is left; ours also writes down what is not."""
+    """The records of a planned micro-batch are deleted before its tasks run. Both sources fail, or read the remaining
+    records; ours also writes dead letters for the lost ones.
+    """
     kafka.create_topic(topic_name, 2)
     for partition in range(2):
         kafka.produce(topic_name, numbered(40), partition=partition)
@@ -141,7 +145,7 @@ def test_retention_passes_a_planned_micro_batch(spark: Any, kafka: Kafka, topic_
     streams = {key: Stream(spark, key[0], {**given, **more}, tmp_path / key[1]) for key, more in policies.items()}
     for stream in streams.values():
         stream.run()
-        undo_last(stream)  # of partition 0 and 1, offsets 20 to 39
+        undo_last(stream)  # offsets 20 to 39 of partitions 0 and 1
     kafka.delete_records(topic_name, {0: 33, 1: 40})
     for key, stream in streams.items():
         if key[1] == "fail":
@@ -158,19 +162,19 @@ LEFT = [(0, offset) for offset in range(33, 40)]
 
 
 def lost_rows(stream: Stream) -> list[tuple[int, int]]:
-    """Partition and offset of the rows of what was the second micro-batch."""
+    """Returns partition and offset of the rows of the former second micro-batch."""
     return [(row[0][1], row[1][1]) for row in stream.outcome().rows if row[1][1] >= 20]
 
 
 def test_changes_under_a_running_stream(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
-    """Enlarged, shortened and made anew, a topic is read on by processes that know the old one."""
+    """A topic that was enlarged, shortened or re-created is read by processes that have metadata of the old one."""
     kafka.create_topic(topic_name, 1)
     options = {
         "subscribe": topic_name,
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",
-        "fetchOffset.numRetries": "20",  # the topic is away for a moment
+        "fetchOffset.numRetries": "20",  # the topic is missing for a moment
         "fetchOffset.retryIntervalMs": "100",
     }
     stream = Stream(spark, OURS, options, tmp_path)
