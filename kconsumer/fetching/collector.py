@@ -59,7 +59,7 @@ class Collector:
         self.positions_advanced = False
         # A context manager that releases the engine's lock while deserializers run.
         self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
-        self.out_of_memory = False  # the last call raised MemoryError while it took records
+        self.out_of_memory = False  # the last call raised MemoryError; the data it was taking is unchanged
         self.busy = False  # a deserializer is running
         self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
         self._moved_to: dict[TopicPartition, FetchPosition] = {}  # positions after it
