@@ -1,4 +1,4 @@
-"""What every test session has: the report header, and the run folder that test brokers live in."""
+"""Setup of every test session: the report header, and the run folder of the test brokers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from support.brokers.kafka_run import Run
 RUN_FOLDER = pytest.StashKey[Path]()
 RUN = pytest.StashKey[Run]()
 
-# How long (s) a thread runs before another one may: the extremes show what the usual 5 ms hide (tests/threads.py).
+# How long (s) a thread runs before another one may run. Extreme values show races that the default of 5 ms hides (see
+# tests/threads.py).
 SWITCH_INTERVAL = "KCONSUMER_SWITCH_INTERVAL"
 
-# How fast a machine makes examples says nothing of the code.
+# The deadline of Hypothesis is off: the speed of a machine that generates examples does not depend on the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the run folder in the controlling process; learn it from there in a worker."""
+    """Make the run folder in the controlling process; a worker gets its path from there."""
     if SWITCH_INTERVAL in os.environ:
         sys.setswitchinterval(float(os.environ[SWITCH_INTERVAL]))
     handed_over = getattr(config, "workerinput", None)
@@ -38,19 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell each worker of pytest-xdist where the run folder is."""
+    """Pass the run folder's path to each worker of pytest-xdist."""
     node.workerinput["run_folder"] = str(node.config.stash[RUN_FOLDER])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the brokers of this run."""
+    """Stop the brokers of this run."""
     run = config.stash.get(RUN, None)
     if run is not None:
         run.close()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which build is under test, so that a green run tells what it ran."""
+    """Returns the header line that says which build is tested."""
     try:
         import kconsumer
     except ImportError as error:
@@ -61,5 +62,5 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def run_folder(request: pytest.FixtureRequest) -> Path:
-    """The folder of this test run, common to all workers and removed at its end."""
+    """The folder of this test run, which all workers share and which is removed at the end."""
     return request.config.stash[RUN_FOLDER]

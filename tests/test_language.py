@@ -1,6 +1,6 @@
-"""Holds the library to the words of its field: no word of the table at the end of docs/design/glossary.md is used.
+"""Checks that the project does not use the words in the table at the end of docs/design/glossary.md.
 
-`python tools/language_check.py PATH…` prints what is found in any file or folder.
+`python tools/language_check.py PATH…` prints the findings in any file or folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Files and folders without a forbidden word. A part of the library that has been rewritten is added here, and stays.
+# Files and folders without a forbidden word. A part that has been rewritten is added here and not removed.
 CLEAN = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -81,7 +81,7 @@ class Exempt(NamedTuple):
 
     path: str
     word: str
-    line: str  # a part of it
+    line: str  # a part of the line
     reason: str
 
 
@@ -91,7 +91,7 @@ EXCEPTIONS: list[Exempt] = [
 
 
 def load(script: str) -> ModuleType:
-    """Returns the module of a script in `tools`, which is no package."""
+    """Returns the module of a script in `tools`, which is not a package."""
     spec = importlib.util.spec_from_file_location(script, ROOT / "tools" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -106,7 +106,7 @@ WORDS: dict[str, str] = checker.forbidden_words(checker.GLOSSARY.read_text(encod
 
 
 def found_in(root: Path, path: str) -> list[str]:
-    """Returns the findings in a file or folder that no exception allows, as a reader of the failure needs them."""
+    """Returns the findings in a file or folder, without the exceptions, as text for the failure's message."""
     found = []
     for file in checker.files([root / path]):
         name = str(file.relative_to(root))
@@ -120,13 +120,13 @@ def found_in(root: Path, path: str) -> list[str]:
 
 @pytest.mark.parametrize("path", CLEAN)
 def test_clean_parts_stay_clean(path: str) -> None:
-    """No forbidden word is in the identifiers, docstrings, comments, messages and prose of what is clean."""
+    """The identifiers, docstrings, comments, messages and prose of clean parts contain no forbidden word."""
     assert (ROOT / path).exists()
     assert [] == found_in(ROOT, path)
 
 
 def test_exceptions_are_needed() -> None:
-    """Each exception matches a line that is still there."""
+    """Each exception matches an existing line."""
     for exempt in EXCEPTIONS:
         assert exempt.reason
         text = (ROOT / exempt.path).read_text(encoding="utf-8")
@@ -156,18 +156,20 @@ def test_planted_words_are_found(tmp_path: Path, source: str, word: str) -> None
 
 
 def test_other_words_are_not_found(tmp_path: Path) -> None:
-    """Words that only contain a forbidden one are none: the, there, besides, newsletter."""
+    """Words that contain a forbidden one, such as "the", "besides" or "newsletter", are not findings."""
     (tmp_path / "page.md").write_text("Besides, the newsletter is there; it foretells a masterpiece.\n")
     assert [] == found_in(tmp_path, "page.md")
 
 
 def test_the_glossary_has_a_table() -> None:
-    """A check without words would pass; this one says there are some."""
+    """The glossary's table contains words; without words the check would always pass."""
     assert {"answer", "under way", "nobody"} < set(WORDS)
 
 
 def test_a_seed_repeats_its_sample(capsys: pytest.CaptureFixture[str]) -> None:
-    """`tools/sample_docstrings.py` draws the same docstrings for the same seed, of Python and of Cython modules."""
+    """`tools/sample_docstrings.py` samples the same docstrings for the same seed, from Python and from Cython
+    modules.
+    """
     script = load("sample_docstrings")
     samples = []
     for seed in ("1", "1", "2"):

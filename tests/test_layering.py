@@ -1,7 +1,7 @@
-"""Holds the tree to the layering rules: who may import whom (docs/design/overview.md).
+"""Checks the layering rules: which layers may import which (docs/design/overview.md).
 
 Reads `import` and `cimport` lines, so it needs neither a build nor a broker. Imports for the type checker alone (under
-`if TYPE_CHECKING:`) are free: they have no effect when the program runs.
+`if TYPE_CHECKING:`) are allowed: they have no effect when the program runs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ ALLOWED: dict[str, set[str]] = {
 
 
 def layer_of(module: str) -> str:
-    """The layer a module of kconsumer is in: `kconsumer.net.client` -> `net`."""
+    """Returns the layer of a module of kconsumer, for example `net` for `kconsumer.net.client`."""
     return [*module.split("."), ""][1]
 
 
@@ -114,11 +114,11 @@ def test_imports_point_down(path: Path) -> None:
 
 
 def test_every_row_has_a_layer() -> None:
-    """ALLOWED has no row of a layer that does not exist."""
+    """Every row of ALLOWED is for an existing layer."""
     assert set(ALLOWED) == {layer_of(module_of(path, ROOT)) for path in SOURCES}
 
 
-# Packages that import each other although no module does, and why.
+# Packages that import each other although none of their modules do, with the reason.
 PACKAGE_CIRCLES = {
     ("kconsumer.coordinator", "kconsumer.coordinator.classic_protocol"): "commits and heartbeats of both protocols are"
     " in the package itself and need the generation and the state of a classic member, which are in its protocol",
@@ -126,7 +126,7 @@ PACKAGE_CIRCLES = {
 
 
 def test_no_import_circles() -> None:
-    """No modules import each other in a circle, and no packages but those that PACKAGE_CIRCLES names."""
+    """No modules import each other in a circle, and no packages except those in PACKAGE_CIRCLES."""
     graph = module_graph(ROOT, "kconsumer")
     assert [] == circles(graph)
     assert list(PACKAGE_CIRCLES) == circles(package_graph(graph, ROOT))
@@ -141,7 +141,7 @@ def plant(root: Path, **files: str) -> None:
 
 
 def test_a_planted_upward_import_is_found(tmp_path: Path) -> None:
-    """The rule fails for a manager that imports the engine, in a function, too."""
+    """The rule finds a manager that imports the engine, also inside a function."""
     plant(
         tmp_path,
         fetching__bad="def f():\n    from kconsumer.engine import base\n",
@@ -152,7 +152,7 @@ def test_a_planted_upward_import_is_found(tmp_path: Path) -> None:
 
 
 def test_planted_circles_are_found(tmp_path: Path) -> None:
-    """Both rules on circles fail: for modules, inside a layer, and for packages whose modules form no circle."""
+    """Both rules find circles: of modules inside a layer, and of packages whose modules form no circle."""
     plant(
         tmp_path,
         net__a="from kconsumer.net import b",
@@ -171,7 +171,9 @@ def test_planted_circles_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
-    """The library never imports its own plugins, and pyspark, pyarrow and asyncio only where they belong."""
+    """The library never imports its own plugins, and it imports pyspark, pyarrow and asyncio only in the modules
+    listed.
+    """
     layer = path.relative_to(ROOT / "kconsumer").parts[0]
     homes = {
         "kconsumer_assignors": set(),
@@ -186,7 +188,7 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
 
 
 def test_only_the_clock_reads_time() -> None:
-    """No module but clock.py imports `time`."""
+    """clock.py is the only module that imports `time`."""
     assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path, ROOT)]
 
 
@@ -213,7 +215,7 @@ def test_the_overview_names_what_is_public() -> None:
 
 
 def test_documents_import_public_names() -> None:
-    """Programs in README and docs import the public modules alone."""
+    """Programs in README and docs import only public modules."""
     pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").glob("*.md"))]
     found = re.findall(
         r"^\s*(?:from|import) (kconsumer[.\w]*)", "\n".join(p.read_text("utf-8") for p in pages), re.MULTILINE
@@ -227,7 +229,7 @@ def test_documents_import_public_names() -> None:
     ]
 
 
-# What the command and the Spark source import although it is not public, and why.
+# Private modules that the command and the Spark source import, with the reason.
 INTERNAL_MODULES = {
     "kconsumer.clock": "tests inject virtual time",
     "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
@@ -237,7 +239,7 @@ APPLICATIONS = sorted(path for path in SOURCES if path.relative_to(ROOT).parts[1
 
 
 def test_applications_use_public_names() -> None:
-    """The command and the Spark source import what any program may import, apart from the modules listed above."""
+    """The command and the Spark source import only public modules and those listed above."""
     own = {f"kconsumer.{name}" for name in ("cli", "spark")}
     found = {module for path in APPLICATIONS for module in imports(path, ROOT) if module.split(".")[0] == "kconsumer"}
     foreign = {module for module in found if ".".join(module.split(".")[:2]) not in own}
@@ -249,27 +251,27 @@ PLUGINS = sorted((ROOT / "assignors").rglob("*.py"))
 
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_plugins_use_public_names(path: Path) -> None:
-    """The built-in assignors see what a stranger's plugin sees."""
+    """The built-in assignors import only what a third-party plugin may import."""
     mine = [module for module in imports(path, ROOT) if module.split(".")[0] == "kconsumer"]
     assert [] == [module for module in mine if module not in PUBLIC_MODULES]
 
 
 def test_sources_were_found() -> None:
-    """A check over no files would pass; this one says there are some."""
+    """The checks above find source files; without files they would always pass."""
     assert len(SOURCES) > 10
     assert PLUGINS
 
 
 def test_loggers_do_not_run_handlers_under_a_lock() -> None:
-    """What an engine runs logs through `get_logger`, so that log handlers never run while its lock is held."""
+    """Modules that run in an engine log through `get_logger`, so that log handlers never run while its lock is held."""
     folders = ["coordinator", "engine", "fetching", "groups", "metadata", "metrics", "net", "offsets", "state"]
     paths = [path for folder in folders for path in (ROOT / "kconsumer" / folder).rglob("*.py")]
     assert [] == [path.name for path in paths if "logging.getLogger(" in path.read_text()]
 
 
-# Packages in which a field of an object is assigned only in the module of its class.
+# Packages in which only the module of a class assigns the fields of its objects.
 OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges", "net")
-# Module -> fields of classes of other modules that it assigns.
+# Module -> fields that it assigns although their classes are in other modules.
 FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
     "coordinator/consumer_protocol/heartbeat.py": {"rack_id"},  # of a message that it builds

@@ -1,7 +1,8 @@
-"""What users get: the sdist has all sources, the wheel has all compiled modules, and importing it stays light.
+"""The packages that users install: the sdist has all sources, the wheel has all compiled modules, and the import is
+light.
 
-Builds once per worker from a copy of the tree, so neither a stale file list nor a leftover of an earlier build can
-hide that something is missing.
+Builds once per worker from a copy of the tree, so that neither an old file list nor the output of an earlier build can
+hide a missing file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """The output of a command that must succeed."""
+    """Run a command, which must succeed. Returns its output."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -43,14 +44,16 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def lend_generated_code(tree: Path) -> None:
-    """Give a tree the C files generated here, newer than their sources: generating them again proves nothing."""
+    """Copy the generated C files of this tree, newer than their sources, into another one, to save generating them
+    again.
+    """
     for file in CORE.glob("*.c"):
         shutil.copy2(file, tree / "kconsumer" / "_core")
 
 
 @pytest.fixture(scope="session")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of the files git knows or would be asked to add."""
+    """The sdist of the files that git tracks or would add."""
     tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
     run(sys.executable, ROOT / "tools" / "copy_tree.py", tree, cwd=ROOT)
     lend_generated_code(tree)
@@ -61,7 +64,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist's tree."""
+    """The unpacked sdist."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -71,7 +74,7 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from the sdist, as pip builds it for a user without a ready one."""
+    """The wheel built from the sdist, as pip builds it for a user without a prebuilt one."""
     out = tmp_path_factory.mktemp("wheel")
     lend_generated_code(unpacked)
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, unpacked, cwd=unpacked)
@@ -81,7 +84,7 @@ def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the unpacked wheel, to be put on sys.path."""
+    """A folder with the unpacked wheel, for sys.path."""
     folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -89,12 +92,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(code: str, folder: Path) -> str:
-    """Run code where `folder` comes first on sys.path and the source tree is not on it at all."""
+    """Run code with `folder` first on sys.path and without the source tree."""
     return run(sys.executable, "-c", code, cwd=folder, PYTHONPATH=str(folder), PYTHONSAFEPATH="1")
 
 
 def test_sdist_contains_every_source(sdist: Path) -> None:
-    """All .py, .pyx, .pxd, .pyi and .h files are in the sdist, and nothing generated is."""
+    """The sdist contains all .py, .pyx, .pxd, .pyi and .h files and no generated ones."""
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     kinds = ("*.py", "*.pyx", "*.pxd", "*.pyi", "*.h", "py.typed")
@@ -110,7 +113,9 @@ def test_sdist_contains_every_source(sdist: Path) -> None:
 
 
 def test_wheel_contains_compiled_modules_and_types(wheel: Path) -> None:
-    """One extension and one stub per .pyx, the typing markers, both packages, and no tests."""
+    """The wheel contains one extension module and one stub per .pyx file, the typing markers and both packages, and no
+    tests.
+    """
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -136,8 +141,9 @@ print(json.dumps({p.name: (p.load().__module__, kconsumer.__file__) for p in poi
 
 
 def test_import_is_light(installed: Path) -> None:
-    """`import kconsumer` loads no optional or heavy package and a bounded number of modules; the engine comes with the
-    first consumer."""
+    """`import kconsumer` loads no optional or heavy package and a limited number of modules; the first consumer imports
+    the engine.
+    """
     code = """
 import json, sys
 before = set(sys.modules)
@@ -154,7 +160,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def test_strict_editable_install_works(unpacked: Path, tmp_path: Path) -> None:
     """`pip install -e . --config-settings editable_mode=strict`, which links files, gives a package that imports."""
     venv = tmp_path / "venv"
-    packages = sysconfig.get_paths()["purelib"]  # lends the build tools and dependencies; its .pth files are not read
+    packages = sysconfig.get_paths()["purelib"]  # for the build tools and dependencies; its .pth files are not read
     run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
     lend_generated_code(unpacked)
     options = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=strict"]
@@ -165,6 +171,6 @@ def test_strict_editable_install_works(unpacked: Path, tmp_path: Path) -> None:
 
 
 def test_installed_metadata_matches_the_tree() -> None:
-    """The package under test says the version of this tree; an old installation does not pass for it."""
+    """The installed package has the version of this tree; an older installation fails."""
     text = (ROOT / "kconsumer" / "_version.py").read_text()
     assert f'VERSION = "{importlib.metadata.version("kconsumer")}"' in text

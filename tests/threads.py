@@ -1,7 +1,7 @@
-"""The suite of the engine with a network thread, again and again, with threads that switch at extremes.
+"""Runs the tests of the engine with a network thread repeatedly, with very short and very long switch intervals.
 
-`python tests/threads.py --times 50 --switch 1e-6 1 [-- what to give to pytest]`. Each run is a pytest of its own, with
-brokers of its own. Prints a line a run, the end of the output of those that failed, and how many were clean.
+`python tests/threads.py --times 50 --switch 1e-6 1 [-- arguments of pytest]`. Each run is a pytest process with its own
+brokers. Prints a line per run, the end of the output of failed runs, and how many runs passed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LAST_LINES = 120
 
 
 def run_once(switch_interval: str, selection: list[str]) -> tuple[bool, str]:
-    """One run of the suite; whether all passed, and what pytest printed."""
-    pytest = Path(sysconfig.get_path("scripts"), "pytest")  # not `-m pytest`, which imports the tree it stands in
+    """Run the tests once. Returns whether all passed, and the output of pytest."""
+    pytest = Path(sysconfig.get_path("scripts"), "pytest")  # not `-m pytest`, which imports from the current folder
     done = subprocess.run(
         [pytest, "-q", "-m", "network_thread", *selection],
         cwd=ROOT,
@@ -36,13 +36,13 @@ def run_once(switch_interval: str, selection: list[str]) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Run the suite as often as asked for with each interval, in turn; 1 if any run failed."""
+    """Run the tests as often as requested with each interval, in turn. Returns 1 if any run failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="runs per switch interval")
     parser.add_argument("--switch", nargs="+", default=SWITCH_INTERVALS, metavar="S", help="switch intervals")
     parser.add_argument("selection", nargs="*", help="for pytest; everything by default")
     options = parser.parse_args()
-    # What a shell runs in the background ignores Ctrl-C, and so would all that this starts, tests of Ctrl-C among it.
+    # Background jobs of a shell ignore SIGINT, and so would the processes started here, which include tests of Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     clean = dict.fromkeys(options.switch, 0)
     for number in range(1, options.times + 1):

@@ -1,4 +1,4 @@
-"""The compliance suite passes on our four assignors and on another one, and detects faults."""
+"""The compliance suite passes for our four assignors and a third-party one, and detects faults."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ BUILT_IN = {name: type(load(name)) for name in ("range", "roundrobin", "sticky",
 
 
 class TestRange(AssignorCompliance):
-    """`range` keeps ranges and racks, not balance over topics."""
+    """The suite for `range`, which claims ranges and racks, and not balance over topics."""
 
     rack_aware = True
 
     def make(self) -> Assignor:
-        """One more of the class that is found by name."""
+        """Returns another instance of the class that is found by name."""
         return BUILT_IN["range"]()
 
 
 class TestRoundRobin(AssignorCompliance):
-    """`roundrobin` balances equal subscriptions."""
+    """The suite for `roundrobin`, which claims balance for equal subscriptions."""
 
     balanced = True
 
     def make(self) -> Assignor:
-        """One more of the class that is found by name."""
+        """Returns another instance of the class that is found by name."""
         return BUILT_IN["roundrobin"]()
 
 
 class TestSticky(AssignorCompliance):
-    """`sticky` claims everything."""
+    """The suite for `sticky`, which claims every property."""
 
     balanced = sticky = rack_aware = True
 
     def make(self) -> Assignor:
-        """One more of the class that is found by name."""
+        """Returns another instance of the class that is found by name."""
         return BUILT_IN["sticky"]()
 
 
 class TestCooperativeSticky(TestSticky):
-    """`cooperative-sticky` too."""
+    """The suite for `cooperative-sticky`, which claims every property."""
 
     def make(self) -> Assignor:
-        """One more of the class that is found by name."""
+        """Returns another instance of the class that is found by name."""
         return BUILT_IN["cooperative-sticky"]()
 
 
 class Modulo(Assignor):
-    """A stranger's assignor, about as simple as one can be: partition p goes to subscriber p modulo their number."""
+    """A minimal third-party assignor: partition p is assigned to subscriber p modulo the number of subscribers."""
 
     name = "modulo"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Each topic by itself."""
+        """Assign each topic separately."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
         for topic in sorted(cluster.topics()):
             takers = sorted(member for member, s in subscriptions.items() if topic in s.topics)
@@ -69,71 +69,71 @@ class Modulo(Assignor):
 
 
 class TestStrangers(AssignorCompliance):
-    """The suite suits an assignor that claims nothing."""
+    """The suite for an assignor that claims no property."""
 
     def make(self) -> Assignor:
-        """The toy."""
+        """Returns a new Modulo."""
         return Modulo()
 
 
 class Edited(Modulo):
-    """An assignor with a fault: `edit` changes its result."""
+    """An assignor with a fault: `edit` changes a correct result."""
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Right, then made wrong."""
+        """Make a correct assignment and change it by `edit`."""
         given = super().assign(cluster, subscriptions)
         lists = {member: list(assignment.partitions) for member, assignment in given.items()}
         self.edit(lists, subscriptions)
         return {member: Assignment(tuple(mine)) for member, mine in lists.items()}
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Change the result in place."""
+        """Change the assignment in place."""
 
 
 class Forgetful(Edited):
-    """Loses a partition."""
+    """Omits a partition."""
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Drop the first."""
+        """Remove the first partition."""
         next((mine for mine in given.values() if mine), [None]).pop()  # type: ignore[list-item]  # any list will do
 
 
 class Generous(Edited):
-    """Gives a partition twice."""
+    """Assigns a partition twice."""
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Repeat one."""
+        """Repeat a partition."""
         for mine in given.values():
             mine += mine[:1]
 
 
 class Pushy(Edited):
-    """Gives everything to one member, subscribed or not."""
+    """Assigns all partitions to one member, subscribed or not."""
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Gather it."""
+        """Move all partitions to one member."""
         everything = sorted(partition for mine in given.values() for partition in mine)
         for member in given:
             given[member] = everything if member == min(given) else []
 
 
 class Silent(Edited):
-    """Leaves out members that get nothing."""
+    """Omits members without partitions."""
 
     def edit(self, given: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]) -> None:
-        """Drop them."""
+        """Remove members without partitions."""
         for member in [member for member, mine in given.items() if not mine]:
             del given[member]
 
 
 class Hasty(Modulo):
-    """Says it is cooperative, and hands partitions over while their owners still have them."""
+    """Claims to be cooperative, and moves partitions while their owners still have them."""
 
     protocols = (RebalanceProtocol.COOPERATIVE,)
 
 
 class Moody(Modulo):
-    """Depends on the order in which members are named."""
+    """Depends on the order of the members' names."""
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         """Swap names by position."""
@@ -149,26 +149,26 @@ class Touchy(Modulo):
     """Decodes any user data without checking it."""
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Decode it."""
+        """Decode the user data."""
         for subscription in subscriptions.values():
             (subscription.user_data or b"").decode()
         return super().assign(cluster, subscriptions)
 
 
 class Nameless(Modulo):
-    """Has a name that cannot be one."""
+    """Has an invalid name."""
 
     name = "No Name"
 
 
 def suite(assignor: type[Assignor], **claims: object) -> AssignorCompliance:
-    """A suite for this assignor."""
+    """Returns a suite for this assignor."""
     made = type("Suite", (AssignorCompliance,), {"make": lambda self: assignor(), **claims})
     return made()  # type: ignore[no-any-return]  # a class made at run time
 
 
 def checks() -> Iterable[str]:
-    """The names of all tests of the suite."""
+    """Returns the names of all tests of the suite."""
     return [name for name in vars(AssignorCompliance) if name.startswith("test_")]
 
 
@@ -190,20 +190,20 @@ def checks() -> Iterable[str]:
     ],
 )
 def test_the_suite_sees_what_is_broken(assignor: type[Assignor], check: str, says: str) -> None:
-    """Each fault, or claim that is not kept, fails the test that is there for it, in words that name it."""
+    """Each fault, and each claim that is not kept, fails the intended test with a message that names it."""
     broken = suite(assignor, balanced=True, sticky=True, rack_aware=True)
     with pytest.raises((AssertionError, AssignorError, ValueError), match=says):
         getattr(broken, check)()
 
 
 def test_slowness_is_a_failure() -> None:
-    """An assignor over the time limit fails."""
+    """An assignor that exceeds the time limit fails."""
     with pytest.raises(AssertionError, match="more than"):
         suite(Modulo, scale_limit_s=0.0).test_is_quick_enough()
 
 
 def test_claims_not_made_are_skipped() -> None:
-    """Tests of balance, stickiness and racks are skipped unless claimed."""
+    """Tests of balance, stickiness and racks are skipped unless the assignor claims these properties."""
     skipped = []
     for check in checks():
         try:

@@ -1,4 +1,4 @@
-"""Range and round robin assign as Java does, compared with results of Java in golden.json."""
+"""Range and round robin equal Java, by the results of Java in golden.json."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CASES = list(cases())
 
 
 def test_there_are_cases() -> None:
-    """A comparison of nothing would pass."""
+    """The file contains cases; without cases the comparison would always pass."""
     assert 60 == len(CASES)
     assert any(subscription.rack_id for case in CASES for subscription in case.subscriptions.values())
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_range_equals_java(number: int) -> None:
-    """The same partitions for every member; Java's order of topics in a list is that of a hash map."""
+    """range gives every member the same partitions as Java, whose order of topics is that of a hash map."""
     case = CASES[number]
     given = assign(load("range"), case.view, case.subscriptions)
     assert case.results["range"] == {member: sorted(assignment.partitions) for member, assignment in given.items()}
@@ -26,7 +26,7 @@ def test_range_equals_java(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_roundrobin_equals_java(number: int) -> None:
-    """The same partitions in the same order."""
+    """roundrobin gives every member the same partitions in the same order as Java."""
     case = CASES[number]
     given = assign(load("roundrobin"), case.view, case.subscriptions)
     assert case.results["roundrobin"] == {member: list(assignment.partitions) for member, assignment in given.items()}

@@ -1,4 +1,4 @@
-"""The example of assignors/README.md works as it is printed."""
+"""The example in assignors/README.md works as printed."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ BLOCK = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTA
 
 
 EXAMPLE: dict[str, Any] = {"__name__": "example"}
-exec(BLOCK, EXAMPLE)  # the point is to run the text of the page
+exec(BLOCK, EXAMPLE)  # the test runs the page's text
 
 
 def weighted(weight: int | None = None) -> Assignor:
-    """An instance of the example's class."""
+    """Returns an instance of the example's class."""
     return EXAMPLE["WeightedAssignor"](weight)  # type: ignore[no-any-return]  # a class made from text
 
 
 class TestExample(AssignorCompliance):
-    """It complies, and balances equal weights."""
+    """The compliance suite passes, with balance for equal weights."""
 
     balanced = True
 
     def make(self) -> Assignor:
-        """With the default weight."""
+        """Returns an assignor with the default weight."""
         return weighted()
 
 
 def test_the_example_is_about_as_long_as_promised() -> None:
-    """Thirty lines, give or take the docstring."""
+    """The example has about thirty lines, as the page says."""
     assert len(BLOCK.splitlines()) <= 34
 
 
 def test_the_example_weighs() -> None:
-    """A member of weight 3 gets three times as much as one of weight 1."""
+    """A member of weight 3 gets three times as many partitions as one of weight 1."""
     members = {
         name: Subscription(("t",), user_data=weighted(weight).subscription_user_data(frozenset("t")))
         for name, weight in (("big", 3), ("small", 1))

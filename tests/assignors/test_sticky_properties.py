@@ -1,4 +1,6 @@
-"""What the sticky assignors promise, on random groups: as even as can be, and the best of all assignments if tiny."""
+"""Properties of the sticky assignors on random groups: assignments are as even as possible, and optimal in tiny
+groups.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
 
 def improvements(given: Given, group: Mapping[str, Subscription]) -> list[tuple[str, str, TopicPartition]]:
-    """Single moves that would make loads more even."""
+    """Returns the single moves that would make loads more even."""
     return [
         (giver, taker, partition)
         for giver, taker in product(given, given)
@@ -35,7 +37,9 @@ def improvements(given: Given, group: Mapping[str, Subscription]) -> list[tuple[
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("racks", [0, 3])
 def test_random_groups_are_complete_and_as_even_as_can_be(equal: bool, racks: int) -> None:
-    """Every partition with a subscriber is given, and no move would help, through changes and missed generations."""
+    """Every partition with a subscriber is assigned, and no move would make loads more even, through changes and missed
+    generations.
+    """
     for seed in range(25):
         rng = random.Random(seed)
         members = Members(rng, *random_group(rng, racks=racks, equal=equal))
@@ -50,7 +54,9 @@ def test_random_groups_are_complete_and_as_even_as_can_be(equal: bool, racks: in
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("racks", [0, 3])
 def test_cooperative_groups_settle_in_two_rebalances(equal: bool, racks: int) -> None:
-    """One to take away, one to give; no partition is ever given while another member has it (see `take_over`)."""
+    """A group settles in two rebalances: one to revoke, one to assign. No partition is assigned while another member
+    owns it (see `take_over`).
+    """
     for seed in range(25):
         rng = random.Random(seed)
         members = Members(rng, *random_group(rng, racks=racks, equal=equal))
@@ -63,7 +69,7 @@ def test_cooperative_groups_settle_in_two_rebalances(equal: bool, racks: int) ->
 
 
 def settle(members: Members) -> None:
-    """Two rebalances bring the group to rest; the third changes nothing."""
+    """Check that the group settles in two rebalances and the third changes nothing."""
     given: dict[str, list[TopicPartition]] = {}
     for _ in range(2):
         given = take_over(members)
@@ -84,7 +90,7 @@ def take_over(members: Members) -> dict[str, list[TopicPartition]]:
 
 @BOTH
 def test_a_large_group_with_different_subscriptions(name: str) -> None:
-    """200 members, 40 topics, then 50 members leave: as even as can be before and after."""
+    """With 200 members and 40 topics, and after 50 members left, the assignment is as even as possible."""
     rng = random.Random(5)
     view = plain_view(**{f"t{number}": rng.randint(1, 10) for number in range(40)})
     topics = sorted(view.topics())
@@ -102,7 +108,9 @@ def test_a_large_group_with_different_subscriptions(name: str) -> None:
 
 @pytest.mark.parametrize("racks", [0, 3])
 def test_no_assignment_is_better_in_groups_with_conflicts(racks: int) -> None:
-    """Up to 70 members and 40 topics, claims of other members' partitions: a proof by another method for each case."""
+    """In groups of up to 70 members and 40 topics with conflicting claims, a proof by another method shows for each
+    case that no assignment is better.
+    """
     for seed in range(30, 50):  # with racks, four of these need many rings
         case = conflicting_case(seed, racks=racks, members=70, topics=40)
         outcome = case.settle(lambda subscriptions, case=case: lists("sticky", case.view, subscriptions))
@@ -111,7 +119,9 @@ def test_no_assignment_is_better_in_groups_with_conflicts(racks: int) -> None:
 
 
 def test_tiny_groups_get_the_best_of_all_assignments() -> None:
-    """Against every possible assignment: the lowest imbalance, then most read locally, then fewest moved."""
+    """Among all possible assignments, the result has the lowest imbalance, then the most partitions read locally, then
+    the fewest moved.
+    """
     compared = 0
     for seed in range(300):
         rng = random.Random(seed)
@@ -127,7 +137,7 @@ def test_tiny_groups_get_the_best_of_all_assignments() -> None:
 
 
 def own_at_random(members: Members) -> None:
-    """A past in which most partitions had an owner, subscribed or not."""
+    """Give most partitions a random earlier owner, subscribed or not."""
     names = sorted(members.group)
     members.owned = {member: (1, []) for member in names}
     for partition in sorted(members.wanted()):
@@ -136,12 +146,12 @@ def own_at_random(members: Members) -> None:
 
 
 def rank(members: Members, given: Given) -> tuple[int, int, int]:
-    """What an assignment is judged by; lower is better."""
+    """Returns the numbers by which assignments are compared; lower is better."""
     return imbalance(given), -members.local(given), members.moved(given)
 
 
 def every_assignment(members: Members) -> Iterator[dict[str, list[TopicPartition]]]:
-    """All ways to give each partition to a subscriber."""
+    """Generates all ways to assign each partition to a subscriber."""
     everything = sorted(members.wanted())
     takers = [[member for member, s in members.group.items() if p.topic in s.topics] for p in everything]
     for choice in product(*takers):
@@ -167,7 +177,7 @@ for seed in range(12):
 
 @pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"])
 def test_results_do_not_depend_on_the_hash_seed(name: str) -> None:
-    """A new leader in another process gives the same result: it does not depend on the order of a set."""
+    """A leader in another process gives the same result, which does not depend on the order of a set."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     results = {
         subprocess.run(
@@ -184,7 +194,7 @@ def test_results_do_not_depend_on_the_hash_seed(name: str) -> None:
 
 @BOTH
 def test_through_the_subscription_bytes(name: str) -> None:
-    """The same promise when claims travel as user data from each member's own assignor, as in a real group."""
+    """The properties hold when claims are sent as user data of each member's own assignor, as in a real group."""
     from kconsumer.assignors import load
 
     kind = type(load(name))

@@ -1,12 +1,11 @@
-"""Millions of hostile inputs against every decoder, and a table of how they ended.
+"""Millions of hostile inputs for every decoder, and a table of their outcomes.
 
     python tests/fuzz/run.py --inputs 10_000_000 --workers 2
-    python tests/fuzz/run.py --only "arrow columns:17"      one chunk again, saying which input comes next
+    python tests/fuzz/run.py --only "arrow columns:17"      repeats one chunk and prints the number of each input
 
-Inputs are the same ones in every run; `--skip` leaves out as many of each target's chunks, to go on where another run
-ended. Each worker is a process of its own, so that a crash is told with the chunk in which it happened. Fails if an
-input ended in anything but records or an error that is allowed, if a worker died, or if one used more memory than
-`--most-mb`.
+Inputs are the same in every run; `--skip` leaves out this many chunks of each target, to continue after an earlier run.
+Each worker is a process, so that the report of a crash contains its chunk. Fails if an input ended in anything but
+records or an allowed error, if a worker died, or if a worker used more memory than `--most-mb`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ HANG_SECONDS = 300  # a chunk takes about 50 ms
 
 
 def main() -> int:
-    """Do as a worker, or start workers and add up what they say."""
+    """Run as a worker, or start workers and add up their reports."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=int(os.environ.get("KCONSUMER_FUZZ_INPUTS", 10_000_000)))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
@@ -51,14 +50,14 @@ def main() -> int:
 
 
 def again(only: str) -> int:
-    """One chunk, in this process."""
+    """Run one chunk in this process."""
     target, _, chunk = only.rpartition(":")
     print(run_chunk(target, int(chunk), before=lambda index: print(index, end=" ", flush=True)))
     return 0
 
 
 def work(args: argparse.Namespace) -> int:
-    """This worker's share of the chunks; a line of JSON before and after each."""
+    """Run this worker's chunks; print a line of JSON before and after each."""
     for target, chunk, count in chunks(args.inputs)[args.worker :: args.workers]:
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         print(json.dumps({"begins": f"{target}:{args.skip + chunk}"}), flush=True)
@@ -69,7 +68,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def supervise(args: argparse.Namespace) -> int:
-    """Start the workers, listen to them, print the table."""
+    """Start the workers, read their reports, print the table."""
     started = time.monotonic()
     with ThreadPoolExecutor(args.workers) as pool:
         heard = list(pool.map(partial(listen, args), range(args.workers)))
@@ -87,7 +86,7 @@ def supervise(args: argparse.Namespace) -> int:
 
 @dataclass
 class Heard:
-    """What a worker said."""
+    """The reports of a worker."""
 
     reports: list[tuple[str, Report]] = field(default_factory=list)
     peak_mb: int = 0
@@ -95,7 +94,7 @@ class Heard:
 
 
 def listen(args: argparse.Namespace, number: int) -> Heard:
-    """Run a worker to its end, whatever that is."""
+    """Read a worker's reports until it ends or crashes."""
     command = [sys.executable, __file__, "--inputs", str(args.inputs), "--skip", str(args.skip)]
     command += ["--workers", str(args.workers), "--worker", str(number)]
     heard, last = Heard(), "its beginning"
@@ -113,7 +112,7 @@ def listen(args: argparse.Namespace, number: int) -> Heard:
 
 
 def show(totals: dict[str, Report], seconds: float, peaks: Sequence[int]) -> None:
-    """A row for each target."""
+    """Print a row for each target."""
     print(f"{'target':22}{'inputs':>12}{'µs each':>9}{'slowest ms':>12}  ended in")
     for target, report in totals.items():
         each = 1e6 * report.seconds / max(report.inputs, 1)

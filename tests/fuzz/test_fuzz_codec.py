@@ -1,6 +1,6 @@
-"""What hostile responses cost: the memory that their bytes can fill, whatever lengths they claim.
+"""The memory that hostile responses use is limited by their size, whatever lengths they contain.
 
-That they parse or are refused is shown with all other targets, in test_fuzz_decode.
+That they are parsed or rejected is tested with all other targets in test_fuzz_decode.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from kconsumer._core.codec import decode_response
 from kconsumer.errors import ProtocolError
 from support.oracles.hostile_inputs import RESPONSES, damage, pick
 
-# An array's elements take at least a byte each; the smallest structs are about four bytes and a hundred in memory.
+# An array's elements take at least a byte each in the frame; the smallest structs take four bytes there and a hundred
+# in memory.
 MEMORY_PER_BYTE = 400
 MEMORY_BASE = 100_000
 
 
 def test_memory_is_bounded_by_the_input() -> None:
-    """However the lengths in it lie, a response takes no more memory than its bytes can fill."""
+    """A response with wrong lengths takes no more memory than its bytes can fill."""
     rng = Random(0)
     for _ in range(2000):
         api, version, frame = pick(rng, RESPONSES)

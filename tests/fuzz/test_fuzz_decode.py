@@ -1,4 +1,4 @@
-"""Hostile bytes, for a moment: everything ends in records or in the errors that are allowed, and nothing else happens.
+"""Some hostile bytes for every decoder: each input ends in records or in an allowed error.
 
 The targets are in `support.oracles.hostile_targets`, their inputs in `support.oracles.hostile_inputs`. Inputs are the
 same in every run; `tests/fuzz/run.py` continues where these end.
@@ -18,13 +18,13 @@ from support.oracles.hostile_inputs import NASTY
 from support.oracles.hostile_targets import CORRUPT, LATE, NOTHING, RECORDS, TARGETS, read_records, run_chunk
 
 COUNT = 3000
-# What may be added by caches that fill up while a chunk runs; one object left behind an input would be 300.
+# The number of objects that caches may add while a chunk runs; one leaked object per input would add 300.
 BLOCKS = 60
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_hostile_bytes(target: str) -> None:
-    """The first chunks of each target end as they may; neither only in refusal nor without any."""
+    """The inputs of each target's first chunks end in allowed ways; some are rejected and some are not."""
     ends = sum((run_chunk(target, chunk).ends for chunk in range(COUNT // 1000)), Counter[str]())
     assert COUNT == ends.total()
     assert len(ends) > 1
@@ -34,7 +34,7 @@ def test_hostile_bytes(target: str) -> None:
 @pytest.mark.skipif("sys.getallocatedblocks() == 0", reason="this interpreter does not count (PYTHONMALLOC)")
 @pytest.mark.parametrize("target", TARGETS)
 def test_hostile_bytes_leave_nothing_behind(target: str) -> None:
-    """The same inputs once more, and there are as many objects as before, whatever errors there were on the way."""
+    """After the same inputs run a second time, the number of objects is the same, whatever errors occurred."""
     grown = []
     for _ in range(4):
         gc.collect()
@@ -46,14 +46,16 @@ def test_hostile_bytes_leave_nothing_behind(target: str) -> None:
 
 
 def test_the_fuzzer_reaches_both_ends() -> None:
-    """Damage often lets records through and is often refused, sometimes after records; else this would test nothing."""
+    """Many damaged inputs give records, and many are rejected, some of them after records. Otherwise the fuzzer would
+    test nothing.
+    """
     for target in ("v2 batches", "message sets", "inside compression", "transactions"):
         ends = run_chunk(target, 0).ends
         assert min(ends[RECORDS], ends[CORRUPT], ends[LATE], ends[NOTHING]) > 30, (target, ends)
 
 
 def test_every_byte_of_a_batch_set_to_every_nasty_value() -> None:
-    """Small enough to do all of them."""
+    """Each byte of a batch is set to each of the special values."""
     batch = build_batch([Rec(b"value", b"key", [("h", b"x"), ("n", None)]), Rec(None, b"k")])
     rng = random.Random(0)
     for at in range(len(batch)):

@@ -1,4 +1,4 @@
-"""Kerberos with a key distribution centre of MIT and a real broker."""
+"""Kerberos logins with an MIT key distribution centre and a real broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyCentre]:
-    """The realm; whoever asks for tickets in this process asks here."""
+    """The key distribution centre of a realm; clients in this process are configured to use it."""
     before = os.environ.get("KRB5_CONFIG")
     with KeyCentre(tmp_path_factory.mktemp("kerberos")) as centre:
         os.environ["KRB5_CONFIG"] = str(centre.conf)
@@ -36,7 +36,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyCentre]:
 
 @pytest.fixture(scope="module")
 def kafka(keys: KeyCentre) -> Iterator[KafkaCluster]:
-    """A broker whose listener KERBEROS is kafka/127.0.0.1."""
+    """A broker with a listener KERBEROS, whose principal is kafka/127.0.0.1."""
     service = f"kafka/{HOST}"
     entry = (
         f'{MODULE} required useKeyTab=true storeKey=true keyTab="{keys.add(service)}" principal="{service}@{REALM}";'
@@ -60,7 +60,7 @@ def topic_name() -> str:
 
 
 def options(kafka: Kafka, **changes: Any) -> dict[str, Any]:
-    """Of a client of that listener."""
+    """Returns the options of a client of that listener."""
     assert isinstance(kafka, KafkaCluster)
     return {
         "bootstrap_servers": kafka.servers("KERBEROS"),
@@ -72,7 +72,7 @@ def options(kafka: Kafka, **changes: Any) -> dict[str, Any]:
 
 
 def read_one(consumer: Consumer) -> bytes | None:
-    """The value of the next record."""
+    """Returns the value of the next record."""
     for _ in range(100):
         for record in consumer.poll(0.2):
             value: bytes | None = record.value
@@ -82,7 +82,7 @@ def read_one(consumer: Consumer) -> bytes | None:
 
 @pytest.mark.parametrize("engine", ["classic", "threaded"])
 def test_with_a_keytab(kafka: Kafka, keys: KeyCentre, topic_name: str, engine: str) -> None:
-    """The ticket is made of the keytab, without kinit; the session is prolonged while the consumer reads."""
+    """A ticket is obtained with the keytab, without kinit; the session is prolonged while the consumer reads."""
     kafka.create_topic(topic_name)
     user = {"sasl_kerberos_principal": f"{topic_name}@{REALM}", "sasl_kerberos_keytab": keys.add(topic_name)}
     chosen = options(kafka, group_id=topic_name, auto_offset_reset="earliest", engine=engine, **user)
@@ -94,7 +94,7 @@ def test_with_a_keytab(kafka: Kafka, keys: KeyCentre, topic_name: str, engine: s
 
 
 def test_with_a_ticket_and_javas_entry(kafka: Kafka, keys: KeyCentre, topic_name: str) -> None:
-    """Whoever has a ticket (kinit) logs in with it."""
+    """A client with a ticket (from kinit) logs in with it."""
     keytab = keys.add(topic_name)
     subprocess.run(["kinit", "-k", "-t", keytab, f"{topic_name}@{REALM}"], check=True)
     entry = f'{MODULE} required useTicketCache=true serviceName="kafka";'
@@ -107,7 +107,7 @@ def test_with_a_ticket_and_javas_entry(kafka: Kafka, keys: KeyCentre, topic_name
 
 
 def test_a_wrong_service_name(kafka: Kafka, keys: KeyCentre, topic_name: str) -> None:
-    """The key distribution centre knows no such service: the error has its words, and what to check."""
+    """The key distribution centre does not have the service name. The error contains its message and what to check."""
     user = {"sasl_kerberos_principal": f"{topic_name}@{REALM}", "sasl_kerberos_keytab": keys.add(topic_name)}
     with (
         Consumer(**options(kafka, **user, sasl_kerberos_service_name="kafak")) as consumer,
@@ -118,7 +118,7 @@ def test_a_wrong_service_name(kafka: Kafka, keys: KeyCentre, topic_name: str) ->
 
 @pytest.mark.parametrize("trouble", ["no file", "old key"])
 def test_a_keytab_of_no_use(kafka: Kafka, keys: KeyCentre, topic_name: str, tmp_path: Path, trouble: str) -> None:
-    """A keytab that is not there, or whose key was changed since."""
+    """A missing keytab, or one whose key was changed since, raises an error."""
     keytab = keys.add(topic_name)
     if trouble == "no file":
         keytab = str(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""Columns hold what iterating over the records gives, for any batches, cut anywhere."""
+"""Columns hold the same values as iterating over the records, for any batches, cut anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ times = st.integers(-1, 2**41)
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """A few batches with rising offsets and holes."""
+    """Generates a few batches with ascending offsets and gaps."""
     base, out = draw(st.integers(0, 50)), []
     for _ in range(draw(st.integers(0, 3))):
         offset, records = base, []
@@ -45,7 +45,7 @@ def logs(draw: st.DrawFn) -> bytes:
 @settings(deadline=None)
 @given(logs(), st.integers(0, 60), st.integers(1, 30), st.integers(3000, 9000))
 def test_columns_equal_iteration(data: bytes, start: int, step: int, max_bytes: int) -> None:
-    """Runs taken in pieces and columns cut at any size give the records, each once and in order."""
+    """For any lengths of taken runs and of columns, the columns contain the records, each once and in order."""
     fetch, runs = PartitionFetch(TopicPartition("tøpic", 1), data, start, log_bytes=True), []
     while not fetch.exhausted:
         runs.append(fetch.take(step))

@@ -1,4 +1,4 @@
-"""The compiled codec against the slow one, for every API at every version; and against bytes nobody wrote."""
+"""The compiled codec compared with the slow one, for every API at every version, and on arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ messages = functools.cache(messages)
 
 
 def plan_of(api: Api, version: int, direction: str) -> Any:
-    """The plan of a request or response."""
+    """Returns the plan of a request or response."""
     return plan(message_class(api, direction), version, api.is_flexible(version))
 
 
@@ -53,7 +53,7 @@ def test_agrees_with_the_slow_codec(api: Api, version: int, direction: str, data
 @quick
 @given(data=st.data())
 def test_hostile_bytes_end_in_protocol_error(api: Api, version: int, direction: str, data: st.DataObject) -> None:
-    """Changed, cut and invented bytes give ProtocolError or a message, and such a message can be written."""
+    """Changed, cut and random bytes give ProtocolError or a message, and such a message can be written."""
     wire = bytearray(
         encode(plan_of(api, version, direction), data.draw(messages(message_class(api, direction), version)))
     )
@@ -71,7 +71,7 @@ def test_hostile_bytes_end_in_protocol_error(api: Api, version: int, direction: 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(CASES), st.binary(max_size=80))
 def test_noise_is_no_response(case: tuple[Api, int, str], noise: bytes) -> None:
-    """A frame of noise gives a response or ProtocolError."""
+    """A frame of random bytes gives a response or ProtocolError."""
     api, version, _ = case
     with contextlib.suppress(ProtocolError):
         decode_response(api, version, noise)
@@ -80,7 +80,7 @@ def test_noise_is_no_response(case: tuple[Api, int, str], noise: bytes) -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(CASES), st.binary(max_size=80))
 def test_noise_is_no_request(case: tuple[Api, int, str], noise: bytes) -> None:
-    """Noise, with or without a known key and version before it, gives a request or ProtocolError."""
+    """Random bytes, with or without a known key and version before them, give a request or ProtocolError."""
     api, version, _ = case
     for frame in (noise, api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + noise):
         with contextlib.suppress(ProtocolError):
@@ -90,7 +90,7 @@ def test_noise_is_no_request(case: tuple[Api, int, str], noise: bytes) -> None:
 @quick
 @given(data=st.data(), version=st.integers(0, 3))
 def test_embedded_subscription_round_trip(data: st.DataObject, version: int) -> None:
-    """A subscription is read as written, but for the order of its lists."""
+    """A subscription is read as it was written, apart from the order of its lists."""
     message = data.draw(messages(ConsumerProtocolSubscription, version))
     found = decode_subscription(encode_subscription(message, version))
     assert sorted(message.topics) == found.topics
@@ -105,7 +105,7 @@ def test_embedded_subscription_round_trip(data: st.DataObject, version: int) -> 
 @quick
 @given(data=st.data(), version=st.integers(0, 3))
 def test_embedded_assignment_round_trip(data: st.DataObject, version: int) -> None:
-    """An assignment is read as written."""
+    """An assignment is read as it was written."""
     message = data.draw(messages(ConsumerProtocolAssignment, version))
     assert message == decode_assignment(encode_assignment(message, version))
 
@@ -113,7 +113,7 @@ def test_embedded_assignment_round_trip(data: st.DataObject, version: int) -> No
 @settings(deadline=None, max_examples=300)
 @given(st.binary(max_size=60))
 def test_noise_is_no_subscription(noise: bytes) -> None:
-    """What another member sends may be anything: a message or ProtocolError comes of it."""
+    """The data of another member may be any bytes: they give a message or ProtocolError."""
     for read in (decode_subscription, decode_assignment):
         for data in (noise, b"\x00\x01" + noise):
             with contextlib.suppress(ProtocolError):

@@ -1,4 +1,4 @@
-"""Batches decompressed at once come to what the libraries' readers of streams make of them, damaged or not."""
+"""Batches that are decompressed in one call give the same bytes as the libraries' stream readers, damaged or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 1 << 26
 
 @st.composite
 def contents(draw: st.DrawFn) -> bytes:
-    """Text that compresses, noise that does not, and both; small, or of several blocks."""
+    """Generates compressible text, random bytes, and both; small, or in several blocks."""
     noise = Random(draw(st.integers(0, 99))).randbytes(draw(st.integers(0, 3000)))
     text = draw(st.binary(max_size=30)) * draw(st.integers(0, 100) | st.integers(5000, 9000))
     return noise + text + draw(st.binary(max_size=10))
@@ -31,7 +31,7 @@ def contents(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def lz4_frames(draw: st.DrawFn) -> bytes:
-    """As the library writes them with any options, and of blocks put together by hand."""
+    """Generates lz4 frames: by the library with any options, and built from blocks by hand."""
     plain = draw(contents())
     if draw(st.booleans()):
         blocks = [lz4.block.compress(plain[:65536], store_size=False)] * draw(st.sampled_from((0, 1, 1, 1, 2)))
@@ -49,7 +49,7 @@ def lz4_frames(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def zstd_frames(draw: st.DrawFn) -> bytes:
-    """The same for zstd; one frame, or two."""
+    """Generates one or two zstd frames: by the library with any options, and built from blocks by hand."""
     if draw(st.integers(0, 2)) == 0:
         raw = draw(st.lists(st.binary(max_size=9).map(lambda data: (0, len(data), data)), min_size=1, max_size=3))
         runs = draw(st.lists(st.tuples(st.just(1), st.integers(0, 1 << 17), st.just(b"x")), max_size=2))
@@ -67,7 +67,7 @@ def zstd_frames(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
-    """The frame with a few bytes changed, most of them near its ends, or cut, or with something behind it."""
+    """Generates the frame with a few bytes changed, most of them near its ends, or cut, or followed by other bytes."""
     out = bytearray(frame)
     for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
         at = draw(st.integers(0, 20) | st.integers(-20, -1) | st.integers(0, len(out) - 1))
@@ -79,7 +79,7 @@ def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
 
 
 def all_of_lz4(data: bytes) -> bytes | None:
-    """The first frame, or None if it is not whole and sound."""
+    """Returns the contents of the first frame, or None if it is incomplete or invalid."""
     reader = lz4.frame.LZ4FrameDecompressor()
     try:
         plain: bytes = reader.decompress(data)
@@ -89,7 +89,7 @@ def all_of_lz4(data: bytes) -> bytes | None:
 
 
 def all_of_zstd(data: bytes) -> bytes | None:
-    """All frames, or None if one of them is not whole and sound."""
+    """Returns the contents of all frames, or None if one of them is incomplete or invalid."""
     out = b""
     while data:
         reader = zstandard.ZstdDecompressor().decompressobj()
@@ -122,7 +122,9 @@ CASES: tuple[tuple[str, st.SearchStrategy[bytes], Callable[[bytes], bytes | None
 def test_as_the_library(
     codec: str, frames: st.SearchStrategy[bytes], library: Callable[[bytes], bytes | None], data: st.DataObject
 ) -> None:
-    """Any frame, whole or damaged: the same bytes, or an error in both; above the limit always an error."""
+    """For any frame, complete or damaged, both give the same bytes or both fail. Above the size limit we always
+    raise.
+    """
     packed = data.draw(damaged(data.draw(frames)))
     expected = library(packed)
     if expected is not None and len(expected) > LIMIT:
@@ -136,7 +138,9 @@ def test_as_the_library(
 @settings(deadline=None, max_examples=100)
 @given(contents())
 def test_what_is_said_of_a_frame_is_true(plain: bytes) -> None:
-    """Of ordinary frames: the block is the block, and nothing comes to more than was said."""
+    """For frames that the libraries write, `lz4_block` returns the only block, and the contents are never larger than
+    `max_zstd_size` returns.
+    """
     found = lz4_block(lz4.frame.compress(plain, block_linked=False, store_size=False))
     assert (found is not None) == (0 < len(plain) <= 65536)
     if found is not None:

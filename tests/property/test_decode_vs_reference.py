@@ -1,4 +1,4 @@
-"""The compiled decoder and the slow one agree on any batches, whole, cut, and with bytes changed."""
+"""The compiled decoder and the slow one give equal results for any batches: complete, cut, and with bytes changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ times = st.integers(-1, 2**41) | st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def batches(draw: st.DrawFn, codecs: tuple[str, ...] = tuple(CODECS)) -> bytes:
-    """One batch with rising offsets and anything in its records."""
+    """Generates a batch with ascending offsets and any values in its records."""
     base = draw(st.integers(0, 50) | st.integers(0, 2**62))
     offset, records = base, []
     for _ in range(draw(st.integers(0, 6))):
@@ -50,7 +50,9 @@ def batches(draw: st.DrawFn, codecs: tuple[str, ...] = tuple(CODECS)) -> bytes:
 
 @st.composite
 def message_sets(draw: st.DrawFn, codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4")) -> bytes:
-    """Messages of format 0 or 1, with rising offsets, in a wrapper or not; of the last one something may be missing."""
+    """Generates messages of format 0 or 1 with ascending offsets, in a wrapper or not; the last one may be
+    incomplete.
+    """
     base = draw(st.integers(0, 50) | st.integers(0, 2**62))
     offset, records = base, []
     magic = draw(st.integers(0, 1))
@@ -73,7 +75,7 @@ def message_sets(draw: st.DrawFn, codecs: tuple[str, ...] = ("none", "gzip", "sn
 @settings(max_examples=300, deadline=None)
 @given(st.lists(batches() | message_sets(), max_size=4), st.none() | st.integers(0, 60), st.integers(1, 20), st.data())
 def test_whole_and_cut_batches(parts: list[bytes], start: int | None, step: int, data: st.DataObject) -> None:
-    """Any batches, from any offset, in steps of any size, cut at any byte, give the same records and positions."""
+    """Any batches, from any offset, in runs of any length, cut at any byte, give the same records and positions."""
     joined = b"".join(parts)
     cut = data.draw(st.integers(0, len(joined)) | st.just(len(joined)))
     assert_same(reference.decode(joined[:cut], start_offset=start), compiled(joined[:cut], start, step))
@@ -86,7 +88,9 @@ def test_whole_and_cut_batches(parts: list[bytes], start: int | None, step: int,
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=3),
 )
 def test_changed_bytes(parts: list[bytes], step: int, changes: list[tuple[int, int]]) -> None:
-    """With any bytes changed and no checksum to catch it, both read the same records up to the same error."""
+    """With any bytes changed and no checksum to detect it, both decoders return the same records up to the same
+    error.
+    """
     joined = bytearray(b"".join(parts))
     for at, byte in changes:
         joined[at % len(joined)] = byte
@@ -98,7 +102,7 @@ def test_changed_bytes(parts: list[bytes], step: int, changes: list[tuple[int, i
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 4), st.integers(0, 2**16))
 def test_arbitrary_record_bytes(body: bytes, count: int, attributes: int) -> None:
-    """Any bytes at all behind a good header are read the same way."""
+    """Any bytes after a valid header give the same records."""
     from kconsumer.testing.batches import frame_batch
 
     data = frame_batch(body, record_count=count, attributes=attributes & 0xFFF8, last_offset_delta=count)
@@ -108,7 +112,7 @@ def test_arbitrary_record_bytes(body: bytes, count: int, attributes: int) -> Non
 @settings(max_examples=300, deadline=None)
 @given(message_sets(codecs=("none",)), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3), st.data())
 def test_changed_bytes_in_a_wrapper(messages: bytes, changes: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Messages inside a wrapper are read the same way when they are damaged, cut, or there is nothing there."""
+    """Messages inside a wrapper give the same records when they are damaged, cut or missing."""
     inner = bytearray(messages)
     for at, byte in changes:
         inner[at % len(inner)] = byte

@@ -1,4 +1,4 @@
-"""read_committed: the compiled decoder and the slow one leave out the same records of any history of transactions."""
+"""With read_committed, the compiled decoder and the slow one skip the same records of any history of transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRODUCERS = 4
 
 @dataclass
 class History:
-    """A partition's log as a broker writes it, and the records that a transaction's fate leaves readable."""
+    """A partition's log as a broker writes it, and its readable records: committed and non-transactional ones."""
 
     log: list[bytes] = field(default_factory=list)
     end: int = 0
@@ -41,7 +41,9 @@ class History:
         self.end += count
 
     def produce(self, producer: int, count: int, codec: str, *, gap: int = 0) -> None:
-        """A batch of a transaction that it may begin; `gap` of its last offsets were compacted away."""
+        """Add a batch of a transaction, and begin the transaction if necessary. `gap` of its last offsets were
+        compacted.
+        """
         _, offsets = self.open.setdefault(producer, (self.end, []))
         offsets += range(self.end, self.end + count)
         batch = build_batch(
@@ -56,7 +58,7 @@ class History:
         self.write(batch, count + gap)
 
     def finish(self, producer: int, *, abort: bool) -> None:
-        """The producer's marker, with or without a transaction."""
+        """Add the producer's marker, with or without a transaction."""
         first, offsets = self.open.pop(producer, (self.end, []))
         if abort and offsets:
             self.aborted.append((producer, first))
@@ -65,7 +67,7 @@ class History:
         self.write((abort_marker if abort else commit_marker)(self.end, producer), 1)
 
     def plain(self, kind: str) -> None:
-        """Something that is of no transaction."""
+        """Add a non-transactional batch."""
         at, value = self.end, b"%d" % self.end
         batches = {
             "numbered": lambda: build_batch([value], base_offset=at, producer_id=1),
@@ -82,7 +84,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Several producers in and out of transactions, each one's batches between the others'."""
+    """Generates the batches of several producers, in and outside transactions, interleaved."""
     history = History()
     producer = st.integers(0, PRODUCERS - 1)
     for _ in range(draw(st.integers(0, 14))):
@@ -100,7 +102,7 @@ def histories(draw: st.DrawFn) -> History:
 @settings(max_examples=300, deadline=None)
 @given(histories(), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_what_the_history_says(history: History, step: int, rng: random.Random) -> None:
-    """Up to the last stable offset, exactly the records are read that are of no transaction or a committed one."""
+    """Up to the last stable offset, exactly the committed and the non-transactional records are returned."""
     stable = min((first for first, _ in history.open.values()), default=history.end)
     parts, aborted = history.log, list(history.aborted)
     rng.shuffle(aborted)
@@ -121,7 +123,9 @@ def test_what_the_history_says(history: History, step: int, rng: random.Random) 
 def test_any_list_of_aborted_transactions(
     history: History, aborted: list[tuple[int, int]], start: int | None, step: int, data: st.DataObject
 ) -> None:
-    """Also with a list that no broker would send, from any offset and cut at any byte, both read the same."""
+    """With any list of aborted transactions, even one that no broker sends, from any offset and cut at any byte, both
+    give the same records.
+    """
     joined = b"".join(history.log)
     cut = joined[: data.draw(st.integers(0, len(joined)) | st.just(len(joined)))]
     expected = reference.decode(cut, start_offset=start, aborted=aborted)
@@ -131,7 +135,7 @@ def test_any_list_of_aborted_transactions(
 @settings(max_examples=150, deadline=None)
 @given(histories(), st.integers(1, 30), st.sets(st.integers(0, 30), max_size=4))
 def test_going_back_changes_nothing(history: History, step: int, failing: set[int]) -> None:
-    """However often a deserializer fails and batches are walked over again, the same records come out."""
+    """However often a deserializer fails and batches are read again, the same records are returned."""
     joined, left = b"".join(history.log), {b"%d" % offset for offset in failing}
 
     def convert(value: bytes) -> bytes:

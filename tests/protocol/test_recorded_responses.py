@@ -1,4 +1,4 @@
-"""Responses recorded from real brokers: they parse, say what was asked for, and are written again unchanged."""
+"""Responses recorded from real brokers are parsed, contain what was requested, and are written again unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BY_NAME = {api.name: api for api in APIS.values()}
 
 
 def recorded(file: Path) -> dict[tuple[str, int], bytes]:
-    """A file's frames by API and version."""
+    """Returns the frames of a file by API and version."""
     rows = (line.split() for line in file.read_text().splitlines())
     return {(name, int(version)): bytes.fromhex(frame) for name, version, frame in rows}
 
@@ -31,34 +31,34 @@ CASES = [
 
 @pytest.mark.parametrize(("api", "version", "frame"), CASES)
 def test_written_again_unchanged(api: Api, version: int, frame: bytes) -> None:
-    """What a broker sent is, read and written again, what it sent."""
+    """A broker's response is unchanged after reading and writing it."""
     correlation_id, message = decode_response(api, version, frame)
     assert frame == encode_response(api, version, correlation_id, message)[4:]
 
 
 @pytest.mark.parametrize(("api", "version", "frame"), CASES)
 def test_says_what_was_asked(api: Api, version: int, frame: bytes) -> None:
-    """The values are those the broker must have sent."""
+    """The values are those that the broker must have sent."""
     _, message = decode_response(api, version, frame)
     CHECKS[api.name](message, version)
 
 
 def test_everything_was_recorded() -> None:
-    """The newest broker answered every API at every version of the tables."""
+    """The newest broker's responses are recorded for every API at every version of the tables."""
     newest = recorded(max(VECTORS))
     wanted = {(api.name, v) for api in APIS.values() for v in range(api.min_version, api.max_version + 1)}
     assert wanted == set(newest)
 
 
 def check_api_versions(message: Any, version: int) -> None:
-    """Fetch is there; from v3 there are features."""
+    """The response contains Fetch, and from v3 on features."""
     (fetch,) = [row for row in message.api_keys if row.api_key == 1]
     assert fetch.min_version <= 4 < fetch.max_version
     assert (version >= 3) == ("metadata.version" in [row.name for row in message.supported_features])
 
 
 def check_metadata(message: Any, version: int) -> None:
-    """One broker leads both partitions of the topic, whose id is told from v10."""
+    """One broker leads both partitions of the topic, whose id is in the response from v10 on."""
     (broker,) = message.brokers
     assert "127.0.0.1" == broker.host
     (topic,) = message.topics
@@ -70,14 +70,14 @@ def check_metadata(message: Any, version: int) -> None:
 
 
 def check_find_coordinator(message: Any, version: int) -> None:
-    """The only broker, in a list from v4."""
+    """The response contains the only broker, from v4 on in a list."""
     found = message.coordinators[0] if version >= 4 else message
     assert (0, "127.0.0.1") == (found.error_code, found.host)
     assert version < 4 or found.key == "some"
 
 
 def check_join_group(message: Any, version: int) -> None:
-    """The only member leads and gets its own subscription back."""
+    """The only member leads and receives its own subscription."""
     assert 0 == message.error_code
     assert "range" == message.protocol_name
     (member,) = message.members
@@ -87,39 +87,39 @@ def check_join_group(message: Any, version: int) -> None:
 
 
 def check_sync_group(message: Any, version: int) -> None:
-    """The assignment is what the leader sent."""
+    """The assignment is the one that the leader sent."""
     assert 0 == message.error_code
     (topic,) = decode_assignment(message.assignment).assigned_partitions
     assert ("vectors", [0, 1]) == (topic.topic, topic.partitions)
 
 
 def check_no_error(message: Any, version: int) -> None:
-    """There is nothing to see but success."""
+    """The response contains no error."""
     assert 0 == message.error_code
 
 
 def check_leave_group(message: Any, version: int) -> None:
-    """From v3 the member is named."""
+    """From v3 on the response contains the member."""
     assert 0 == message.error_code
     assert [0] * (version >= 3) == [member.error_code for member in message.members]
 
 
 def check_offset_commit(message: Any, version: int) -> None:
-    """One partition was committed, the other is unknown."""
+    """The commit of one partition succeeded, the other partition is unknown."""
     (topic,) = message.topics
     assert ("vectors" if version < 10 else "") == topic.name
     assert {0: 0, 9: 3} == {row.partition_index: row.error_code for row in topic.partitions}
 
 
 def check_offset_fetch(message: Any, version: int) -> None:
-    """One partition has an offset and a note, the other has none."""
+    """One partition has an offset with metadata, the other has none."""
     (topic,) = message.groups[0].topics if version >= 8 else message.topics
     found = {row.partition_index: (row.committed_offset, row.metadata) for row in topic.partitions}
     assert {0: (3, "note"), 1: (-1, "")} == found
 
 
 def check_list_offsets(message: Any, version: int) -> None:
-    """The first record after a time, the end of an empty partition, and an unknown one."""
+    """The response contains the first record after a time, the end of an empty partition, and an unknown partition."""
     (topic,) = message.topics
     rows = {row.partition_index: row for row in topic.partitions}
     assert {0: (0, 0), 1: (0, 0), 9: (3, -1)} == {n: (row.error_code, row.offset) for n, row in rows.items()}
@@ -128,14 +128,14 @@ def check_list_offsets(message: Any, version: int) -> None:
 
 
 def check_epoch_end(message: Any, version: int) -> None:
-    """The first epoch continues to the end of the log."""
+    """The first leader epoch ends at the end of the log."""
     (topic,) = message.topics
     found = {row.partition: (row.error_code, row.leader_epoch, row.end_offset) for row in topic.partitions}
     assert {0: (0, 0, 3), 9: (3, -1, -1)} == found
 
 
 def check_fetch(message: Any, version: int) -> None:
-    """Three records, none, and an error."""
+    """The response contains a partition with three records, an empty one, and one with an error."""
     (topic,) = message.responses
     assert (version >= 13) == (topic.topic_id != ZERO_UUID) == (topic.topic == "")
     full, empty, unknown = sorted(topic.partitions, key=lambda row: row.partition_index)
@@ -147,7 +147,7 @@ def check_fetch(message: Any, version: int) -> None:
 
 
 def check_list_groups(message: Any, version: int) -> None:
-    """Groups of the recording are there."""
+    """The response contains the groups of the recording."""
     groups = {group.group_id: group for group in message.groups}
     assert "consumer" == groups["classic-0"].protocol_type
     assert ("Empty" if version >= 4 else "") == groups["classic-0"].group_state
@@ -155,7 +155,7 @@ def check_list_groups(message: Any, version: int) -> None:
 
 
 def check_describe_groups(message: Any, version: int) -> None:
-    """A stable group with a member, and one that does not exist."""
+    """The response contains a stable group with a member, and a group that does not exist."""
     group, nothing = message.groups
     assert ("Stable", "range") == (group.group_state, group.protocol_data)
     (member,) = group.members
@@ -173,7 +173,7 @@ def check_consumer_group_heartbeat(message: Any, version: int) -> None:
 
 
 def check_consumer_group_describe(message: Any, version: int) -> None:
-    """A group with a member, and one that does not exist."""
+    """The response contains a group with a member, and a group that does not exist."""
     group, *_, nothing = message.groups
     assert (0, "uniform") == (group.error_code, group.assignor_name)
     (member,) = group.members
@@ -183,7 +183,7 @@ def check_consumer_group_describe(message: Any, version: int) -> None:
 
 
 def check_share_group_describe(message: Any, version: int) -> None:
-    """A share group with a member, and one that does not exist."""
+    """The response contains a share group with a member, and a group that does not exist."""
     group, nothing = message.groups
     assert (0, "shares", "Stable", "simple") == (
         group.error_code,
@@ -202,7 +202,9 @@ def check_share_group_describe(message: Any, version: int) -> None:
 
 
 def check_share_group_offsets(message: Any, version: int) -> None:
-    """Where a share group begins, from v1 with how much is left; nothing of one that does not exist."""
+    """The response contains the start offsets of a share group, from v1 on with its lag, and no offsets of a group that
+    does not exist.
+    """
     group, nothing = message.groups
     assert (0, "shares") == (group.error_code, group.group_id)
     (topic,) = group.topics
@@ -214,7 +216,7 @@ def check_share_group_offsets(message: Any, version: int) -> None:
 
 
 def check_sasl(message: Any, version: int) -> None:
-    """A listener without SASL refuses it."""
+    """A listener without SASL rejects the request."""
     assert 34 == message.error_code
 
 
