@@ -118,7 +118,8 @@ class BackgroundExecutor:
         self._waiting.clear()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, on the thread of a task. Raises StateError within MAX_SLEEP_S of a `close`."""
+        """Sleep on the thread of a task, in intervals of MAX_SLEEP_S. Raises StateError before the next interval if the
+        executor was closed."""
         for _ in range(max(1, round(seconds / MAX_SLEEP_S))):
             if self._closed:
                 raise StateError("the consumer was closed")

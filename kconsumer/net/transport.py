@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 class HandshakeClosedError(ConnectionError):
-    """The peer closed the connection during the TLS handshake without an alert. It may not use TLS, or be stopping."""
+    """The peer closed the connection during the TLS handshake without an alert. It may have no TLS, or be stopping."""
 
 
 class Transport(Protocol):
