@@ -44,7 +44,7 @@ class ClassContent:
     unowned_sorted: bool = True
 
     def add(self, partitions: list[TopicPartition], owners: list[int] | None) -> None:
-        """Add partitions of the next topic. `owners` is in the same order; None if no partition has an owner."""
+        """Add partitions of a topic. `owners`: the owner of each partition; None if no partition has an owner."""
         if owners is None:
             self.unowned += partitions
             return

@@ -37,7 +37,7 @@ cdef enum:
     TRANSACTIONAL = 0x10
     CONTROL = 0x20
     # sizes
-    SIZE_PREFIX = 12         # base offset and length, which the length does not include
+    SIZE_PREFIX = 12         # bytes of base offset and length; the length field does not count them
     UP_TO_MAGIC = 17
     BEFORE_ATTRIBUTES = 21
     HEADER_BYTES = 61
@@ -64,7 +64,7 @@ cdef struct BatchHeader:
     int64_t max_timestamp
     int64_t producer_id
     int32_t record_count
-    Span covered             # the bytes that the crc covers
+    Span covered             # the bytes over which the crc is computed
     Span body                # the records
 
 

@@ -13,13 +13,14 @@ from kconsumer._core.wire cimport Slice, Span, kc_load_be32, remaining, slice_of
 
 
 cdef enum:
-    # lz4: magic, flags, sizes, header checksum; then blocks, each after its size; an empty block at the end.
+    # An lz4 frame: magic, flags, sizes, header checksum; then blocks, each preceded by its size; then an empty block.
     LZ4_HEADER_BYTES = 7
     LZ4_ORDINARY = 0x60          # version 1, independent blocks; no checksums, content size or dictionary
     LZ4_MIN_BLOCK_BYTES = 1 << 16
     LZ4_MAX_RATIO = 255          # one compressed byte can add at most 255 to the length of the output
 
-    # zstd: magic, descriptor, window, dictionary, content size; blocks, of which the last one is marked; checksum.
+    # A zstd frame: magic, descriptor, window, dictionary, content size; then blocks, with a flag in the last one; then
+    # a checksum.
     ZSTD_BLOCK_HEADER_BYTES = 3
     ZSTD_MAX_BLOCK_BYTES = 1 << 17
     ZSTD_SINGLE_SEGMENT = 0x20

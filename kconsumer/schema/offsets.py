@@ -6,7 +6,7 @@ from kconsumer.schema.dsl import BOOL, INT8, INT16, INT32, INT64, STRING, UUID, 
 
 # --- OffsetCommit -------------------------------------------------------------------------------------------
 # Until v4 the client could set retention_time_ms (-1: the broker's setting). v6 adds the leader epoch (KIP-320), v7
-# static membership (KIP-345). Since v9, members of consumer groups (KIP-848) use this request, too. They send their
+# static membership (KIP-345). Since v9, members that use the protocol of KIP-848 send this request, too, with their
 # member epoch in generation_id_or_member_epoch. v10 has topic ids in place of names.
 
 OffsetCommitRequestPartition = struct(

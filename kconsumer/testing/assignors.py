@@ -127,7 +127,7 @@ class SimulatedGroup:
         return given
 
     def settle(self) -> int:
-        """Rebalance until the assignment does not change any more. Returns the number of rebalances without the last.
+        """Rebalance until the assignment does not change any more. Returns the number of rebalances minus one.
 
         Raises AssertionError if partitions remain unassigned, or if the assignment still changes after four rebalances.
         """
