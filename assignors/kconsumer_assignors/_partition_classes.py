@@ -118,9 +118,9 @@ def _balanced(members: int, contents: list[ClassContent], racks: RackView | None
 
 
 def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None) -> list[ClassContent]:
-    """Return the classes with all partitions. Classes of topics with few subscribers come first.
+    """Return the classes and their partitions.
 
-    They are assigned first, because they leave the fewest choices.
+    Classes of topics with few subscribers come first, because there are fewer choices for their partitions.
     """
     contents: dict[Key, ClassContent] = {}
     for topic in sorted(roster.topics, key=lambda topic: len(roster.subscribers[topic])):

@@ -1,4 +1,4 @@
-"""PartitionFetch: the bytes that a broker sent for one partition, returned as runs of checked records.
+"""PartitionFetch: returns the bytes that a broker sent for one partition as runs of checked records (RecordRun).
 
 Decides which records are returned: it checks sizes and checksums, decompresses one batch at a time, skips control
 records, records of aborted transactions and records below the position, and advances the position. Requests, and what
@@ -221,10 +221,10 @@ cdef class PartitionFetch:
         return len(self.data) + len(self.owner)
 
     def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
-        """Return a run of the next records and advance the position past them.
+        """Return the next records as a RecordRun, and advance the position past them.
 
         The run ends after `max_records` records, or after the first record with which it has `max_bytes` bytes or more
-        (uncompressed, with headers). It also ends with a batch if the batches of this call have decompressed to
+        (uncompressed, with headers). This call opens no further batch when its batches have decompressed to
         `max_output` bytes or more (0: no limit). The run may be empty although `next_offset` advanced, for example
         past control records or an empty batch.
 

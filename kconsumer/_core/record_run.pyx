@@ -22,7 +22,7 @@ cdef extern from "Python.h":
 @cython.final
 @cython.auto_pickle(False)
 cdef class RecordRun:
-    """Records of one partition in offset order. Iteration creates the ConsumerRecords."""
+    """Checked records of one partition in offset order. Iteration creates a ConsumerRecord for each of them."""
 
     def __init__(self):
         raise TypeError("runs are created by PartitionFetch.take()")

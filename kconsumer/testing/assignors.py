@@ -238,7 +238,7 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`, and again after ten have left."""
+        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`, also after ten have left."""
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):
