@@ -1,4 +1,4 @@
-"""Arrow columns of records, read by the libraries people use; who frees the memory, and when."""
+"""Arrow columns of records: how other libraries read them, and when their memory is freed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ TP = TopicPartition("orders", 3)
 
 
 def some_records() -> ConsumerRecords:
-    """Nulls, empty strings, headers of all kinds, a hole in the offsets, a batch with and one without an epoch."""
+    """Return records with nulls, empty strings, headers of all kinds, a gap in the offsets, and batches with and
+    without an epoch.
+    """
     first = build_batch(
         [
             Rec(b"one", b"k", [("h", b"x"), ("ü", None), (b"\xff\xfe", b"")], 1_000),
@@ -65,14 +67,14 @@ EXPECTED = [
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[tuple[object, ...]]:
-    """The rows as Python values, without topic and partition."""
+    """Return the rows as Python values, without topic and partition."""
     columns = table.set_column(5, "timestamp", table.column("timestamp").cast(pa.int64())).to_pydict()
     columns["headers"] = [[(header["key"], header["value"]) for header in row] for row in columns["headers"]]
     return list(zip(*(columns[name] for name in COLUMNS if name not in ("topic", "partition")), strict=True))
 
 
 def filled(count: int, value: bytes = b"v" * 100, topic: str = "t") -> tuple[RecordRun, ...]:
-    """A run of records that are all alike."""
+    """Return a run of equal records."""
     data = b"".join(build_batch([(b"key", value)] * 100, base_offset=base) for base in range(0, count, 100))
     return (PartitionFetch(TopicPartition(topic, 0), data, 0).take(count),)
 
@@ -112,7 +114,7 @@ def test_pandas_reads_every_column() -> None:
 
 
 def test_duckdb_queries_records() -> None:
-    """SQL over records and over a batch, by the name of the variable that holds them."""
+    """SQL reads records and a batch by the name of the variable that refers to them."""
     records = some_records()
     batch = records.to_arrow(["offset", "value"])
     connection = duckdb.connect()
@@ -124,7 +126,7 @@ def test_duckdb_queries_records() -> None:
 
 @pytest.mark.parametrize("columns", [["offset"], ["value", "key"], ["headers"], ["leader_epoch", "topic", "offset"]])
 def test_chosen_columns(columns: list[str]) -> None:
-    """Only these are built, in the caller's order."""
+    """Only the chosen columns are built, in the caller's order."""
     whole = some_records().to_arrow().to_pyarrow()
     chosen = some_records().to_arrow(columns)
     assert tuple(columns) == chosen.columns
@@ -132,7 +134,7 @@ def test_chosen_columns(columns: list[str]) -> None:
 
 
 def test_choices_that_make_no_sense() -> None:
-    """Unknown names, a bare string and no columns at all are refused; a name given twice counts once."""
+    """Unknown names, a bare string and no columns at all are refused; a repeated name counts once."""
     records = some_records()
     with pytest.raises(ValueError, match="no column 'valu'; there are key, value"):
         records.to_arrow(["valu"])
@@ -157,7 +159,7 @@ def test_no_records() -> None:
 
 
 def test_bytes_of_records_whose_deserializers_ran() -> None:
-    """Columns hold what was written, not what deserializers made of it."""
+    """Columns contain the bytes of the record, not the results of deserializers."""
     run = PartitionFetch(TP, build_batch([(b"1", b"2")]), 0).take(9)
     run.deserialize(lambda topic, headers, data: int(data or b""), None)
     records = ConsumerRecords([run])
@@ -166,7 +168,7 @@ def test_bytes_of_records_whose_deserializers_ran() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_records_of_the_oldest_formats(magic: int) -> None:
-    """Message sets have no headers and no epoch, and in format 0 no timestamp."""
+    """Records of message formats 0 and 1 have no headers and no epoch, and in format 0 no timestamp."""
     data = build_message_set([b"a", (b"k", None)], magic=magic, base_offset=5, codec="gzip", timestamp=7)
     times = (-1, -1) if magic == 0 else (7, 0)
     assert [(None, b"a", 5, *times, [], None), (b"k", None, 6, *times, [], None)] == rows_of(
@@ -175,13 +177,13 @@ def test_records_of_the_oldest_formats(magic: int) -> None:
 
 
 def test_records_below_the_position() -> None:
-    """A batch that begins before the position gives rows from the position on."""
+    """A batch that begins before the position gives the rows from the position on."""
     run = PartitionFetch(TP, build_batch([b"0", b"1", b"2", b"3"]), 2).take(9)
     assert [2, 3] == RecordBatch.of([run]).to_pyarrow()["offset"].to_pylist()
 
 
 def test_ends_leave_out_what_is_beyond() -> None:
-    """Records at and beyond their partition's end are not built; other partitions are not touched."""
+    """Records at or beyond the given end of their partition are not built; other partitions are complete."""
     runs = [PartitionFetch(tp, build_batch([b"x"] * 5), 0).take(9) for tp in (TP, TopicPartition("t", 0))]
     batch = RecordBatch.of(runs, ["partition", "offset"], ends={TP: 2}).to_pyarrow()
     assert [(3, 0), (3, 1), *((0, offset) for offset in range(5))] == [tuple(row.values()) for row in batch.to_pylist()]
@@ -189,7 +191,7 @@ def test_ends_leave_out_what_is_beyond() -> None:
 
 
 def test_gaps_between_rows() -> None:
-    """Offsets without a row, before the first row and between two."""
+    """Offsets without a row are reported, before the first row and between two rows."""
     batch = some_records().to_arrow(["value"])
     assert [(7, 10), (13, 20)] == batch.gaps(7)
     assert [(13, 20)] == batch.gaps(10, 21)
@@ -197,7 +199,7 @@ def test_gaps_between_rows() -> None:
 
 
 def test_bytes_changed_after_the_check() -> None:
-    """A buffer its owner writes to raises CorruptRecordError; nothing is read beyond it."""
+    """If bytes were changed after the check, CorruptRecordError is raised and nothing is read beyond the buffer."""
     data = bytearray(build_batch([Rec(b"v", b"k", [("h", b"x")])] * 3))
     records = decode_batches(data)
     data[61:] = b"\xff" * len(data[61:])
@@ -210,7 +212,7 @@ def test_bytes_changed_after_the_check() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_many_records_without_the_gil(codec: str) -> None:
-    """What is filled without the GIL is what is filled with it."""
+    """Columns built without the GIL equal those built with it."""
     data = b"".join(
         build_batch(
             [Rec(b"%d" % (base + i) * 9, b"k" if i % 2 else None, [(f"ü{i}", b"x")] * (i % 3)) for i in range(500)],
@@ -227,7 +229,7 @@ def test_many_records_without_the_gil(codec: str) -> None:
 
 
 def test_columns_past_their_limit_become_several_batches() -> None:
-    """No column outgrows its limit, the rows are all there, in order; one array for all of them is refused."""
+    """Rows beyond the limit of a column are put into further batches, in order; a single array for all is refused."""
     for names in (("value", "offset"), ("topic", "offset"), COLUMNS):
         parts = build(filled(1000, topic="t" * 90), names, max_bytes=25_000)
         assert len(parts) > 3
@@ -241,14 +243,14 @@ def test_columns_past_their_limit_become_several_batches() -> None:
 
 
 def test_record_larger_than_a_column() -> None:
-    """There is no way to cut a single value: OverflowError."""
+    """A single value beyond the limit raises OverflowError."""
     for columns in (COLUMNS, ("value",), ("topic",)):
         with pytest.raises(OverflowError, match="does not fit"):
             build(filled(100, topic="t" * 200), columns, max_bytes=99)
 
 
 def test_one_batch_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """to_arrow says what to do when there would have to be several batches."""
+    """If several batches would be needed, the error of to_arrow names the alternative."""
     monkeypatch.setattr("kconsumer.arrow.build", lambda *args: build(*args, max_bytes=5000))
     records = ConsumerRecords(filled(100))
     with pytest.raises(OverflowError, match="__arrow_c_stream__"):
@@ -260,7 +262,7 @@ def test_one_batch_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_outlive_everything_else() -> None:
-    """Arrays are readable after records, batch and received bytes are gone, and so is one column of them alone."""
+    """Arrays can be read after records, batch and received bytes were freed; so can a single column."""
     records = some_records()
     batch = records.to_arrow()
     first, second = batch.to_pyarrow(), batch.to_pyarrow()
@@ -272,14 +274,14 @@ def test_rows_outlive_everything_else() -> None:
 
 
 def test_exports_share_memory() -> None:
-    """Two exports of a batch are one memory."""
+    """Two exports of a batch share their memory."""
     batch = some_records().to_arrow()
     first, second = (batch.to_pyarrow()["value"].buffers()[2] for _ in range(2))
     assert first.address == second.address
 
 
 def resident_kib() -> int:
-    """The memory this process has now."""
+    """Return the resident memory of this process (KiB)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -288,7 +290,7 @@ def resident_kib() -> int:
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
 def test_nothing_leaks() -> None:
-    """Capsules that nobody consumes, arrays that are imported, columns that are kept alone, streams left halfway."""
+    """Unused capsules, imported arrays, single columns and partly read streams leak no memory."""
     runs = filled(2000)
 
     def use(round_number: int) -> None:
@@ -310,7 +312,7 @@ def test_nothing_leaks() -> None:
 
 
 def test_released_from_other_threads() -> None:
-    """Exports of one batch are read and let go in several threads at once."""
+    """Exports of one batch can be read and released in several threads at once."""
     failures: list[BaseException] = []
 
     def work(batch: RecordBatch) -> None:
@@ -333,7 +335,7 @@ def test_released_from_other_threads() -> None:
 
 
 def test_a_capsule_is_consumed_once() -> None:
-    """Who imports a capsule takes what is in it; a second import is refused and the first stays good."""
+    """A capsule can be imported once; a second import is refused and the first one stays valid."""
     schema, array = some_records().to_arrow().__arrow_c_array__()
     taken = pa.RecordBatch._import_from_c_capsule(schema, array)
     with pytest.raises((ValueError, pa.ArrowInvalid)):
@@ -343,7 +345,7 @@ def test_a_capsule_is_consumed_once() -> None:
 
 
 def test_parts_of_one_stream_have_its_columns() -> None:
-    """A stream of parts with other columns than it says is refused."""
+    """A stream refuses batches whose columns differ from its schema."""
     with pytest.raises(ValueError, match="a part has columns"):
         stream_capsule(build((), ("key",)), ("value",))
 
@@ -352,21 +354,22 @@ def test_parts_of_one_stream_have_its_columns() -> None:
 
 
 def test_importing_kconsumer_imports_no_arrow_library() -> None:
-    """pyarrow, polars, pandas, duckdb and numpy stay out until a method needs them."""
+    """pyarrow, polars, pandas, duckdb and numpy are not imported until a method needs them."""
     code = "import sys, kconsumer; print(sorted({'pyarrow','polars','pandas','duckdb','numpy'} & set(sys.modules)))"
     assert "[]\n" == subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the library and how to get it."""
+    """The error names the library and the command to install it."""
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ImportError, match="pip install polars"):
         some_records().to_polars()
 
 
 def test_memory_used_again_changes_no_batch_that_is_held() -> None:
-    """Large blocks are kept for the next columns; those of a batch in use are not among them, and what an earlier one
-    left in a block is not seen."""
+    """Large blocks are reused for later columns, except for those of a batch in use; earlier contents of a block are
+    never visible.
+    """
     held = RecordBatch.of(filled(20_000)).to_pyarrow()
     expected = held.to_pydict()
     for value in (b"w" * 90, b"", b"x" * 130):

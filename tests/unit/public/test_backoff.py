@@ -11,7 +11,7 @@ from support.harnesses.manager_driver import NoJitter
 
 
 def test_delays_double_up_to_the_maximum() -> None:
-    """100, 200, 400, 800 ms, and from then on the maximum."""
+    """The delays are 100, 200, 400 and 800 ms, and then the maximum."""
     backoff = ExponentialBackoff(100, 1000, NoJitter())
     assert [100, 200, 400, 800, 1000, 1000] == [round(backoff.delay_ms(attempt), 6) for attempt in range(6)]
     assert 1000 == round(backoff.delay_ms(100_000), 6)
@@ -31,19 +31,19 @@ def test_jitter_is_a_fifth_and_never_exceeds_the_maximum() -> None:
 
 @pytest.mark.parametrize("initial_ms", [300, 500])
 def test_a_maximum_that_is_not_above_the_first_delay_is_constant(initial_ms: int) -> None:
-    """Every delay is `max_ms`, without jitter, as in Java."""
+    """If `max_ms` is not above the first delay, every delay is `max_ms` without jitter, as in Java."""
     backoff = ExponentialBackoff(initial_ms, 300)
     assert {300.0} == {backoff.delay_ms(attempt) for attempt in range(40)}
 
 
 def test_a_first_delay_of_zero_is_allowed() -> None:
-    """Without `retry_backoff_ms` there is no pause at all."""
+    """With `retry_backoff_ms=0` every delay is 0."""
     backoff = ExponentialBackoff(0, 1000)
     assert {0.0} == {backoff.delay_ms(attempt) for attempt in range(40)}
 
 
 def test_partitions_of_one_response_share_a_factor() -> None:
-    """`shared_delay` draws once: what failed together is due together; the next response draws again."""
+    """`shared_delay` gives all partitions of one response the same jitter, and the next response another."""
     backoff = ExponentialBackoff(100, 1000, random.Random(1))
     one, other = backoff.shared_delay(), backoff.shared_delay()
     assert one(0) == one(0)

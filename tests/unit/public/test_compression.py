@@ -1,4 +1,4 @@
-"""Decompression: every codec whole, cut, damaged, and against its limit."""
+"""Decompression of every codec: complete, truncated and damaged data, and the output limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 1 << 24
 @pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
 @pytest.mark.parametrize("size", [0, 1, 100, len(PLAIN)])
 def test_round_trip(name: str, codec: int, size: int) -> None:
-    """What a producer compresses comes out again, from nothing to several blocks, from bytes and from views."""
+    """Compressed data is restored, for no data up to several blocks, from bytes and views."""
     packed = compress(name, PLAIN[:size])
     assert PLAIN[:size] == decompress(codec, packed, LIMIT)
     assert PLAIN[:size] == decompress(codec, memoryview(packed), LIMIT)
@@ -38,7 +38,7 @@ def test_the_limit_is_exact(name: str, codec: int) -> None:
 
 @pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
 def test_no_output_is_allowed_at_a_limit_of_zero(name: str, codec: int) -> None:
-    """A budget that is used up lets nothing through, but an empty stream is still one."""
+    """With a limit of 0 any output is an error, and an empty stream is not."""
     assert b"" == decompress(codec, compress(name, b""), 0)
     with pytest.raises(DecompressionError):
         decompress(codec, compress(name, b"a"), 0)
@@ -46,7 +46,9 @@ def test_no_output_is_allowed_at_a_limit_of_zero(name: str, codec: int) -> None:
 
 @pytest.mark.parametrize(("name", "codec"), COMPRESSING.items())
 def test_cut_streams_never_give_all_of_the_data(name: str, codec: int) -> None:
-    """A stream cut anywhere is an error; but snappy's, which has no end mark, cut between blocks is a shorter one."""
+    """A truncated stream is an error; only snappy, which has no end mark, gives fewer bytes when it is cut between
+    blocks.
+    """
     packed = compress(name, PLAIN)
     step = max(1, len(packed) // 500)
     for length in range(1, len(packed), step):
@@ -83,14 +85,14 @@ def test_damaged_streams_raise_one_error(name: str, codec: int) -> None:
 
 
 def test_unknown_codecs_are_refused() -> None:
-    """Numbers 5 to 7 fit in the attribute bits and mean nothing."""
+    """Codecs 5 to 7, which the attribute bits could contain, are refused."""
     for codec in (0, 5, 6, 7):
         with pytest.raises(DecompressionError, match=f"codec {codec} does not exist"):
             decompress(codec, b"", LIMIT)
 
 
 def test_gzip_members_are_read_one_after_the_other() -> None:
-    """RFC 1952 allows concatenated members; Java reads them, so do we; what follows them must be one, too."""
+    """As in Java, concatenated members (RFC 1952) are read; other bytes after a member are an error."""
     assert b"abc" == decompress(1, gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"bc"), LIMIT)
     with pytest.raises(DecompressionError):
         decompress(1, gzip.compress(b"a") + b"junk", LIMIT)
@@ -117,20 +119,22 @@ def test_snappy_blocks_raw_and_framed() -> None:
     ],
 )
 def test_snappy_sizes_that_lie_are_refused(block: bytes) -> None:
-    """A block that announces 4 GB in five bytes is not believed, nor a frame that is longer than what is left."""
+    """A block that announces 4 GB in five bytes is refused, and so is a frame that is longer than the
+    remaining bytes.
+    """
     with pytest.raises(DecompressionError, match="snappy"):
         decompress(2, block, 1 << 40)
 
 
 def test_lz4_reads_the_first_frame_only() -> None:
-    """As Java, which stops at the end mark."""
+    """As in Java, reading stops at the end mark of the first frame."""
     packed = compress("lz4", b"first")
     assert b"first" == decompress(3, packed + compress("lz4", b"second"), LIMIT)
     assert b"first" == decompress(3, packed + b"junk", LIMIT)
 
 
 def test_lz4_content_size_is_not_believed() -> None:
-    """A frame that announces exabytes raises; nothing of the kind is allocated."""
+    """A frame that announces exabytes raises an error without an allocation of that size."""
     import lz4.frame
 
     packed = bytearray(lz4.frame.compress(b"x" * 100, store_size=True))
@@ -140,13 +144,13 @@ def test_lz4_content_size_is_not_believed() -> None:
 
 
 def test_lz4_that_may_exceed_the_limit_is_read_in_steps() -> None:
-    """The stepwise way, taken for large batches, gives the same bytes as the direct one."""
+    """Large batches are decompressed in steps, with the same result as in one call."""
     packed = compress("lz4", bytes(1 << 20))
     assert bytes(1 << 20) == decompress(3, packed, (1 << 20) + 1)
 
 
 def test_zstd_frames_without_and_with_a_size_and_several_of_them() -> None:
-    """Java writes frames of unknown content size; others write it; a batch may hold more than one frame."""
+    """Frames with and without a content size are read, and batches with several frames."""
     import zstandard
 
     sized = zstandard.ZstdCompressor().compress(b"sized")
@@ -154,7 +158,7 @@ def test_zstd_frames_without_and_with_a_size_and_several_of_them() -> None:
 
 
 def test_zstd_context_is_good_after_an_error() -> None:
-    """The context that is kept between calls forgets a broken stream."""
+    """After a broken stream the cached context decompresses the next stream."""
     packed = compress("zstd", PLAIN)
     with pytest.raises(DecompressionError):
         decompress(4, packed[:8] + b"\xff" * 200, LIMIT)
@@ -162,7 +166,7 @@ def test_zstd_context_is_good_after_an_error() -> None:
 
 
 def test_zstd_in_two_threads() -> None:
-    """Each thread has a context of its own."""
+    """Each thread has its own context."""
     packed = compress("zstd", PLAIN)
     same: list[bool] = []
 
@@ -178,6 +182,6 @@ def test_zstd_in_two_threads() -> None:
 
 
 def test_output_limit_grows_with_the_batch() -> None:
-    """Small batches share one limit; a large one may grow in proportion."""
+    """Small batches have a common limit; that of a large batch is proportional to its size."""
     assert MIN_OUTPUT_LIMIT == output_limit(100)
     assert 64 * (10 << 20) == output_limit(10 << 20)

@@ -1,4 +1,4 @@
-"""decode_batches: the public way from bytes to records."""
+"""decode_batches, the public function that decodes record batches."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_literal_bytes() -> None:
 
 
 def test_empty_input_gives_nothing() -> None:
-    """No bytes, no records and no position."""
+    """Empty input has no records and no position."""
     for data in (b"", b"\x00" * 11):
         records = decode_batches(data)
         assert (0, {}) == (len(records), records.next_offsets())
@@ -105,14 +105,14 @@ def test_every_attribute_of_every_record(codec: str) -> None:
 
 
 def test_next_offsets_without_a_record() -> None:
-    """Markers and emptied batches give no record, but say where the log continues."""
+    """Control batches and emptied batches give no record but move the next offset."""
     records = decode_batches(empty_batch(0, 4) + control_batch("abort", 5, leader_epoch=3), topic="t")
     assert not records
     assert {TopicPartition("t", 0): OffsetAndMetadata(6, leader_epoch=3)} == records.next_offsets()
 
 
 def test_start_offset_drops_what_lies_below() -> None:
-    """Records below are dropped in every batch, and the position is never before it."""
+    """Records below the start offset are dropped in every batch, and the next offset is never below it."""
     data = build_batch([b"a", b"b"]) + build_batch([b"c", b"d"], base_offset=2)
     assert [b"d"] == [record.value for record in decode_batches(data, start_offset=3)]
     records = decode_batches(data, start_offset=10)
@@ -121,56 +121,58 @@ def test_start_offset_drops_what_lies_below() -> None:
 
 
 def test_start_offset_cannot_be_negative() -> None:
-    """-1 and -2 mean something elsewhere; here they are a mistake."""
+    """A negative start offset is refused, because -1 and -2 have special meanings elsewhere."""
     with pytest.raises(ValueError, match="start_offset"):
         decode_batches(b"", start_offset=-2)
 
 
 def test_any_concatenation_is_decoded() -> None:
-    """Batches of different logs may follow each other; the last one says where it continues."""
+    """Batches of different logs may follow each other; the next offset is that of the last batch."""
     records = decode_batches(build_batch([b"a"], base_offset=50) + build_batch([b"b"], base_offset=3))
     assert [50, 3] == [record.offset for record in records]
     assert [4] == [position.offset for position in records.next_offsets().values()]
 
 
 def test_repeated_offsets_are_all_given() -> None:
-    """Offsets are what the bytes say; nothing is dropped for having been seen."""
+    """Records with repeated offsets are all returned."""
     records = decode_batches(build_batch([Rec(b"a", offset=0)] * 3))
     assert [0, 0, 0] == [record.offset for record in records]
 
 
 def test_a_partial_batch_alone_is_ignored() -> None:
-    """What a broker cut off is no record, also when there is nothing else."""
+    """A truncated batch is ignored, also if there is no other batch."""
     assert not decode_batches(build_batch([b"a"])[:-1])
 
 
 def test_malformed_bytes_raise_even_after_good_batches() -> None:
-    """There is no next call that could raise it, so nothing is returned."""
+    """Malformed bytes after good batches raise an error and nothing is returned, because no later call
+    could raise it.
+    """
     with pytest.raises(CorruptRecordError, match=r"t-1 at offset 1: .*checksum") as caught:
         decode_batches(build_batch([b"a"]) + build_batch([b"b"], base_offset=1, crc=1), topic="t", partition=1)
     assert ("t", 1, 1) == (caught.value.topic, caught.value.partition, caught.value.offset)
 
 
 def test_checksums_can_be_left_alone() -> None:
-    """`check_crcs=False` takes the bytes as they are."""
+    """With `check_crcs=False` checksums are not checked."""
     assert [b"b"] == [r.value for r in decode_batches(build_batch([b"b"], crc=1), check_crcs=False)]
 
 
 def test_unknown_isolation_level() -> None:
-    """A misspelt level is an error and not a default."""
+    """A misspelt isolation level is an error."""
     with pytest.raises(ValueError, match="read_uncomitted"):
         decode_batches(b"", isolation_level="read_uncomitted")
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_is_read(kind: type) -> None:
-    """Bytes, bytearrays and views, without a copy."""
+    """Bytes, bytearrays and memoryviews are read without a copy."""
     data = kind(build_batch([b"a"]))
     assert [b"a"] == [record.value for record in decode_batches(data)]
 
 
 def test_a_mapped_file_is_read(tmp_path: Path) -> None:
-    """A log segment can be mapped into memory."""
+    """A memory-mapped log segment is read."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(build_batch([b"a"]) + build_batch([b"b"], base_offset=1, codec="lz4"))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -180,7 +182,7 @@ def test_a_mapped_file_is_read(tmp_path: Path) -> None:
 
 
 def test_bytes_that_change_under_the_reader_do_not_crash() -> None:
-    """Whoever writes into a buffer while its records are read gets other records, or one kind of error."""
+    """If a buffer is modified while its records are read, other records or one class of error result."""
     data = bytearray(build_batch([b"a" * 50] * 20))
     records = decode_batches(data)
     data[61:] = b"\xff" * (len(data) - 61)
@@ -190,7 +192,7 @@ def test_bytes_that_change_under_the_reader_do_not_crash() -> None:
 
 @pytest.mark.parametrize("what", ["text", 5, None, [b"a"]])
 def test_what_is_no_buffer_is_a_type_error(what: object) -> None:
-    """A mistake in the program is not called corruption."""
+    """An argument that is not a buffer raises TypeError, not CorruptRecordError."""
     if what is None:
         assert not decode_batches(what)  # type: ignore[arg-type]  # None is an empty records field
     else:
@@ -199,7 +201,7 @@ def test_what_is_no_buffer_is_a_type_error(what: object) -> None:
 
 
 def test_a_record_count_of_two_billion_allocates_nothing() -> None:
-    """A count is not believed before the records are there."""
+    """A record count in a header causes no allocation before the records are found."""
     with pytest.raises(CorruptRecordError):
         decode_batches(frame_batch(b"\x0c\x00\x00\x00\x01\x01\x00", record_count=2**31 - 1))
 
@@ -246,14 +248,16 @@ assert grown < 512
 
 @pytest.mark.parametrize("name", ["zstd", "gzip", "lz4", "many"])
 def test_bombs_raise_within_bounded_memory(name: str) -> None:
-    """A gigabyte in a few kilobytes, in one batch or in many, raises before half of it is in memory."""
+    """A gigabyte that is compressed to a few kilobytes, in one batch or in many, raises an error before half of it is
+    in memory.
+    """
     done = subprocess.run([sys.executable, "-c", BOMBS, name], capture_output=True, text=True, timeout=60)
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_limit(codec: str) -> None:
-    """A batch may decompress to `decompressed_batch_max_bytes` and no more; the error says what and where it is."""
+    """A batch may decompress to at most `decompressed_batch_max_bytes`; the error has the option and the offset."""
     first = build_batch([b"x" * 100], codec=codec)
     second = build_batch([b"y" * 50_000] * 4, base_offset=1, codec=codec)
     with pytest.raises(BatchTooLargeError, match=r"a-1 at offset 1 .* 200000 bytes that decompressed_batch") as caught:
@@ -271,7 +275,7 @@ def test_a_batch_limit(codec: str) -> None:
 
 
 def test_a_batch_limit_above_the_default() -> None:
-    """What decompresses to more than 128 MiB and 64 times its size is read if the option allows it."""
+    """A batch that decompresses to more than 128 MiB and 64 times its size is read if the option allows it."""
     packed = build_batch([bytes(10 << 20)] * 14, codec="zstd")
     with pytest.raises(BatchTooLargeError):
         decode_batches(packed)
@@ -280,7 +284,7 @@ def test_a_batch_limit_above_the_default() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_eight_million_minimal_records_decode(codec: str) -> None:
-    """Many records are no bomb: nothing is stored per record."""
+    """A batch of eight million records is decoded, because nothing is stored per record."""
     from kconsumer.testing.batches import compress
 
     count = 8_000_000

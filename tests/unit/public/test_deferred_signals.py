@@ -1,4 +1,4 @@
-"""Signal handlers that wait until a public call is at a consistent point."""
+"""Signal handlers that are deferred until a public call has a consistent state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SENT = [signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGRTMIN]
 
 @pytest.fixture(autouse=True)
 def handlers_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Handlers are those of a program that changed nothing, and our own frames count as the library's."""
+    """Check that the signal handlers are unchanged after each test, and let frames of this file count as
+    the library's.
+    """
     monkeypatch.setattr(deferred_signals, "_in_our_code", lambda _frame: True)
     before = {number: signal.getsignal(number) for number in SENT}
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -27,11 +29,11 @@ def handlers_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def nothing(_number: int, _frame: Any) -> None:
-    """A handler of the user's."""
+    """A signal handler of the user."""
 
 
 def held() -> bool:
-    """Hold back the handlers that there are now."""
+    """Defer the currently installed handlers."""
     begun = SIGNALS.hold()
     SIGNALS.refresh()
     return begun
@@ -39,7 +41,7 @@ def held() -> bool:
 
 @pytest.mark.parametrize("number", SENT, ids=lambda number: number.name)
 def test_handler_runs_at_release(number: signal.Signals) -> None:
-    """Whichever signal has a Python handler: it is noted, its handler runs once at the release and is back then."""
+    """The handler of a signal with a Python handler runs once at the release, and is installed again then."""
     seen: list[int] = []
 
     def handler(got: int, frame: Any) -> None:
@@ -48,7 +50,7 @@ def test_handler_runs_at_release(number: signal.Signals) -> None:
 
     signal.signal(number, handler)
     assert held()
-    assert not SIGNALS.hold()  # again: it is the first one that releases
+    assert not SIGNALS.hold()  # nested: only the outermost release runs the handlers
     signal.raise_signal(number)
     signal.raise_signal(number)
     assert [] == seen
@@ -58,7 +60,7 @@ def test_handler_runs_at_release(number: signal.Signals) -> None:
 
 
 def test_all_handlers_run_although_one_raises() -> None:
-    """Ctrl-C and an alarm at the same time: KeyboardInterrupt is raised and the other handler has run."""
+    """If Ctrl-C and an alarm arrive, KeyboardInterrupt is raised and the other handler has run too."""
     seen: list[int] = []
     signal.signal(signal.SIGALRM, lambda number, _: seen.append(number))
     held()
@@ -71,7 +73,7 @@ def test_all_handlers_run_although_one_raises() -> None:
 
 
 def test_the_wait_ends_when_a_signal_arrives() -> None:
-    """The call that waits is woken, and runs the handlers while it continues holding them back."""
+    """A signal wakes a waiting call, which runs the handlers and continues to defer later ones."""
     woken, seen = [], []
     signal.signal(signal.SIGUSR1, lambda *_: seen.append(SIGNALS.held))
     SIGNALS.hold(lambda: woken.append(1))
@@ -85,7 +87,7 @@ def test_the_wait_ends_when_a_signal_arrives() -> None:
 
 
 def test_user_code_has_its_own_handlers() -> None:
-    """Inside a callback handlers are those of the user, who may install others: these stay."""
+    """During a callback the user's handlers are installed; a handler that the callback installs stays."""
     held()
     with HandlersRunning():
         assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
@@ -96,7 +98,7 @@ def test_user_code_has_its_own_handlers() -> None:
 
 
 def test_a_handler_installed_by_surprise_stays() -> None:
-    """A plugin that installs a handler in the middle of a step does not lose it."""
+    """A handler that a plugin installs in the middle of a step stays installed."""
     held()
     signal.signal(signal.SIGINT, nothing)
     SIGNALS.release()
@@ -104,7 +106,7 @@ def test_a_handler_installed_by_surprise_stays() -> None:
 
 
 def test_ignored_signals_stay_ignored() -> None:
-    """As in a job that a shell runs in the background."""
+    """A signal that is ignored, as in a background job of a shell, stays ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     held()
     assert signal.SIG_IGN is signal.getsignal(signal.SIGINT)
@@ -113,7 +115,7 @@ def test_ignored_signals_stay_ignored() -> None:
 
 
 def test_handler_reset_after_the_last_look() -> None:
-    """A signal whose handler was reset to the default since `refresh` has its default action at the release."""
+    """A signal whose handler was reset to the default after `refresh` has its default action at the release."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     held()
     SIGNALS.release()
@@ -125,7 +127,7 @@ def test_handler_reset_after_the_last_look() -> None:
 
 
 def test_handler_that_raises_on_the_way_in() -> None:
-    """An exception of a handler that is not replaced yet leaves no replaced handler behind."""
+    """If a handler that is not replaced yet raises, no replaced handler is left behind."""
 
     def alarm(*_: object) -> None:
         raise LookupError
@@ -151,7 +153,7 @@ def test_handler_that_raises_on_the_way_in() -> None:
 
 
 def test_handlers_left_behind_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that never came to its release (an asynchronous exception) leaves Ctrl-C working."""
+    """Ctrl-C works after a call that never reached its release because of an asynchronous exception."""
     held()
     monkeypatch.setattr(deferred_signals, "_in_our_code", lambda _frame: False)
     with pytest.raises(KeyboardInterrupt):
@@ -161,7 +163,7 @@ def test_handlers_left_behind_still_run(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_next_call_puts_handlers_back() -> None:
-    """Handlers that an asynchronous exception kept a call from putting back are in place after the next call."""
+    """The next call restores handlers that a call did not restore because of an asynchronous exception."""
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
         held()
         assert signal.default_int_handler is not signal.getsignal(signal.SIGINT)
@@ -171,7 +173,7 @@ def test_the_next_call_puts_handlers_back() -> None:
 
 
 def test_other_threads_have_no_signals() -> None:
-    """There nothing is done, and the handlers that the main thread holds back stay so."""
+    """A call in another thread does nothing, and handlers that the main thread defers stay deferred."""
     results: list[object] = []
 
     def run() -> None:

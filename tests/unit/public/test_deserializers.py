@@ -1,4 +1,4 @@
-"""The forms a deserializer may have, and what each is called with."""
+"""The forms that a deserializer may have, and the arguments of each."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HEADERS = (("h", b"x"),)
 
 
 class WithMethod:
-    """As in kafka-python and Java."""
+    """A deserializer in the form of kafka-python and Java."""
 
     def deserialize(self, topic: str, headers: Any, data: bytes) -> object:
         return topic, headers, data
 
 
 class WithContext:
-    """As confluent-kafka's own deserializers: the context is optional."""
+    """A deserializer in the form of confluent-kafka, with an optional context."""
 
     def __call__(self, value: bytes, ctx: Any = None) -> object:
         return value, ctx.topic, ctx.field, ctx.headers
@@ -60,7 +60,9 @@ class Both(WithMethod):
     ],
 )
 def test_plain_callables_get_the_bytes(deserializer: Any, data: bytes, expected: object) -> None:
-    """Functions, methods, built-ins and classes; options of their own are left alone."""
+    """Functions, methods, built-ins and classes receive the bytes; their own optional parameters keep
+    their defaults.
+    """
     adapted = adapt(deserializer, "value")
     assert isinstance(adapted, PlainDeserializer)
     assert expected == adapted("t", HEADERS, data)
@@ -68,7 +70,7 @@ def test_plain_callables_get_the_bytes(deserializer: Any, data: bytes, expected:
 
 @pytest.mark.parametrize("deserializer", [WithMethod(), Both()])
 def test_objects_with_a_method_get_topic_and_headers(deserializer: Any) -> None:
-    """The method goes before being callable."""
+    """An object with deserialize() is called by that method, even if it is callable."""
     adapted = adapt(deserializer, "key")
     assert isinstance(adapted, ObjectDeserializer)
     assert ("t", HEADERS, b"d") == adapted("t", HEADERS, b"d")
@@ -77,7 +79,7 @@ def test_objects_with_a_method_get_topic_and_headers(deserializer: Any) -> None:
 @pytest.mark.parametrize("deserializer", [WithContext(), with_required_context])
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_callables_with_a_context_get_one(deserializer: Any, field: str) -> None:
-    """Topic, field and headers are attributes of the second argument."""
+    """The second argument is a context with topic, field and headers."""
     adapted = adapt(deserializer, field)
     assert isinstance(adapted, ContextDeserializer)
     assert (b"d", "t", field, [("h", b"x")]) == adapted("t", HEADERS, b"d")
@@ -85,7 +87,7 @@ def test_callables_with_a_context_get_one(deserializer: Any, field: str) -> None
 
 @pytest.mark.parametrize("deserializer", [json.loads, WithMethod(), WithContext()])
 def test_null_is_never_deserialized(deserializer: Any) -> None:
-    """As in Java, null stays null without a call."""
+    """As in Java, null is returned without a call of the deserializer."""
     assert adapt(deserializer, "value")("t", HEADERS, None) is None
 
 
@@ -100,19 +102,19 @@ def test_confluents_own_deserializers() -> None:
 
 @pytest.mark.parametrize("wrong", [5, "utf-8", b"", object()])
 def test_what_is_no_deserializer_is_a_config_error(wrong: object) -> None:
-    """The error names the option and what it may be."""
+    """The error names the option and the allowed forms."""
     with pytest.raises(ConfigError, match="value_deserializer must be a callable or have"):
         adapt(wrong, "value")
 
 
 def test_a_class_with_the_method_is_a_config_error() -> None:
-    """A class given for its instance would fail on the first record; it is told at once."""
+    """A class in place of its instance raises an error at once, because it would fail for the first record."""
     with pytest.raises(ConfigError, match="key_deserializer is the class WithMethod; give an instance"):
         adapt(WithMethod, "key")
 
 
 def test_each_form_in_a_run() -> None:
-    """A run calls every form with the record's own topic and headers."""
+    """A run calls each form with the topic and headers of the record."""
     tp = TopicPartition("orders", 1)
     data = build_batch([Rec(b"v", b"k", [("h", b"x")])])
     expected = {
@@ -127,12 +129,12 @@ def test_each_form_in_a_run() -> None:
 
 
 def configured(deserializer: object) -> Any:
-    """What the option makes of it."""
+    """Return the deserializer that the option results in."""
     return ConsumerConfig(bootstrap_servers="a:1", value_deserializer=deserializer).value_deserializer
 
 
 def test_names_of_deserializers() -> None:
-    """Text and JSON have names; what they stand for is called without a Python function in between."""
+    """The names of text and JSON deserializers are accepted, and call no Python function in between."""
     for text in ("str", str, "StringDeserializer"):
         assert configured(text) is bytes.decode
         assert isinstance(adapt(configured(text), "value"), PlainDeserializer)
@@ -142,7 +144,7 @@ def test_names_of_deserializers() -> None:
 
 
 def test_json_by_the_faster_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """orjson if it is there, else what Python brings along."""
+    """orjson is used if it is installed, else Python's json."""
     monkeypatch.setitem(sys.modules, "orjson", SimpleNamespace(loads=len))
     assert configured("json") is len
     monkeypatch.setitem(sys.modules, "orjson", None)

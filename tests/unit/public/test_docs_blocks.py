@@ -1,4 +1,4 @@
-"""Code blocks of the documentation: which there are, and those that need neither a broker nor Spark.
+"""Code blocks of the documentation: that all are found, and those that need neither a broker nor Spark.
 
 tests/integration/test_docs.py runs the others against a broker, tests/spark/test_spark_docs.py in a Spark session.
 """
@@ -14,7 +14,7 @@ import pytest
 from kconsumer.cli import build_parser
 from support.harnesses.doc_blocks import BLOCKS, PAGES, ROOT, Block, indented_blocks
 
-# What a block may be. `text` and `mermaid` are not code.
+# The languages of blocks. `text` and `mermaid` are not code.
 LANGUAGES = {"python", "sh", "console", "toml", "text", "mermaid"}
 
 # Blocks that tests do not run: page, how the block begins, and why.
@@ -67,13 +67,13 @@ def test_shell_commands_name_what_exists(block: Block) -> None:
 
 
 def check_make(words: list[str]) -> None:
-    """The target is in the Makefile."""
+    """Check that the target is in the Makefile."""
     targets = [word for word in words[1:] if "=" not in word]
     assert [] == [word for word in targets if f"\n{word}:" not in MAKEFILE]
 
 
 def check_pip(words: list[str]) -> None:
-    """It installs this tree, with extras that the project has."""
+    """Check that the command installs this project, with extras that exist."""
     extras = re.fullmatch(r"\.(?:\[(.*)\])?", words[2])
     assert words[1] == "install"
     assert extras is not None
@@ -81,27 +81,27 @@ def check_pip(words: list[str]) -> None:
 
 
 def check_pytest(words: list[str]) -> None:
-    """Its files and folders exist."""
+    """Check that the files and folders exist."""
     paths = [word for word in words if word.startswith("tests/")]
     assert paths
     assert [] == [path for path in paths if not (ROOT / path).exists()]
 
 
 def check_python(words: list[str]) -> None:
-    """The module or the file exists; tests of their own run them."""
+    """Check that the module or file exists; other tests run them."""
     path = words[2].replace(".", "/") if words[1] == "-m" else words[1]
     assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
 
 
 def check_tox(words: list[str]) -> None:
-    """The environment is in tox.ini, or made of factors that are."""
+    """Check that the environment is in tox.ini or consists of its factors."""
     name = words[words.index("-e") + 1]
     known = re.findall(r"^\[testenv:(.*)\]$", (ROOT / "tox.ini").read_text(encoding="utf-8"), re.MULTILINE)
     assert name in known
 
 
 def check_kconsumer(words: list[str]) -> None:
-    """The command accepts these arguments."""
+    """Check that the command accepts these arguments."""
     assert build_parser().parse_args(words[1:]) is not None
 
 
@@ -117,7 +117,7 @@ CHECKS = {
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "toml"], ids=lambda block: block.name)
 def test_toml_is_that_of_the_tree(block: Block) -> None:
-    """An entry point is that of the example distribution; a pipeline's keys and values are accepted."""
+    """An entry point is that of the example distribution; the keys and values of a pipeline are accepted."""
     document = tomllib.loads(block.text)
     if "project" in document:
         example = tomllib.loads((ROOT / "examples/custom_assignor/pyproject.toml").read_text(encoding="utf-8"))

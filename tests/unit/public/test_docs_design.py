@@ -1,4 +1,4 @@
-"""docs/design names only what exists: files, modules, classes and their attributes; and its file map is complete.
+"""Files, modules, classes and attributes that docs/design names exist, and its file map is complete.
 
 Reads sources, so it needs no build. When it fails, the page or the name in the message is out of date.
 """
@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"[\w*][\w.*-]*(?:/[\w.*-]+)*(?:/|\.(?:py|pyx|pxd|pyi|h|md|toml|ini|cfg))")
 NAME = re.compile(r"_?[A-Z]\w*[a-z]\w*|\w+(?:\.\w+)+")
 
-# Names that are not of this library: what they are.
+# Names that are not part of this library, each with its origin.
 FOREIGN = {
     "PyThreadState_SetAsyncExc": "CPython",
     "_signal.signal": "CPython",

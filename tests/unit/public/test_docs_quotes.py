@@ -1,7 +1,7 @@
 """Messages that the documentation quotes are messages of the library, word by word.
 
-A message of the library has gaps, where an f-string has an expression; in a page such a gap has words of its own. `…`
-in a page stands for what the page leaves out.
+The expressions of an f-string are gaps in a message, and a page has other words there. `…` in a page replaces omitted
+words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of error codes, the exception classes they become, and the tables that map them to actions."""
+"""The table of error codes, the exception class of each code, and the tables that map codes to actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Action(ErrorAction):
 
 
 def test_a_row_is_its_number() -> None:
-    """A code of a response, which is an int, finds its row in `CODES` and equals the member of `Errors`."""
+    """The int code of a response is a key of `CODES` and equals the member of `Errors`."""
     assert 6 == Errors.NOT_LEADER_OR_FOLLOWER
     assert ("NOT_LEADER_OR_FOLLOWER", True) == (CODES[6].name, CODES[6].retriable)
     assert CODES[6] is Errors.NOT_LEADER_OR_FOLLOWER
@@ -32,7 +32,7 @@ def test_a_row_is_its_number() -> None:
 
 
 def test_every_member_is_in_the_table() -> None:
-    """No two members share a number, and the table has them under Kafka's names."""
+    """Members have distinct numbers and Kafka's names."""
     members = {name: row for name, row in vars(Errors).items() if isinstance(row, ErrorCode)}
     assert members == {row.name: row for row in CODES.values()}
     assert len(CODES) == len(members)
@@ -40,7 +40,7 @@ def test_every_member_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: CODES[code].name)
 def test_classes_agree_with_the_table(code: int) -> None:
-    """An error class is retriable exactly if the codes that become it are."""
+    """An error class is retriable exactly if the codes that map to it are."""
     error = error_for(code, "somewhere")
     assert CODES[code].retriable == error.retriable == is_retriable(code)
     assert type(error) is error_class(code)
@@ -56,13 +56,13 @@ def test_an_unknown_code_is_not_retriable() -> None:
 
 
 def test_errors_carry_plain_integers() -> None:
-    """`error.code` is an int, whatever `error_for` was called with, and the error survives pickling."""
+    """`error.code` is an int, whatever type was passed to `error_for`, and survives pickling."""
     error = pickle.loads(pickle.dumps(error_for(Errors.GROUP_ID_NOT_FOUND, "group g")))
     assert (int, 69) == (type(error.code), error.code)
 
 
 def test_a_table_has_defaults() -> None:
-    """Codes without a row have the default action, retriable ones their own default if there is one."""
+    """A code without a row has the default action; retriable codes may have another default."""
     table = ErrorTable({Errors.NOT_COORDINATOR: Action.RAISE}, default=Action.RAISE, default_retriable=Action.RETRY)
     assert [Action.RAISE, Action.RETRY, Action.RAISE] == [table[16], table[7], table[31_000]]
     assert Action.RAISE is ErrorTable({Errors.NOT_COORDINATOR: Action.RETRY}, default=Action.RAISE)[7]

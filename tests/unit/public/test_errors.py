@@ -1,4 +1,4 @@
-"""Errors as values: what they carry survives the way to another process."""
+"""Errors keep their attributes when they are copied or pickled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_errors_pickle(kind: type[KafkaError]) -> None:
-    """Every error comes out of a pickle, or a copy, as it went in."""
+    """Every error is equal after pickling and copying."""
     error = SPECIAL.get(kind) or kind("what happened")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert kind is type(twin)

@@ -1,4 +1,4 @@
-"""Habits from other clients: what does not exist here is an error that says what to write."""
+"""Methods and forms of other clients raise errors that name the replacement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def consumer() -> Iterator[Consumer]:
 
 @pytest.mark.parametrize("name", CONSUMER)
 def test_methods_of_other_consumers(consumer: Consumer, name: str) -> None:
-    """A method that another client has is not found, with what replaces it."""
+    """A method of another client raises an AttributeError that names its replacement."""
     assert not hasattr(consumer, name)
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; {re.escape(CONSUMER[name])}$"):
         getattr(consumer, name)
@@ -34,14 +34,16 @@ def test_methods_of_other_consumers(consumer: Consumer, name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_are_neither_a_dict_nor_a_message(name: str) -> None:
-    """What kafka-python's dict or confluent-kafka's message has is not found, with what replaces it."""
+    """Methods of kafka-python's dict and confluent-kafka's message raise an AttributeError that names their
+    replacement.
+    """
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; {re.escape(RECORDS[name])}$"):
         getattr(ConsumerRecords.EMPTY, name)
 
 
 @pytest.mark.parametrize("owner", [Consumer, ConsumerRecords])
 def test_advice_names_what_exists(owner: type) -> None:
-    """Every method in the advice is a method of the consumer or of its records, and no key of the table is."""
+    """Every method in the advice exists in the consumer or its records, and no key of the table does."""
     for name, advice in (CONSUMER if owner is Consumer else RECORDS).items():
         assert not hasattr(owner, name)
         for method in re.findall(r"([a-z_]+)\(", advice):
@@ -49,7 +51,7 @@ def test_advice_names_what_exists(owner: type) -> None:
 
 
 def test_any_other_name(consumer: Consumer) -> None:
-    """A name that nobody has is the usual error."""
+    """Any other unknown name raises the usual AttributeError."""
     for name in ("zzz", "_zzz"):
         for owner in (consumer, ConsumerRecords.EMPTY):
             with pytest.raises(AttributeError, match=f"object has no attribute '{name}'$"):
@@ -59,7 +61,7 @@ def test_any_other_name(consumer: Consumer) -> None:
 
 @pytest.mark.parametrize("key", [0, TopicPartition("t", 0), slice(1)])
 def test_no_subscript(key: object) -> None:
-    """records[0] and records[partition] say how to get at records; iterating works as before."""
+    """records[0] and records[partition] raise an error with the right form; iteration works."""
     records: Any = decode_batches(build_batch([(None, b"v")]), topic="t")
     with pytest.raises(TypeError, match=r"neither a list nor a dict: .*records\.by_partition\(\)"):
         records[key]
@@ -68,13 +70,13 @@ def test_no_subscript(key: object) -> None:
 
 
 def test_timeout_in_milliseconds(consumer: Consumer) -> None:
-    """poll(timeout_ms=1000) names the argument in seconds."""
+    """The error for poll(timeout_ms=1000) names the argument in seconds."""
     with pytest.raises(TypeError, match=r"write poll\(timeout=1\.5\), not timeout_ms="):
         consumer.poll(timeout_ms=1500)  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_a_mapping_of_options() -> None:
-    """Consumer({...}) names from_config; a subclass may take a mapping."""
+    """The error for Consumer({...}) names from_config; a subclass may accept a mapping."""
     make: Callable[..., Consumer] = Consumer
     with pytest.raises(TypeError, match=r"write Consumer\.from_config\("):
         make({"bootstrap.servers": "a:1"})
@@ -87,6 +89,6 @@ def test_a_mapping_of_options() -> None:
 
 
 def test_pattern_as_text(consumer: Consumer) -> None:
-    """A name that begins with ^ is librdkafka's form of a pattern: the error names re.compile."""
+    """The error for a name that begins with ^, librdkafka's form of a pattern, names re.compile."""
     with pytest.raises(ValueError, match=r"for a pattern pass re\.compile\('orders\.\*'\), which matches whole names"):
         consumer.subscribe(["^orders.*"])

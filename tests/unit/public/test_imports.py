@@ -1,4 +1,4 @@
-"""What is not loaded: modules that the way to the first record does without cost nothing before it."""
+"""Importing the package and reading a first record loads no module that is not needed for it."""
 
 from __future__ import annotations
 
@@ -40,20 +40,24 @@ LEADERS_WORK = {
 
 
 def loaded(statement: str) -> set[str]:
-    """The modules that importing kconsumer and running this adds to those of a new process."""
+    """Return the modules that importing kconsumer and running this code adds to those of a new process."""
     code = f"import sys\nbefore = set(sys.modules)\nimport kconsumer\n{statement}\nprint(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())
 
 
 def test_import_loads_neither_an_engine_nor_what_few_programs_use() -> None:
-    """`import kconsumer` alone knows no wire format, no group health, no columns and no slow module of Python's."""
+    """`import kconsumer` loads no wire format, no group health, no columns and no slow module of the
+    standard library.
+    """
     unwanted = SLOW | COLUMNS | HEALTH | {"kconsumer.engine.base", "kconsumer.net", "kconsumer.schema", "socket"}
     assert set() == loaded("") & unwanted
 
 
 def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
-    """A classic member searches no installed packages and has nothing of the other protocol, health or columns."""
+    """A classic member does not search installed distributions and loads no module of the other protocol, group health
+    or columns.
+    """
     modules = loaded(CLASSIC)
     assert {"kconsumer.coordinator.classic_protocol.manager", "kconsumer_assignors.cooperative_sticky"} <= modules
     assert set() == modules & (SLOW | COLUMNS | HEALTH | OTHER_TABLES | OTHER_PROTOCOL | LEADERS_WORK)
@@ -72,12 +76,12 @@ def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
     ],
 )
 def test_the_rest_is_loaded_when_it_is_used(statement: str, wanted: set[str]) -> None:
-    """What the others must not load is there, under these names, for those who ask for it."""
+    """The modules that the other tests forbid exist under these names and are loaded on use."""
     assert set() == wanted - loaded(statement)
 
 
 def test_version() -> None:
-    """The package says which version it is, as others do."""
+    """The package has a version, in `__version__`."""
     import kconsumer
     from kconsumer._version import VERSION
 

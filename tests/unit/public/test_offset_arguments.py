@@ -1,4 +1,4 @@
-"""What users pass to commit, commit_async and seek: taken as offsets, or refused at once with what to pass."""
+"""Arguments of commit, commit_async and seek are accepted as offsets, or refused at once with advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD = ConsumerRecord("t", 0, 5, 0)
 
 
 class Int64:
-    """An integer that is no int, as numpy.int64 is."""
+    """An integer that is not an int, like numpy.int64."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -37,7 +37,7 @@ class Int64:
     ],
 )
 def test_integers_of_any_kind_are_offsets(offset: Any) -> None:
-    """What has `__index__` is taken, and becomes an int; so is a partition's number."""
+    """Objects with `__index__` are accepted as offsets and partition numbers, and become ints."""
     (found,) = offsets_to_commit({("t", Int64(0)): offset}).items()
     assert (TP, OffsetAndMetadata(5)) == found
     assert [int, int] == [type(found[0].partition), type(found[1].offset)]
@@ -45,7 +45,7 @@ def test_integers_of_any_kind_are_offsets(offset: Any) -> None:
 
 
 def test_limits_are_offsets() -> None:
-    """The largest offset, epoch, partition and metadata that a request can carry pass."""
+    """The largest offset, epoch, partition and metadata that a request can contain are accepted."""
     largest = OffsetAndMetadata(2**63 - 1, "x" * (2**15 - 1), 2**31 - 1)
     tp = TopicPartition("t", 2**31 - 1)
     assert {tp: largest} == offsets_to_commit({tp: largest})
@@ -74,7 +74,7 @@ def test_limits_are_offsets() -> None:
     ],
 )
 def test_what_is_no_offset_is_refused(offset: Any, error: type[Exception], told: str) -> None:
-    """By commit with the partition concerned, and by seek: the message says what to pass."""
+    """commit and seek refuse other values, with advice; commit names the partition."""
     with pytest.raises(error, match=told):
         seek_target(offset)
     with pytest.raises(error, match=told) as caught:
@@ -96,7 +96,7 @@ def test_what_is_no_offset_is_refused(offset: Any, error: type[Exception], told:
     ],
 )
 def test_what_is_no_partition_is_refused(tp: Any, error: type[Exception]) -> None:
-    """Nothing is left for the encoder to find out."""
+    """Invalid partitions are refused before a request is encoded."""
     with pytest.raises(error, match="not a topic-partition"):
         offsets_to_commit({tp: 5})
 
@@ -114,7 +114,9 @@ def test_what_is_no_partition_is_refused(tp: Any, error: type[Exception]) -> Non
     ],
 )
 def test_what_holds_no_offsets_is_refused(offsets: Any, told: str) -> None:
-    """Records, partitions and callbacks in the place of offsets: the message shows the call that was probably meant."""
+    """Records, partitions and callbacks in place of offsets are refused, and the message shows the call that was
+    probably meant.
+    """
     with pytest.raises(TypeError, match=told) as caught:
         offsets_to_commit(offsets)
     assert "a mapping {TopicPartition(topic, partition): next offset}" in str(caught.value)
@@ -122,7 +124,7 @@ def test_what_holds_no_offsets_is_refused(offsets: Any, told: str) -> None:
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """A consumer that nothing is connected to, with one partition."""
+    """Return a consumer without a connection, with one partition."""
     with Consumer(bootstrap_servers="localhost:1", group_id="g", enable_auto_commit=False) as made:
         made.assign([TP])
         yield made
@@ -138,7 +140,7 @@ def consumer() -> Iterator[Consumer]:
     ],
 )
 def test_public_methods_refuse_before_anything_is_queued(consumer: Consumer, call: Callable[[Consumer], None]) -> None:
-    """A refused value leaves nothing behind that a later poll or close would meet."""
+    """A refused value queues nothing that a later poll or close would process."""
     with pytest.raises(TypeError):
         call(consumer)
     group = consumer._engine.components.group

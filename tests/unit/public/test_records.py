@@ -1,4 +1,4 @@
-"""ConsumerRecords, runs, and the iterator: counts, order, and objects that are used again."""
+"""ConsumerRecords, runs, and the iterator: counts, order, and objects that are reused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_of(tp: TopicPartition, *values: bytes, base: int = 0) -> RecordRun:
 
 
 def test_counts_iterates_and_groups() -> None:
-    """Several runs, two of one partition: everything a caller may ask."""
+    """All methods are right for several runs, two of them of one partition."""
     positions = {A: (3, 1), B: (1, None), C: (9, None)}
     records = ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3"), run_of(A, b"4", base=2)], positions)
     assert (4, 4, True) == (len(records), records.count, bool(records))
@@ -52,7 +52,7 @@ def test_counts_iterates_and_groups() -> None:
 
 
 def test_empty() -> None:
-    """No records: falsy, and the same for all."""
+    """A result without records is falsy, and all such results are the same object."""
     assert ConsumerRecords.EMPTY is ConsumerRecords.empty()
     records = ConsumerRecords.EMPTY
     assert (0, 0, False, [], frozenset(), {}, {}) == (
@@ -67,7 +67,7 @@ def test_empty() -> None:
 
 
 def test_positions_without_records() -> None:
-    """A poll that only moved over markers is falsy and still says where to continue."""
+    """A poll that returned only control records is falsy and has the next offsets."""
     records = decode_batches(control_batch("commit", 4), topic="a", start_offset=4)
     assert (False, frozenset(), {A: OffsetAndMetadata(5)}) == (
         bool(records),
@@ -77,7 +77,7 @@ def test_positions_without_records() -> None:
 
 
 def test_what_is_returned_cannot_change_it() -> None:
-    """next_offsets() is a copy."""
+    """next_offsets() returns a copy."""
     records = ConsumerRecords([], {A: (5, None)})
     records.next_offsets().clear()
     assert {A: OffsetAndMetadata(5)} == records.next_offsets()
@@ -113,7 +113,7 @@ def test_a_record_that_is_kept_never_changes() -> None:
 
 
 def test_kept_for_a_few_steps() -> None:
-    """Windows over the last records see the right ones."""
+    """A window over the last records contains the right ones."""
     records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(40)))])
     for width in (1, 2, 3, 4):
         window: list[ConsumerRecord] = []
@@ -143,7 +143,7 @@ def test_values_outlive_their_record() -> None:
     ],
 )
 def test_builtins_that_keep_what_they_iterate(use: Callable[[ConsumerRecords], object]) -> None:
-    """Sequences made of a result hold as many different records as there are."""
+    """Sequences made from a result contain distinct record objects."""
     records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(20)))])
     kept = use(records)
     flat: list[ConsumerRecord] = []
@@ -154,12 +154,12 @@ def test_builtins_that_keep_what_they_iterate(use: Callable[[ConsumerRecords], o
 
 
 def test_a_loop_makes_two_records() -> None:
-    """That is the point: a loop that keeps nothing gets the same two objects in turn."""
+    """A loop that keeps no record uses the same two objects in turn."""
     assert 2 == len({id(record) for record in ConsumerRecords([run_of(A, *[b"x"] * 100)])})
 
 
 def test_reused_records_forget_what_was_read() -> None:
-    """Cached values of the previous record never show up in the next."""
+    """A reused record has no cached value of the previous one."""
     data = build_batch(
         [Rec(b"v", b"k", [("h", b"x")]), Rec(), Rec(b"w"), Rec(key=b"l"), Rec(headers=[("i", None)])] * 3
     )
@@ -180,7 +180,7 @@ def test_reused_records_forget_what_was_read() -> None:
     "sizes", [[100], [100, 99, 80, 100], [3, 300, 30, 3_000], [0, 1, 2], [5_000, 100], [100, -1, 100]], ids=str
 )
 def test_values_of_any_size_follow_each_other(sizes: list[int]) -> None:
-    """What a value's object was used for before leaves no trace: contents, length, hash, the byte behind the end."""
+    """A reused value object has the right contents, length, hash and terminating byte."""
     expected = [None if size < 0 else bytes([65 + n % 26]) * size for n in range(30) for size in sizes]
     for record, value in zip(decode_batches(build_batch(list(expected))), expected, strict=True):
         assert value == record.value
@@ -201,7 +201,7 @@ def test_values_of_any_size_follow_each_other(sizes: list[int]) -> None:
     ],
 )
 def test_a_value_that_is_kept_never_changes(keep: Callable[[bytes], object]) -> None:
-    """Whatever way a value is kept, its bytes are not used again: of every second record here."""
+    """The bytes of a value that is kept are not reused; here every second one is kept."""
     values = [b"value %03d" % n for n in range(60)]
     kept = []
     for record in decode_batches(build_batch(values)):
@@ -216,13 +216,13 @@ def test_a_value_that_is_kept_never_changes(keep: Callable[[bytes], object]) -> 
 
 
 def test_a_loop_over_values_makes_two_of_them() -> None:
-    """That is the point: values nobody keeps take no memory of their own; neither record has one that it shares."""
+    """A loop that keeps no value uses the same two value objects in turn, one for each record object."""
     run = run_of(A, *(b"value %03d" % n for n in range(100)))
     assert 2 == len({id(record.value) for record in ConsumerRecords([run])})
 
 
 def test_large_values_are_let_go_of() -> None:
-    """A value too large to be worth keeping is freed as soon as its record is used again."""
+    """A value that is too large to be reused is freed as soon as its record is reused."""
     large = 1 << 20
     records = iter(decode_batches(build_batch([b"x" * large, b"y", b"z", b"z"])))
     tracemalloc.start()
@@ -239,7 +239,7 @@ def test_large_values_are_let_go_of() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_kept_record_keeps_its_bytes_alive(codec: str) -> None:
-    """The buffer goes when the last record of it goes, and not before."""
+    """The buffer is freed with the last of its records, and not before."""
     data = bytearray(build_batch([b"%d" % i for i in range(5)], codec=codec))
     record = list(decode_batches(data))[3]
     assert b"3" == record.value
@@ -251,7 +251,7 @@ def test_a_kept_record_keeps_its_bytes_alive(codec: str) -> None:
 
 
 def test_references_are_balanced() -> None:
-    """Decoding, reading and dropping records leaves every shared object's count where it was."""
+    """Decoding, reading and freeing records leaves the reference count of every shared object unchanged."""
     tp = TopicPartition("t", 0)
     data = build_batch([Rec(b"v" * 100, b"k" * 100, [("h", b"x" * 100)])] * 10)
 
@@ -312,7 +312,7 @@ def test_nothing_leaks() -> None:
 
 
 def test_an_exhausted_iterator_holds_nothing() -> None:
-    """An iterator left lying about does not keep a buffer alive."""
+    """An exhausted iterator does not keep a buffer alive."""
     data = bytearray(build_batch([b"a", b"b"]))
     records = decode_batches(data)
     iterator = iter(records)
@@ -323,7 +323,7 @@ def test_an_exhausted_iterator_holds_nothing() -> None:
 
 
 def test_length_hint_is_what_is_left() -> None:
-    """list() asks for it, and allocates once."""
+    """The length hint is the number of remaining records, so that list() allocates once."""
     iterator = iter(ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3")]))
     assert 3 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
     next(iterator)
@@ -333,7 +333,7 @@ def test_length_hint_is_what_is_left() -> None:
 
 
 def test_iterators_want_runs() -> None:
-    """The compiled iterator checks what it is given."""
+    """The compiled iterator checks the types of its arguments."""
     for wrong in ((5,), (None,)):
         with pytest.raises(TypeError):
             list(RecordIterator(wrong))  # type: ignore[arg-type]  # wrong on purpose
@@ -347,7 +347,7 @@ def upper(data: bytes) -> str:
 
 
 def test_deserialized_objects_take_the_place_of_bytes() -> None:
-    """Key and value are what the callables returned; sizes stay those of the bytes."""
+    """Key and value are the results of the deserializers; sizes are those of the bytes."""
     fetch = PartitionFetch(A, build_batch([(b"k1", b"v1"), (None, None), (b"k3", b"v3")]), 0)
     run = fetch.take(10)
     run.deserialize(adapt(upper, "key"), adapt(len, "value"))
@@ -358,14 +358,14 @@ def test_deserialized_objects_take_the_place_of_bytes() -> None:
 
 
 def test_one_side_may_stay_bytes() -> None:
-    """A deserializer for the value leaves the key as it is."""
+    """With only a value deserializer, keys are bytes."""
     run = PartitionFetch(A, build_batch([(b"k", b"v")]), 0).take(1)
     run.deserialize(None, adapt(upper, "value"))
     assert [(b"k", "V")] == [(r.key, r.value) for r in run]
 
 
 class Failing:
-    """Refuses some values, until told otherwise."""
+    """A deserializer that fails for some values until the test allows them."""
 
     def __init__(self, *refused: bytes, error: BaseException | None = None) -> None:
         self.refused = set(refused)
@@ -381,7 +381,9 @@ class Failing:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_good_records_come_before_a_failure_which_is_tried_again(codec: str) -> None:
-    """The run ends before the record that failed; the next run begins with it and raises; once it works, it goes on."""
+    """The run ends before the record that failed. The next run begins with it and raises, or continues if it now
+    succeeds.
+    """
     data = build_batch([b"a", b"b"], leader_epoch=1, codec=codec) + build_batch(
         [b"c", b"d"], base_offset=2, leader_epoch=2, codec=codec
     )
@@ -402,7 +404,7 @@ def test_good_records_come_before_a_failure_which_is_tried_again(codec: str) -> 
 
 
 def test_a_failure_at_the_first_record_of_a_batch() -> None:
-    """The position stays behind the last good record, with that record's epoch."""
+    """After the failure the position is behind the last good record, with the epoch of that record."""
     data = build_batch([b"a"], leader_epoch=1) + build_batch([b"b"], base_offset=5, leader_epoch=2)
     fetch = PartitionFetch(A, data, 0)
     run = fetch.take(10)
@@ -413,7 +415,7 @@ def test_a_failure_at_the_first_record_of_a_batch() -> None:
 
 @pytest.mark.parametrize("origin", ["key", "value"])
 def test_the_failure_says_everything(origin: str) -> None:
-    """What a dead-letter queue needs is in the error."""
+    """The error contains everything that a dead-letter queue needs."""
     data = build_batch([Rec(b"bad", b"bad", [("h", b"x")], 77)], base_offset=6)
     run = PartitionFetch(B, data, 6).take(1)
     failing = adapt(Failing(b"bad"), origin)
@@ -435,7 +437,7 @@ def test_the_failure_says_everything(origin: str) -> None:
 
 
 def test_an_interrupt_loses_no_record() -> None:
-    """Ctrl-C in a deserializer ends the poll; everything it had taken is taken again."""
+    """After Ctrl-C in a deserializer the next poll returns all records of the interrupted one."""
     fetch = PartitionFetch(A, build_batch([b"a", b"b", b"c"]), 0)
     fetch.take(1)
     interrupted = Failing(b"c", error=KeyboardInterrupt())
@@ -447,7 +449,7 @@ def test_an_interrupt_loses_no_record() -> None:
 
 
 def test_a_run_lets_go_of_its_fetch() -> None:
-    """Records given out keep their own batch alive, not the fetch they came from."""
+    """Returned records keep their own batch alive but not the fetch."""
     data = bytearray(build_batch([b"a"], codec="zstd"))
     records = ConsumerRecords([PartitionFetch(A, data, 0).take(1)])
     data.clear()
@@ -455,7 +457,7 @@ def test_a_run_lets_go_of_its_fetch() -> None:
 
 
 def test_deserialized_records_are_known_to_the_garbage_collector() -> None:
-    """Objects of users may refer to their record, so such a cycle has to be found."""
+    """The garbage collector finds a cycle in which a user's object refers to its record."""
 
     class Value:
         died = 0
@@ -476,7 +478,7 @@ def test_deserialized_records_are_known_to_the_garbage_collector() -> None:
 
 
 def test_runs_are_not_made_by_hand() -> None:
-    """A run without a fetch would have no bytes."""
+    """A run cannot be created without a fetch."""
     with pytest.raises(TypeError, match="take"):
         RecordRun()
     assert "0 records" in repr(PartitionFetch(A, b"", 0).take(1))

@@ -1,4 +1,4 @@
-"""The clock that tests move by hand."""
+"""The clock that tests advance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kconsumer.testing.clock import VirtualClock
 
 
 def test_time_moves_only_when_advanced() -> None:
-    """Both times stand still until `advance`, and then move by the same amount."""
+    """Both times change only by `advance`, and by the same amount."""
     clock = VirtualClock(now=10, wall_ms=1_000)
     assert (10.0, 1_000) == (clock.now(), clock.wall_ms())
     clock.advance(5)
@@ -23,7 +23,7 @@ def test_time_does_not_go_back() -> None:
 
 
 def test_a_timer_expires_by_hand() -> None:
-    """A Timer on a virtual clock needs no sleep to expire."""
+    """A Timer on a virtual clock expires without a sleep."""
     clock = VirtualClock()
     timer = Timer(clock, 100)
     clock.advance(99)

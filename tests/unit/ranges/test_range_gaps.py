@@ -1,4 +1,6 @@
-"""Offsets without a record: added up in order, explained by what was skipped, never more than a bounded list."""
+"""Offsets without a record are collected in order, with the reason from skipped offsets, in a list of
+limited length.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from kconsumer.ranges.gaps import Gap, Gaps
 
 
 def explained(gaps: list[tuple[int, int]], skipped: list[tuple[int, int, str]]) -> list[Gap]:
-    """What one call makes of these."""
+    """Return the gaps that one call adds."""
     found = Gaps()
     found.explain(gaps, skipped)
     return found.first
 
 
 def test_neighbours_of_one_reason_are_one_gap() -> None:
-    """A gap that continues where the last one ended grows it; an empty one is none."""
+    """A gap that continues the last one extends it; an empty gap is ignored."""
     found = Gaps()
     for start, end, reason in (
         (0, 2, "aborted"),
@@ -31,7 +33,7 @@ def test_neighbours_of_one_reason_are_one_gap() -> None:
 
 
 def test_what_was_skipped_explains_part_of_a_gap() -> None:
-    """The rest of the gap was compacted away; what was skipped outside of gaps does not count."""
+    """The part of a gap that was not skipped is compacted; skipped offsets outside of gaps are ignored."""
     skipped = [(3, 5, "aborted"), (5, 6, "control"), (8, 12, "control"), (20, 21, "control")]
     expected = [Gap(2, 3, "compaction"), Gap(3, 5, "aborted"), Gap(5, 6, "control"), Gap(6, 7, "compaction")]
     assert expected == explained([(2, 7)], skipped)
@@ -39,12 +41,12 @@ def test_what_was_skipped_explains_part_of_a_gap() -> None:
 
 
 def test_one_skipped_stretch_over_several_gaps() -> None:
-    """A stretch that ends beyond a gap explains the next one, too."""
+    """A skipped range that ends beyond a gap also explains the next one."""
     assert [Gap(1, 2, "aborted"), Gap(3, 4, "aborted")] == explained([(1, 2), (3, 4)], [(0, 9, "aborted")])
 
 
 def test_every_offset_has_its_reason() -> None:
-    """Against a slow oracle that checks one offset after the other."""
+    """The result equals that of a slow function that checks each offset."""
     rng = random.Random(7)
     for _ in range(300):
         reason_of = {n: rng.choice(["control", "aborted", ""]) for n in range(40)}
@@ -59,7 +61,7 @@ def test_every_offset_has_its_reason() -> None:
 
 
 def test_a_bounded_list() -> None:
-    """Beyond MAX_GAPS they are counted, not kept."""
+    """Gaps beyond MAX_GAPS are counted but not stored."""
     found = Gaps()
     for n in range(gaps_module.MAX_GAPS + 5):
         found.add(2 * n, 2 * n + 1, "compaction")

@@ -1,4 +1,4 @@
-"""A range whose position is not in the log continues behind what is gone, ends where the log ends, or raises."""
+"""A range whose position is not in the log continues after deleted records, ends at the end of the log, or raises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TP = TopicPartition("t", 0)
 
 
 class Log:
-    """Stands in for a client and its consumer: a log from `first` to `last`."""
+    """Replaces a client and its consumer: a log from `first` to `last`."""
 
     read_committed = False
 
@@ -24,32 +24,32 @@ class Log:
         self.consumer = self
 
     def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
-        """Where it begins."""
+        """Returns the beginning of the log."""
         return dict.fromkeys(partitions, self.first)
 
     def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
-        """Where it ends."""
+        """Returns the end of the log."""
         return dict.fromkeys(partitions, self.last)
 
     def assign(self, partitions: Any) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Note it."""
+        """Records the position."""
         self.sought.append(offset)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def close_range(self, reader: RangeReader) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def start_idle_timer(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 def reader_at(log: Log, at: int, end: int, on_data_loss: Any = "skip") -> RangeReader:
-    """A reader of 0 to `end` that has read up to `at`."""
+    """Return a reader of the offsets 0 to `end` that has read up to `at`."""
     reader = RangeReader(log, TP, 0, end, Limits(on_data_loss=on_data_loss))  # type: ignore[arg-type]
     reader.next_offset = at
     log.sought.clear()
@@ -57,17 +57,17 @@ def reader_at(log: Log, at: int, end: int, on_data_loss: Any = "skip") -> RangeR
 
 
 def out_of_range() -> OffsetOutOfRangeError:
-    """The broker does not have the position."""
+    """Return the error of a broker that does not have the position."""
     return OffsetOutOfRangeError("gone", {TP: 0})
 
 
 def truncation() -> LogTruncationError:
-    """The log was cut before the position."""
+    """Return the error of a log that was truncated before the position."""
     return LogTruncationError("cut", {TP: 0}, {})
 
 
 def test_retention_passes_the_position() -> None:
-    """What was deleted is a gap, reading continues at the new start of the log."""
+    """Deleted records are a gap, and reading continues at the new beginning of the log."""
     log = Log(0, 100)
     reader = reader_at(log, 20, 80)
     log.first = 50
@@ -79,7 +79,7 @@ def test_retention_passes_the_position() -> None:
 
 
 def test_a_log_cut_before_the_position() -> None:
-    """Nothing is left to read: the rest of the range is truncated."""
+    """If the log was truncated before the position, the range ends and its rest is reported as truncated."""
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
     log.last = 40
@@ -89,7 +89,7 @@ def test_a_log_cut_before_the_position() -> None:
 
 
 def test_a_log_cut_behind_the_position() -> None:
-    """It is read to its new end, what lay behind is truncated."""
+    """If the log was truncated after the position, it is read to its new end and the rest is reported as truncated."""
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
     log.last = 70
@@ -100,7 +100,7 @@ def test_a_log_cut_behind_the_position() -> None:
 
 
 def test_a_log_that_grew_again() -> None:
-    """A truncated log with records at the position is read as it is now."""
+    """A truncated log that has new records at the position is read as it is now."""
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
     reader._recover(truncation())
@@ -108,7 +108,7 @@ def test_a_log_that_grew_again() -> None:
 
 
 def test_strict_readers_raise() -> None:
-    """Without leave to skip, each of these is an error; so is, for all, a position that ought to be there."""
+    """Without permission to skip each of these errors is raised; a position that should exist is always an error."""
     for first, last, error in ((50, 100, out_of_range()), (0, 40, truncation()), (0, 40, out_of_range())):
         log = Log(0, 100)
         reader = reader_at(log, 20, 80, "error")

@@ -1,4 +1,4 @@
-"""How a topic's partitions are shared out to threads, and what the progress line says."""
+"""How a topic's partitions are distributed to threads, and the contents of the progress line."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from kconsumer.testing.clock import VirtualClock
 
 
 def ranges(*sizes: int) -> dict[TopicPartition, tuple[int, int]]:
-    """Ranges of this many offsets, from 10 on, of partition 0, 1, …"""
+    """Return ranges of this many offsets, from 10 on, of partitions 0, 1, …"""
     return {TopicPartition("t", number): (10, 10 + size) for number, size in enumerate(sizes)}
 
 
 def test_shares_are_about_the_same() -> None:
-    """The largest come first; each goes to the smallest share; empty ranges go nowhere."""
+    """The largest ranges are assigned first, each to the thread with the fewest offsets; empty ranges are omitted."""
     shares = split_ranges(ranges(5, 100, 0, 60, 50), 2)
     assert [[1, 0], [3, 4]] == [[tp.partition for tp in share] for share in shares]
     assert [{TopicPartition("t", 1): (10, 110), TopicPartition("t", 0): (10, 15)}] == shares[:1]
 
 
 def test_no_more_shares_than_partitions() -> None:
-    """A share that would have nothing to read is none."""
+    """No thread is planned without a range to read."""
     assert 2 == len(split_ranges(ranges(1, 1), 8))
     assert [] == split_ranges(ranges(0, 0), 3)
     assert [] == split_ranges({}, 3)
 
 
 def test_progress_line() -> None:
-    """Drawn at most ten times a second, and at the end, which ends the line."""
+    """The line is drawn at most ten times a second and at the end, which adds a line feed."""
     stream, clock = io.StringIO(), VirtualClock()
     line = ProgressLine("orders", stream, clock)
     clock.advance(1_000)
@@ -46,7 +46,7 @@ def test_progress_line() -> None:
 
 
 def test_progress_line_that_stops() -> None:
-    """A line that is given up is ended, once; one that was never drawn leaves nothing."""
+    """A line that is stopped is ended once; one that was never drawn writes nothing."""
     stream = io.StringIO()
     line = ProgressLine("orders", stream, VirtualClock())
     line.end()

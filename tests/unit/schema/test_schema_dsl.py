@@ -1,4 +1,4 @@
-"""The language of the tables: version ranges, message classes, plans, APIs."""
+"""The definitions of message tables: version ranges, message classes, plans, APIs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ Outer = struct(
     [("3", [3], [2, 4]), ("3+", [3, 32767], [2]), ("3-5", [3, 5], [2, 6]), ("", [], [0, 1, 2])],
 )
 def test_versions(text: str, inside: list[int], outside: list[int]) -> None:
-    """A range is a version, two versions, or a version and all after it."""
+    """A version range is one version, two versions, or a version and all later ones."""
     versions = Versions.parse(text)
     assert all(version in versions for version in inside)
     assert not any(version in versions for version in outside)
 
 
 def test_defaults() -> None:
-    """Fields that are not set have their defaults; a tagged struct's is None."""
+    """Fields that are not set have their defaults; that of a tagged struct is None."""
     message = Outer()
     assert [None, ZERO_UUID, [], Inner(number=7), None] == [getattr(message, f.name) for f in Outer.FIELDS]
 
@@ -61,7 +61,7 @@ def test_defaults_are_not_shared() -> None:
 
 
 def test_keywords() -> None:
-    """Fields are set by keyword, and only fields."""
+    """Fields are set by keyword, and other keywords are refused."""
     assert "x" == Outer(name="x").name
     with pytest.raises(TypeError, match="Outer has no field nam, numbr"):
         Outer(nam="x", numbr=1)
@@ -70,7 +70,7 @@ def test_keywords() -> None:
 
 
 def test_equality() -> None:
-    """Messages are equal if they are of one class and all their fields are."""
+    """Messages are equal if they have the same class and equal fields."""
     assert Outer(numbers=[1]) == Outer(numbers=[1])
     assert Outer(numbers=[1]) != Outer(numbers=[2])
     assert Outer() != Inner()
@@ -79,31 +79,31 @@ def test_equality() -> None:
 
 
 def test_repr_shows_what_was_set() -> None:
-    """A message shows the fields that differ from their defaults."""
+    """The repr has the fields that differ from their defaults."""
     assert "FetchTopic(topic='t', partitions=[1])" == repr(FetchTopic(topic="t", partitions=[1]))
     assert "Outer()" == repr(Outer())
 
 
 def test_repr_hides_secrets() -> None:
-    """Passwords do not reach logs through a message."""
+    """The repr of a message shows no password."""
     assert "SaslAuthenticateRequest(auth_bytes=...)" == repr(SaslAuthenticateRequest(auth_bytes=b"secret"))
 
 
 def test_classes_know_their_module() -> None:
-    """A message class says where its table is."""
+    """A message class has the module of its table."""
     assert "kconsumer.schema.fetch" == FetchRequest.__module__
     assert "FetchRequest" == FetchRequest.__name__
 
 
 def test_plan_is_made_once() -> None:
-    """Plans are kept per class, version and flexibility."""
+    """Plans are cached per class, version and flexibility."""
     assert plan(Outer, 1, False) is plan(Outer, 1, False)
     assert plan(Outer, 1, False) is not plan(Outer, 2, False)
     assert plan(Outer, 1, False) is not plan(Outer, 1, True)
 
 
 def test_plan_rows() -> None:
-    """A plan names, for each field, what is on the wire at that version."""
+    """A plan has one row for each field that the version contains."""
     cls, flexible, *rows = plan(Outer, 2, True)
     assert (Outer, True) == (cls, flexible)
     inner = (Inner, True, ("number", "int16", None, False, -1, 7, None))
@@ -118,7 +118,7 @@ def test_plan_rows() -> None:
 
 
 def test_api_knows_its_versions() -> None:
-    """An API gives plans for the versions it was declared with, and for no other."""
+    """An API returns plans for the versions that it declares, and for no other."""
     some = api("Some", key=999, versions="1-3", flexible=2, throttle=3, request=Outer, response=Inner)
     assert plan(Outer, 1, False) is request_plan(some, 1)
     assert plan(Inner, 2, True) is response_plan(some, 2)
@@ -129,7 +129,7 @@ def test_api_knows_its_versions() -> None:
 
 
 def test_header_versions() -> None:
-    """Headers have tagged fields where messages have, but for ApiVersions responses."""
+    """Headers have tagged fields if messages have them, except for ApiVersions responses."""
     assert [(1, 0), (2, 1)] == [(FETCH.request_header_version(v), FETCH.response_header_version(v)) for v in (11, 12)]
     assert [1, 0] == [SASL_HANDSHAKE.request_header_version(1), SASL_HANDSHAKE.response_header_version(1)]
     assert [2, 0] == [APIS[18].request_header_version(3), APIS[18].response_header_version(3)]

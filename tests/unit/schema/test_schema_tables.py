@@ -1,4 +1,4 @@
-"""What the tables say as a whole: which APIs at which versions, and that no table contradicts itself."""
+"""All message tables together: the APIs and their versions, and the consistency of each table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXPECTED = {
 
 
 def classes() -> list[type[Message]]:
-    """Every message class there is."""
+    """Return all message classes."""
     found: list[type[Message]] = []
     todo: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
     todo += [cls for api in APIS.values() for cls in (api.request, api.response)]
@@ -54,7 +54,7 @@ def classes() -> list[type[Message]]:
 
 
 def test_apis() -> None:
-    """These requests at these versions are what a consumer may negotiate with brokers 2.1 to 4.4."""
+    """The APIs and versions are those that a consumer negotiates with brokers 2.1 to 4.4."""
     found = {
         api.name: (api.key, api.min_version, api.max_version, api.flexible_from, api.throttle_from)
         for api in APIS.values()
@@ -65,7 +65,7 @@ def test_apis() -> None:
 
 @pytest.mark.parametrize("name", [name for name in schema.__all__ if name.isupper() and name != "ZERO_UUID"])
 def test_constants(name: str) -> None:
-    """Each API is also a constant, named like it."""
+    """Each API is a constant with the API's name."""
     value = getattr(schema, name)
     if isinstance(value, Api):
         assert name == "".join(f"_{c}" if c.isupper() else c.upper() for c in value.name).lstrip("_")
@@ -74,7 +74,7 @@ def test_constants(name: str) -> None:
 
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
 def test_table_makes_sense(cls: type[Message]) -> None:
-    """Field names and tags are unique, and a field is null at most where it exists."""
+    """Field names and tags are unique, and a field is nullable only in versions that have it."""
     names = [field.name for field in cls.FIELDS]
     tags = [field.tag for field in cls.FIELDS if field.tag is not None]
     assert len(names) == len(set(names))
@@ -86,18 +86,18 @@ def test_table_makes_sense(cls: type[Message]) -> None:
 
 
 def test_class_names_are_unique() -> None:
-    """One class per struct, each with a name of its own."""
+    """Each struct has one class, and no two have the same name."""
     names = [cls.__name__ for cls in classes()]
     assert len(names) == len(set(names))
 
 
 def test_stubs_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
-    """The stubs beside the tables say what the tables say."""
+    """The stubs equal what the tables generate."""
     assert 0 == stubs.main(["--check"]), capsys.readouterr().err
 
 
 def test_stale_stubs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check fails on missing or old stubs; writing them makes it pass."""
+    """The check fails if stubs are missing or old, and passes after they are written."""
     monkeypatch.setattr(stubs, "__file__", str(tmp_path / "stubs.py"))
     assert 1 == stubs.main(["--check"])
     assert 0 == stubs.main([])

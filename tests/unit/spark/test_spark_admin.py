@@ -16,14 +16,14 @@ T0 = TopicPartition("t", 0)
 
 
 class Listing:
-    """A topic of one partition."""
+    """A topic with one partition."""
 
     internal = False
     partitions = (PartitionInfo("t", 0, None, (), (), ()),)
 
 
 class Client:
-    """Returns the responses in order, the last one again and again; raises those that are exceptions."""
+    """Returns the responses in order, and the last one repeatedly; raises those that are exceptions."""
 
     def __init__(self, *responses: Any) -> None:
         self.responses = list(responses)
@@ -37,21 +37,21 @@ class Client:
         return response
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """The topics there are."""
+        """Returns the topics of the next response."""
         found: dict[str, Any] = self._respond()
         return found
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where all partitions end."""
+        """Returns the end offsets of the next response."""
         return dict.fromkeys(partitions, self._respond())
 
     def close(self) -> None:
-        """Connections are made again."""
+        """Records that connections are opened again."""
         self.closed += 1
 
 
 def admin(client: Client, **options: str) -> Admin:
-    """Questions about the topic t, with no pause between tries."""
+    """Return the requests for topic t, without pauses between attempts."""
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0", **options}
     return Admin(parse(given, "stream"), client)  # type: ignore[arg-type]
 
@@ -64,7 +64,7 @@ def test_a_topic_that_is_not_known_yet_is_asked_for_again() -> None:
 
 
 def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
-    """After as many tries as the option says."""
+    """After the configured number of attempts the error names the topic."""
     client = Client({})
     with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: topic t does not exist on b:1"):
         admin(client, **{"fetchOffset.numRetries": "4"}).partitions()
@@ -72,7 +72,7 @@ def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
 
 
 def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
-    """A lost connection is, a lack of rights is not."""
+    """A lost connection is retried; a missing permission is not."""
     lost = Client(BrokerConnectionError("lost"), {"t": Listing})
     assert {T0} == admin(lost).partitions()
     refused = Client(AuthorizationError("no"), {"t": Listing})
@@ -82,7 +82,7 @@ def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
 
 
 def test_an_end_that_went_back_is_asked_for_again_and_then_believed() -> None:
-    """A broker that lags behind returns a lower end once; a topic that was re-created returns it every time."""
+    """A lower end offset is requested again: a broker that lags returns it once, a re-created topic every time."""
     behind = Client(5, 20)
     assert {T0: 20} == admin(behind).latest([T0], known={T0: 10})
     recreated = Client(5)

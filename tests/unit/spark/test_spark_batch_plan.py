@@ -1,4 +1,4 @@
-"""Which ranges a batch of the Spark source reads, with a cluster that is a few numbers."""
+"""The ranges that a batch of the Spark source reads, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from kconsumer.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 
 class Cluster:
-    """What a RangeClient is asked: each partition of topic t goes from `first` to `first` + its size; offset = ms."""
+    """Replaces a RangeClient: each partition of topic t has the offsets from `first` to `first` + its size; the
+    timestamp of a record equals its offset.
+    """
 
     def __init__(self, *sizes: int, first: int = 0) -> None:
         self.first = first
@@ -26,7 +28,7 @@ class Cluster:
         self.asked: list[str] = []
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """One topic."""
+        """Returns topic t."""
 
         class Listing:
             internal = False
@@ -35,17 +37,17 @@ class Cluster:
         return {"t": Listing}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where they begin."""
+        """Returns the beginning offsets."""
         self.asked.append("beginning")
         return dict.fromkeys(partitions, self.first)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where they end."""
+        """Returns the end offsets."""
         self.asked.append("end")
         return {tp: self.ends[tp] for tp in partitions}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Offset and time are one number here."""
+        """Returns each time as its offset."""
         return {
             tp: OffsetAndTimestamp(max(ms, self.first), ms, None) if ms < self.ends[tp] else None
             for tp, ms in times.items()
@@ -53,21 +55,21 @@ class Cluster:
 
 
 def tasks(cluster: Cluster, constraints: Constraints | None = None, **options: str) -> list[tuple[OffsetRange, ...]]:
-    """The tasks of a batch over the topic."""
+    """Return the tasks of a batch over the topic."""
     config = parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options}, "batch")
     client: Any = cluster
     return plan_batch(config, Admin(config, client), constraints or Constraints())
 
 
 def test_default_ends_are_left_to_executors() -> None:
-    """A task for each partition, nothing asked about offsets."""
+    """Each partition is one task, and no offsets are requested."""
     cluster = Cluster(5, 0)
     assert [(OffsetRange("t", 0, -2, -1),), (OffsetRange("t", 1, -2, -1),)] == tasks(cluster)
     assert [] == cluster.asked
 
 
 def each(*offsets: int) -> str:
-    """Offsets of the partitions of the topic."""
+    """Return offsets of all partitions of the topic."""
     return json.dumps({"t": {str(number): offset for number, offset in enumerate(offsets)}})
 
 
@@ -92,7 +94,7 @@ def each(*offsets: int) -> str:
 def test_a_start_beyond_the_end_is_an_error(
     options: dict[str, str], words: str, cutting: dict[str, str], tolerates: str
 ) -> None:
-    """It names topic, partition and both; before, the rows of the other partitions were the whole result."""
+    """The error has topic, partition and both offsets, in place of a result that lacks the partition's rows."""
     cluster = Cluster(13, 13, first=7)
     settings = {"failOnDataLoss": tolerates, "fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "0"}
     with pytest.raises(ConfigError, match=f"{words} for topic t partition 0"):
@@ -100,7 +102,7 @@ def test_a_start_beyond_the_end_is_an_error(
 
 
 def test_a_start_at_the_end_reads_nothing() -> None:
-    """Equal ends are an empty range, and a partition without records is no error."""
+    """A start at the end is an empty range, and a partition without records is not an error."""
     cluster = Cluster(13, 0, first=7)
     assert [] == tasks(cluster, startingOffsets=each(12, 7), endingOffsets=each(12, 7))
     assert [] == tasks(cluster, startingOffsets=each(20, 7), minPartitions="4")
@@ -108,13 +110,13 @@ def test_a_start_at_the_end_reads_nothing() -> None:
 
 
 def test_filters_do_not_make_a_start_beyond_the_end() -> None:
-    """A filter that rules out all of a range is no mistake in the options."""
+    """A filter that excludes a whole range is not an error of the options."""
     wanted = Constraints(start=11, end=9)
     assert [] == tasks(Cluster(20), wanted, startingOffsets=each(5), endingOffsets=each(15))
 
 
 def test_an_end_of_a_broker_behind_is_asked_for_again() -> None:
-    """A latest offset below the start may be one of a broker that has not caught up (KAFKA-7703)."""
+    """A latest offset below the start is requested again, because the broker may lag (KAFKA-7703)."""
     cluster = Cluster(5, 5)
     ends, responses = dict(cluster.ends), iter([3, 5])
     tp = TopicPartition("t", 0)
@@ -124,14 +126,16 @@ def test_an_end_of_a_broker_behind_is_asked_for_again() -> None:
 
 
 def test_filters_on_offsets_and_partitions() -> None:
-    """Filters bind the ends and leave out what they rule out."""
+    """Filters on offsets and partitions limit ranges and remove those that they exclude."""
     wanted = Constraints(partitions=(("EqualTo", 1),), start=3, end=8)
     assert [(OffsetRange("t", 1, 3, 8),)] == tasks(Cluster(10, 10, 10), wanted)
     assert [] == tasks(Cluster(10, 10), Constraints(start=10))
 
 
 def test_filters_on_time() -> None:
-    """A lower bound is looked up; an upper one only if timestamps are said to be in order."""
+    """A lower bound of the timestamp is looked up; an upper one only if the option states that timestamps
+    are in order.
+    """
     cluster = Cluster(10, 4)
     bounds = Constraints(from_ms=6, until_ms=8)
     assert [(OffsetRange("t", 0, 6, 10),)] == tasks(cluster, bounds)
@@ -139,7 +143,7 @@ def test_filters_on_time() -> None:
 
 
 def test_thousands_of_small_partitions_share_tasks() -> None:
-    """2,000 partitions of ten records are a few dozen tasks, whose ends stay unbound; each partition is read once."""
+    """2,000 partitions of ten records become a few dozen tasks without bound ends, and each partition is read once."""
     found = tasks(Cluster(*[10] * 2000, first=7))
     assert 40 == len(found)
     ranges = [item for task in found for item in task]

@@ -1,4 +1,4 @@
-"""Columns in the schema of Spark's Kafka source: its names and types, and the same rows as ours."""
+"""Columns in the schema of Spark's Kafka source, with its names and types and the same rows as our schema."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SCHEMA = pa.schema(
 
 
 def batch_of(data: bytes, columns: list[str] | None = None) -> SparkBatch:
-    """These bytes in Spark's schema."""
+    """Return these record batches in Spark's schema."""
     return SparkBatch(decode_batches(data, topic="t", partition=2).to_arrow(choose_spark(columns)))
 
 
 def test_every_column() -> None:
-    """Types, order and nullability are Spark's; headers are null where a record has none, nowhere else."""
+    """Types, order and nullability are those of Spark; headers are null only for records without headers."""
     records = [
         Rec(b"a", b"k", [("h", b"x"), ("i", None)], 1_234),
         Rec(None, None, (), 5),
@@ -60,7 +60,7 @@ def test_every_column() -> None:
 
 
 def test_records_without_a_timestamp() -> None:
-    """The oldest format has none: -1 ms, and -1 as its type."""
+    """Records of format 0 have the timestamp -1 ms and the timestamp type -1."""
     rows = pa.record_batch(batch_of(build_message_set([b"v"], magic=0)))
     assert [-1_000] == rows["timestamp"].cast(pa.int64()).to_pylist()
     assert [-1] == rows["timestampType"].to_pylist()
@@ -68,13 +68,13 @@ def test_records_without_a_timestamp() -> None:
 
 @pytest.mark.parametrize("time", [(1 << 63) - 1, 9_223_372_036_854_776, -9_223_372_036_854_776, -(1 << 62)])
 def test_times_beyond_microseconds(time: int) -> None:
-    """Milliseconds that have no microseconds in 64 bits become the furthest there are."""
+    """A time that does not fit in 64 bits of microseconds becomes the nearest one that does."""
     rows = pa.record_batch(batch_of(build_batch([b"v"], timestamp=time), ["timestamp"]))
     assert [(1 << 63) - 1 if time > 0 else -(1 << 63)] == rows["timestamp"].cast(pa.int64()).to_pylist()
 
 
 def test_chosen_columns() -> None:
-    """By Spark's names, in the caller's order; ours and unknown ones are refused."""
+    """Columns are chosen by Spark's names, in the caller's order; other names are refused."""
     batch = batch_of(build_batch([b"v"], timestamp=3), ["timestampType", "timestamp"])
     assert ["timestampType", "timestamp"] == pa.record_batch(batch).schema.names == pa.schema(batch).names
     for name in ("timestamp_type", "leader_epoch", "x"):
@@ -87,7 +87,7 @@ def test_chosen_columns() -> None:
 
 
 def test_streams_and_other_libraries() -> None:
-    """As a stream, in polars and in SQL it has the same rows; a table of ours does not take it for its own."""
+    """A stream, polars and SQL give the same rows; a table of our schema is refused."""
     batch = batch_of(build_batch([b"a", b"b"], timestamp=3), ["value", "timestamp"])
     assert pa.table(batch).schema == pa.record_batch(batch).schema
     assert [b"a", b"b"] == batch.to_polars()["value"].to_list()
@@ -97,7 +97,7 @@ def test_streams_and_other_libraries() -> None:
 
 
 def test_rows_outlive_the_batch_they_came_from() -> None:
-    """Blocks that both layouts have are shared and live until the last one lets go."""
+    """Blocks that both schemas use are shared and freed with the last reference."""
     ours = decode_batches(build_batch([b"v" * 1000] * 100)).to_arrow(choose_spark(None))
     shared = pa.record_batch(ours)["value"].buffers()[2].address
     theirs = pa.record_batch(SparkBatch(ours))
@@ -114,15 +114,14 @@ def test_no_rows() -> None:
 
 
 def resident_kib() -> int:
-    """The memory this process has now."""
+    """Return the resident memory of this process (KiB)."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1])
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer holds freed memory back")
 def test_nothing_leaks() -> None:
-    """Batches whose capsules are not consumed, that are imported, or of which one column is kept; and Python
-    objects."""
+    """Batches with unused capsules, imported batches and single columns leak no memory and no Python object."""
     records = decode_batches(build_batch([Rec(b"v" * 100, b"k", [("h", b"x")] * (n % 2), n) for n in range(500)]))
 
     def use(round_number: int) -> None:
@@ -145,7 +144,7 @@ def test_nothing_leaks() -> None:
 
 
 def test_released_in_another_thread() -> None:
-    """Who lets go last frees, whichever thread it is in, with and without the GIL."""
+    """The last release frees the memory, in any thread, with and without the GIL."""
     batches = [batch_of(build_batch([b"v" * 100] * 1000), ["value", "timestamp", "headers"]) for _ in range(8)]
     imported = [pa.record_batch(batch) for batch in batches]
 

@@ -1,4 +1,4 @@
-"""Parts of a Spark task that need neither Spark nor a broker: reading ahead, passing corrupt batches, dead letters."""
+"""Parts of a Spark task that need neither Spark nor a broker: prefetching, skipping corrupt batches, dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kconsumer.spark.prefetch import Prefetch
 
 
 def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, None, None]:
-    """Items that say which thread made them."""
+    """Yield items that contain the name of the thread that created them."""
     try:
         for number in range(count):
             seen.append(threading.current_thread().name)
@@ -33,7 +33,7 @@ def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, N
 
 
 def test_prefetch_keeps_order_in_another_thread() -> None:
-    """All items in order, none made by the thread that takes them."""
+    """All items are returned in order, and none is created by the thread that takes them."""
     seen: list[str] = []
     with closing(Prefetch(numbers(50, seen))) as ahead:
         assert list(range(50)) == list(ahead)
@@ -41,7 +41,7 @@ def test_prefetch_keeps_order_in_another_thread() -> None:
 
 
 def test_prefetch_raises_where_the_error_is() -> None:
-    """Items before an error come first, then the error, as often as one asks."""
+    """Items before an error are returned first; then every call raises the error."""
     with closing(Prefetch(numbers(3, [], fail=True))) as ahead:
         assert [0, 1, 2] == [next(ahead) for _ in range(3)]
         for _ in range(2):
@@ -62,7 +62,7 @@ def test_prefetch_is_bounded_and_ends_early() -> None:
 
 @pytest.mark.parametrize("batches", [[(5, 6)], [(5, 37)], [(0, 100)], [(5, 12), (12, 13)], [(99, 100)]])
 def test_first_offset_behind_corrupt_batches(batches: list[tuple[int, int]]) -> None:
-    """The search finds the end of a corrupt batch exactly, with few tries."""
+    """The search finds the end of a corrupt batch exactly, with few attempts."""
     tries = []
 
     def readable(offset: int) -> bool:
@@ -76,7 +76,7 @@ def test_first_offset_behind_corrupt_batches(batches: list[tuple[int, int]]) -> 
 
 
 def test_text_columns_and_rows_that_are_none() -> None:
-    """Keys and values become strings; rows with other bytes are removed and reported, nulls stay."""
+    """Keys and values become strings; rows with invalid UTF-8 are removed and reported, and nulls are kept."""
     batch = pa.record_batch(
         {"key": [None, b"k", b"k"], "value": [b"ol\xc3\xa9", None, b"\xff"], "offset": pa.array([7, 8, 9], pa.int64())}
     )
@@ -87,7 +87,7 @@ def test_text_columns_and_rows_that_are_none() -> None:
 
 
 def test_headers_as_map() -> None:
-    """The last value of a key wins, records without headers stay null."""
+    """The last value of a key is used; records without headers have null."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}, {"key": "a", "value": b"2"}]]
     batch = pa.record_batch({"headers": pa.array(rows, kind)})
@@ -98,7 +98,7 @@ def test_headers_as_map() -> None:
 
 
 def test_dead_letters_replace_those_of_an_earlier_try(tmp_path: Path) -> None:
-    """A task that runs again writes the same file again; one without letters writes none."""
+    """A task that is repeated writes the same file again; a task without dead letters writes none."""
     task = OffsetRange("a/b", 3, 10, 20)
     letter = DeadLetter("corrupt", "a/b", 3, 12, 14, "bad CRC")
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_dead_letters_replace_those_of_an_earlier_try(tmp_path: Path) -> None:
 
 
 def test_dead_letters_go_to_file_systems_only() -> None:
-    """A path or a file URL; anything else is refused."""
+    """A path or a file URL is accepted, and any other URL is refused."""
     assert Path("/data/x") == folder("file:///data/x") == folder("/data/x")
     with pytest.raises(ConfigError, match="s3://b/x is not in a file system"):
         folder("s3://b/x")

@@ -13,31 +13,31 @@ from kconsumer.spark.filters import Constraints, push
 
 @dataclass
 class Filter:
-    """The shape of pyspark's filters."""
+    """A class with the attributes of pyspark's filters."""
 
     attribute: tuple[str, ...]
     value: Any = None
 
 
 def kind(name: str) -> Any:
-    """A class with the name of one of pyspark's."""
+    """Return a class with the name of one of pyspark's filters."""
     return type(name, (Filter,), {})
 
 
 @dataclass
 class Not:
-    """pyspark's negation."""
+    """Replaces pyspark's negation."""
 
     child: Any
 
 
 def f(name: str, column: str, value: Any = None) -> Any:
-    """A filter."""
+    """Return a filter."""
     return kind(name)((column,), value)
 
 
 def test_partitions_and_topics_are_settled() -> None:
-    """Filters on topic and partition choose partitions and need not be applied again."""
+    """Filters on topic and partition select partitions, and Spark need not apply them again."""
     constraints, rest = push(
         [
             f("EqualTo", "topic", "a"),
@@ -65,12 +65,12 @@ def test_partitions_and_topics_are_settled() -> None:
     ],
 )
 def test_offsets_are_settled_exactly(name: str, value: Any, start: int, end: int | None) -> None:
-    """A comparison of the offset is a range, nothing else."""
+    """A comparison of the offset becomes a range, and Spark need not apply it again."""
     assert (Constraints(start=start, end=end), []) == push([f(name, "offset", value)])
 
 
 def test_offsets_of_several_filters_meet() -> None:
-    """The range is what all filters leave; a list of offsets is a range in which Spark picks."""
+    """The range is the intersection of all filters; a list of offsets becomes a range that Spark filters again."""
     in_list = f("In", "offset", [9, 3, 5])
     constraints, rest = push([f("GreaterThan", "offset", 3), in_list, f("LessThan", "offset", 100)])
     assert (Constraints(start=4, end=10), [in_list]) == (constraints, rest)
@@ -97,7 +97,7 @@ NOON_MS = 1767268800000
 def test_times_are_bounds_that_spark_checks_again(
     name: str, moment: datetime, bounds: tuple[int | None, int | None]
 ) -> None:
-    """Timestamps give bounds in whole milliseconds, and the filter goes back to Spark."""
+    """Filters on timestamps become bounds in whole milliseconds, and Spark applies them again."""
     item = f(name, "timestamp", moment)
     constraints, rest = push([item])
     assert (bounds, [item]) == ((constraints.from_ms, constraints.until_ms), rest)
@@ -118,5 +118,5 @@ def test_times_are_bounds_that_spark_checks_again(
     ],
 )
 def test_others_go_back_to_spark(item: Any) -> None:
-    """What ranges cannot express changes nothing and is applied by Spark."""
+    """Other filters change no range, and Spark applies them."""
     assert (Constraints(), [item]) == push([item])

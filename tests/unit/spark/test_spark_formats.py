@@ -1,4 +1,4 @@
-"""The formats of values: what options say together, the frames of Confluent's serializers, rows that are left out."""
+"""The formats of values: combinations of options, the frames of Confluent's serializers, and invalid rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, str], words: str) -> None:
-    """Refused before anything is asked of a broker, with what to change."""
+    """Invalid combinations are refused before any request, with advice."""
     with pytest.raises(ConfigError) as caught:
         parse({**MINIMAL, **options}, "any")
     assert words in str(caught.value)
@@ -58,7 +58,9 @@ def test_a_format_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_confluent_frames(options: dict[str, str], good: bytes, expected: object) -> None:
-    """Five bytes are taken off in any format; a value without them is bad, a null is not."""
+    """In every format the five bytes of the frame are removed; a value without a frame is invalid, and
+    null is valid.
+    """
     config = parse({**MINIMAL, **options, "valueFraming": "confluent"}, "batch")
     decoder = default_projection(config).decoders()["value"]
     values = [b"\0\0\0\0\7" + good, good, None, b"\0\0\0\7", b"", b"\0\0\0\1\7" + good]
@@ -70,7 +72,7 @@ def test_confluent_frames(options: dict[str, str], good: bytes, expected: object
 
 
 def test_a_bad_frame_and_a_bad_value() -> None:
-    """Both are found, each with its reason."""
+    """An invalid frame and an invalid value are both found, each with its reason."""
     options = {**MINIMAL, "valueFormat": "string", "valueFraming": "confluent"}
     decoder = default_projection(parse(options, "batch")).decoders()["value"]
     _, bad = decoder.decode(pa.array([b"x", b"\0\0\0\0\0\xff"], pa.binary()))
@@ -78,7 +80,7 @@ def test_a_bad_frame_and_a_bad_value() -> None:
 
 
 def test_rows_are_left_out_whole() -> None:
-    """A row goes once, with key and value as they came, whichever of them is bad; columns stay in their order."""
+    """A row with an invalid key or value is removed once, with both as bytes; the order of columns is unchanged."""
     batch = pa.record_batch(
         {"offset": [1, 2, 3, 4], "value": [b"a", b"\xff", b"c", b"\xff"], "key": [b"\xfe", b"", b"k", b"\xfe"]}
     )

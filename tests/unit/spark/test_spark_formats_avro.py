@@ -1,4 +1,4 @@
-"""Avro values as Arrow columns."""
+"""Avro values decoded to Arrow columns."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UTC = zoneinfo.ZoneInfo("UTC")
 
 
 def encode(schema: Any, value: Any) -> bytes:
-    """A value as a producer writes it."""
+    """Return a value as a producer encodes it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()
 
 
 def decode(schema: Any, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """The rows and what was bad, from a column that is sound and of the type it should be."""
+    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
     text = json.dumps(schema)
     column, bad = AvroDecoder(text).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
@@ -85,7 +85,7 @@ MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 678000, UTC)
     ],
 )
 def test_each_type(kind: Any, simple: str, given_: Any, expected: Any) -> None:
-    """As `from_avro` has it, alone and as a field; null is null."""
+    """Each type is decoded as `from_avro` does, alone and as a field; null is null."""
     assert simple == type_of(json.dumps(kind)).simple
     assert ([expected, None], {}) == decode(kind, [encode(kind, given_), None])
     record = {"type": "record", "name": "r", "namespace": "n", "fields": [{"name": "v", "type": kind}]}
@@ -93,7 +93,7 @@ def test_each_type(kind: Any, simple: str, given_: Any, expected: Any) -> None:
 
 
 def test_names_of_types() -> None:
-    """A type that was described once is known by its name, with and without its namespace."""
+    """A type that was defined once can be used by its name, with and without its namespace."""
     point = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
     fields = [{"name": "a", "type": point}, {"name": "b", "type": "n.p"}, {"name": "c", "type": ["null", "p"]}]
     record = {"type": "record", "name": "r", "namespace": "n", "fields": fields}
@@ -115,7 +115,7 @@ def test_names_of_types() -> None:
     ],
 )
 def test_what_is_no_schema(text: str, words: str) -> None:
-    """Refused with what is wrong."""
+    """An invalid schema is refused with the reason."""
     with pytest.raises(ConfigError) as caught:
         type_of(text)
     assert words in str(caught.value)
@@ -133,7 +133,7 @@ RECORD = {
 
 
 def test_garbage() -> None:
-    """Values that end early or late, hold other bytes or numbers beyond their types are bad, and no others."""
+    """Only values that are truncated, too long, or have invalid bytes or numbers are invalid."""
     good = encode(RECORD, {"id": 1, "name": "x", "price": Decimal("1.00")})
     large = encode(
         {**RECORD, "fields": [{"name": "id", "type": "long"}, *RECORD["fields"][1:]]},
@@ -167,6 +167,6 @@ def test_garbage() -> None:
 @settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=40)))
 def test_any_bytes(values: list[bytes]) -> None:
-    """Whatever bytes there are, each is a row or bad."""
+    """Any bytes are either a row or invalid."""
     rows, bad = decode(RECORD, list(values))
     assert all((rows[row] is None) == (row in bad) for row in range(len(values)))

@@ -1,4 +1,4 @@
-"""JSON values as Arrow columns: what fits as Spark's `from_json` reads it, and which values do not."""
+"""JSON values decoded to Arrow columns: valid ones as Spark's `from_json` does, and which ones are invalid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD = "never a value"
 
 
 def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """The rows and what was bad, from a column that is sound and of the type it should be."""
+    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
     kind = parse_type(ddl)
     column, bad = JsonDecoder(kind).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
@@ -165,7 +165,9 @@ utc = zoneinfo.ZoneInfo("UTC")
     ],
 )
 def test_each_type(ddl: str, text: str, expected: Any) -> None:
-    """Text that matches is that value; other text makes the whole document bad, whatever is next to it."""
+    """Text that matches the type is its value; other text makes the whole document invalid, whatever documents are next
+    to it.
+    """
     assert repr(expected) == repr(value_of(ddl, text))
 
 
@@ -196,7 +198,7 @@ def test_each_type(ddl: str, text: str, expected: Any) -> None:
     ],
 )
 def test_garbage(value: bytes, words: str) -> None:
-    """Each kind is bad alone and among others, where it takes no other value with it; null stays null."""
+    """Each kind of invalid document is found alone and among others, which stay valid; null stays null."""
     for values, at in (([value], 0), ([b'{"v":1}', value, None, b'{"v":3}', value], 1), ([value] * 200, 7)):
         rows, bad = decode("v long", values)
         assert [row for row, given in enumerate(values) if given == value] == sorted(bad)
@@ -205,7 +207,9 @@ def test_garbage(value: bytes, words: str) -> None:
 
 
 def test_halves_of_a_string_or_object_do_not_join() -> None:
-    """Two values that are one document together are two bad ones, also where a third makes the count right again."""
+    """Two values that together form one document are both invalid, also if a third value makes the number of documents
+    right.
+    """
     for values in (
         [b'{"v":"}', b'{"}'],
         [b'{"v":1}{"x":{}', b'{"x":{}}}'],
@@ -216,7 +220,9 @@ def test_halves_of_a_string_or_object_do_not_join() -> None:
 
 
 def test_what_documents_may_have() -> None:
-    """White space, fields in any order, unknown ones, names written with escapes, the last of equal names."""
+    """White space, fields in any order, unknown fields and escaped names are accepted; of equal names the last one is
+    used.
+    """
     rows, bad = decode(
         "a long, b string",
         [
@@ -248,7 +254,7 @@ def test_nesting(depth: int) -> None:
 
 
 def test_values_that_are_no_objects() -> None:
-    """A schema may be of another type than a struct; then values are that, and `null` is not a value of it."""
+    """A schema may have another type than a struct; `null` is then an invalid value."""
     assert ([[1, None], None, None], {2: "is null, which is not array<int>"}) == decode(
         "array<int>", [b"[1,null]", None, b"null"]
     )
@@ -261,13 +267,13 @@ def test_values_that_are_no_objects() -> None:
 
 
 def test_nothing_and_nulls_only() -> None:
-    """No rows, or no values in them."""
+    """Columns without rows or with only nulls are decoded."""
     assert ([], {}) == decode("a long", [])
     assert ([None, None], {}) == decode("a long", [None, None])
 
 
 def test_many_bad_values_among_good_ones() -> None:
-    """Each is found where it is, however many there are."""
+    """Each invalid value is found at its row, however many there are."""
     chance = random.Random(4)
     for share in (0.0, 0.0005, 0.01, 0.5, 1.0):
         wrong = {row for row in range(3000) if chance.random() < share}
@@ -302,7 +308,7 @@ SCHEMA = "long long, double double, text string, flag boolean, list array<int>, 
 def test_valid_documents_as_json_loads_has_them(
     written: list[tuple[dict[str, Any], Any, bool]], with_bad: bool
 ) -> None:
-    """Every valid document gives what json.loads gives, at once and one by one."""
+    """Every valid document gives the result of json.loads, decoded together or one by one."""
     values = [json.dumps(item, indent=indent, ensure_ascii=ascii).encode() for item, indent, ascii in written]
     rows, bad = decode(SCHEMA, [*values, *([b"}"] if with_bad else [])])
     assert with_bad == bool(bad)
@@ -317,7 +323,7 @@ def test_valid_documents_as_json_loads_has_them(
 @settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=8) | anything.map(lambda item: json.dumps(item).encode()), min_size=1))
 def test_a_value_does_not_depend_on_others_in_the_batch(values: list[bytes]) -> None:
-    """Decoded together or each alone, rows and reasons are the same."""
+    """Documents give the same rows and reasons, decoded together or one by one."""
     together = decode("a long, b double", values)
     alone = [decode("a long, b double", [value]) for value in values]
     assert [rows[0] for rows, _ in alone] == together[0]
@@ -342,7 +348,7 @@ MIXED = (
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("abcdefghijklmno"), st.sampled_from(TEXTS)), min_size=1, max_size=3))
 def test_at_once_and_one_by_one_are_the_same(fields: list[tuple[str, str]]) -> None:
-    """A document gives the same row alone, through Arrow, and next to a bad one, through Python."""
+    """A document gives the same row when Arrow decodes it alone and when Python decodes it next to an invalid one."""
     document = b"{" + b",".join(f'"{name}":{text}'.encode() for name, text in fields) + b"}"
     alone, mixed = (
         JsonDecoder(parse_type(MIXED)).decode(pa.array(values)) for values in ([document], [document, b"{"])

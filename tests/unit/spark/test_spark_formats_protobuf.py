@@ -1,4 +1,4 @@
-"""Protocol Buffers messages as Arrow columns."""
+"""Protocol Buffers messages decoded to Arrow columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIMPLE = (
 
 
 def described() -> descriptor_pb2.FileDescriptorSet:
-    """A file with a message of every kind of field, and one that contains itself."""
+    """Return a file with a message that has every kind of field, and a message that contains itself."""
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     color = file.enum_type.add(name="Color")
@@ -78,7 +78,7 @@ SET = base64.b64encode(described().SerializeToString()).decode()
 
 
 def order() -> Any:
-    """An empty message."""
+    """Return an empty message."""
     pool = descriptor_pool.DescriptorPool()
     for file in described().file:
         pool.Add(file)
@@ -86,7 +86,7 @@ def order() -> Any:
 
 
 def decode(values: list[bytes | None], framed: bool = False) -> tuple[list[Any], dict[int, str]]:
-    """The rows and what was bad, from a column that is sound and of the type it should be."""
+    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
     column, bad = ProtobufDecoder(SET, "shop.Order", framed).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (type_of(SET, "shop.Order").arrow(), len(values)) == (column.type, len(column))
@@ -94,7 +94,9 @@ def decode(values: list[bytes | None], framed: bool = False) -> tuple[list[Any],
 
 
 def test_each_type() -> None:
-    """Types and values, the largest unsigned ones included; an enum is its name, or a number that has none."""
+    """Each type has its value, up to the largest unsigned ones; an enum is its name, or its number if it
+    has no name.
+    """
     full = order()
     full.d, full.f, full.i, full.l, full.u, full.ul = 0.1, 0.5, -1, -(2**63), 2**32 - 1, 2**64 - 1
     full.b, full.s, full.y, full.e, full.maybe = True, "olé", b"\xff", 1, 0
@@ -124,7 +126,7 @@ def test_fields_that_are_not_set() -> None:
 
 
 def test_garbage() -> None:
-    """Bytes that are not a message are bad, and no others; fields that are not described are ignored."""
+    """Only bytes that are not a message are invalid; unknown fields are ignored."""
     rows, bad = decode([b"\xff", b"\x18", b"\x42\x02\xff\xfe", None, b"\xa0\x06\x01"])
     assert [0, 1, 2] == sorted(bad)
     assert "is not such a message" in bad[0]
@@ -132,7 +134,7 @@ def test_garbage() -> None:
 
 
 def test_indexes_of_confluent_frames(tmp_path: Path) -> None:
-    """The path to the message within its file goes before it: short for the first message, or count and indexes."""
+    """A frame has the path to the message in its file: one byte for the first message, else count and indexes."""
     path = tmp_path / "set"
     path.write_bytes(described().SerializeToString())
     options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "valueFormat": "protobuf", "valueSchema": str(path)}
@@ -146,7 +148,7 @@ def test_indexes_of_confluent_frames(tmp_path: Path) -> None:
 
 
 def test_what_is_no_schema(tmp_path: Path) -> None:
-    """Files that are missing or something else, messages that are not in them or contain themselves."""
+    """Missing or invalid files, and messages that are missing or contain themselves, are refused."""
     with pytest.raises(ConfigError, match="cannot read the file with a FileDescriptorSet"):
         load(str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="not a FileDescriptorSet with all imports"):
@@ -163,6 +165,6 @@ def test_what_is_no_schema(tmp_path: Path) -> None:
 @settings(deadline=None)  # the first one imports
 @given(st.lists(st.binary(max_size=30)))
 def test_any_bytes(values: list[bytes]) -> None:
-    """Whatever bytes there are, each is a row or bad."""
+    """Any bytes are either a row or invalid."""
     rows, bad = decode(list(values))
     assert all((rows[row] is None) == (row in bad) for row in range(len(values)))

@@ -1,4 +1,4 @@
-"""How much a micro-batch of the Spark source takes."""
+"""How many offsets a micro-batch of the Spark source reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kconsumer.types import TopicPartition
 
 
 def at(*offsets: int) -> dict[TopicPartition, int]:
-    """Offsets of partitions 0, 1, …"""
+    """Return offsets of partitions 0, 1, …"""
     return {TopicPartition("t", partition): offset for partition, offset in enumerate(offsets)}
 
 
@@ -29,12 +29,14 @@ CAPS = [
 def test_cap_shares_in_proportion(
     start: tuple[int, ...], latest: tuple[int, ...], cap: int, ends: tuple[int, ...]
 ) -> None:
-    """Each partition its share, rounded down but never to nothing, never past its end."""
+    """The limit is divided in proportion, rounded down to at least one offset per partition, and never
+    beyond its end.
+    """
     assert at(*ends) == cap_offsets(at(*start), at(*latest), cap)
 
 
 def test_cap_by_bytes() -> None:
-    """All of it while it fits; otherwise the same part of each partition, at least one offset."""
+    """All offsets are read if they fit; otherwise the same fraction of each partition, at least one offset."""
     sizes = dict(zip(at(0, 0), (10.0, 90.0), strict=True))
     assert at(100, 100) == cap_bytes(at(0, 0), at(100, 100), 10_000, sizes)
     assert at(50, 50) == cap_bytes(at(0, 0), at(100, 100), 5_000, sizes)
@@ -43,7 +45,7 @@ def test_cap_by_bytes() -> None:
 
 
 def test_unsampled_partitions_count_as_the_others() -> None:
-    """Where a partition has no sample the mean of the others stands in; with none at all nothing is held back."""
+    """A partition without a sample has the mean of the others; without any sample there is no limit."""
     sizes = {TopicPartition("t", 0): 10.0}
     assert at(50, 50) == cap_bytes(at(0, 0), at(100, 100), 1000, sizes)
     assert at(100, 100) == cap_bytes(at(0, 0), at(100, 100), 1, {})

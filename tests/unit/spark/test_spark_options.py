@@ -1,4 +1,4 @@
-"""Options of the Spark source: names, defaults, precedence, and what is refused, in words that users search for."""
+"""Options of the Spark source: names, defaults, precedence, and errors with Spark's words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ T0 = TopicPartition("t", 0)
 
 
 def test_defaults_differ_between_batch_and_stream() -> None:
-    """A batch goes from earliest to latest, a stream starts at latest; the rest is as in Spark's source."""
+    """A batch reads from earliest to latest, and a stream starts at latest; other defaults are those of
+    Spark's source.
+    """
     batch, stream = parse(MINIMAL, "batch"), parse(MINIMAL, "stream")
     assert (Named(EARLIEST), Named(LATEST)) == (batch.starting, batch.ending)
     assert Named(LATEST) == stream.starting
@@ -38,7 +40,7 @@ def test_defaults_differ_between_batch_and_stream() -> None:
 
 
 def test_names_are_read_whatever_their_case() -> None:
-    """Spark hands options over in lower case, users write them as they like."""
+    """Names are case-insensitive, because Spark passes options in lower case."""
     config = parse({**SERVERS, "SUBSCRIBE": "a,b", "MAXOFFSETSPERTRIGGER": 7, "minpartitions": "3"}, "stream")
     assert (Subscribe(("a", "b")), 7, 3) == (config.strategy, config["maxOffsetsPerTrigger"], config["minPartitions"])
 
@@ -52,12 +54,12 @@ def test_names_are_read_whatever_their_case() -> None:
     ],
 )
 def test_strategies(option: str, text: str, strategy: object) -> None:
-    """Each of the three ways to say what to read; a topic named twice is read once."""
+    """Each of the three ways to select topics is accepted; a repeated topic is read once."""
     assert strategy == parse({**SERVERS, option: text}, "batch").strategy
 
 
 def test_timestamps_go_before_offsets() -> None:
-    """One timestamp beats timestamps per partition, which beat offsets; so at both ends."""
+    """At both ends one timestamp takes precedence over timestamps per partition, and these over offsets."""
     for side in ("starting", "ending"):
         options = {**MINIMAL, f"{side}Offsets": '{"t":{"0":5}}'}
         assert Specific({T0: 5}) == getattr(parse(options, "batch"), side)
@@ -143,7 +145,9 @@ def test_limits_of_streams_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFi
 
 
 def test_client_options_of_java_keys() -> None:
-    """`kafka.` is cut, keys become the client's, and what a source without a group has no use for is left out."""
+    """The prefix `kafka.` is removed, Java's names become those of the client, and options that only a group needs are
+    omitted.
+    """
     config = parse({**MINIMAL, "kafka.group.id": "g", "kafka.fetch.max.wait.ms": "100"}, "stream")
     assert {
         "bootstrap_servers": "localhost:9092",
@@ -158,7 +162,7 @@ def test_isolation_level_is_read_from_the_java_key() -> None:
 
 
 def test_configuration_pickles() -> None:
-    """What executors are sent is what the driver checked."""
+    """Executors receive the configuration that the driver checked."""
     config = parse({**MINIMAL, "startingOffsets": '{"orders":{"0":3}}'}, "stream")
     copy: SourceConfig = pickle.loads(pickle.dumps(config))
     assert config == copy
@@ -168,25 +172,25 @@ def test_configuration_pickles() -> None:
     ("text", "ms"), [("15m", 900_000), ("2 min", 120_000), ("30s", 30_000), ("7", 7), ("1h", 3_600_000)]
 )
 def test_times_as_spark_writes_them(text: str, ms: int) -> None:
-    """maxTriggerDelay takes a number with a unit, ms without one."""
+    """maxTriggerDelay accepts a number with a unit, and ms without one."""
     config = parse({**MINIMAL, "minOffsetsPerTrigger": "1", "maxTriggerDelay": text}, "stream")
     assert ms == config["maxTriggerDelay"]
 
 
 def test_data_loss_policies() -> None:
-    """failOnDataLoss=false is onDataLoss=warn."""
+    """failOnDataLoss=false equals onDataLoss=warn."""
     assert "warn" == parse({**MINIMAL, "failOnDataLoss": "FALSE"}, "stream").on_data_loss
     config = parse({**MINIMAL, "onDataLoss": "deadletter", "deadLetterPath": "/tmp/x"}, "stream")
     assert ("deadletter", False) == (config.on_data_loss, config.fails_on_data_loss)
 
 
 def test_pattern_searches_and_leaves_internal_topics_out() -> None:
-    """The pattern need not match the whole name, and only what brokers flag is internal."""
+    """The pattern may match a part of the name; only topics that brokers mark as internal are omitted."""
     counts = {"orders-eu": [0, 1], "reorder": [0], "payments": [0], "__consumer_offsets": [0], "__order": [0]}
     chosen = SubscribePattern("order|offsets").choose(counts)
     assert {"orders-eu", "reorder", "__order"} == {tp.topic for tp in chosen}
 
 
 def test_every_option_says_what_it_means() -> None:
-    """The table is the documentation."""
+    """Every option has a description, from which the documentation is generated."""
     assert [] == [row.name for row in OPTIONS.values() if not row.meaning or not row.takes]

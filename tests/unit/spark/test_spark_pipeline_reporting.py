@@ -11,15 +11,15 @@ from kconsumer.spark.pipeline.reporting import BatchReport, Reporter, lags
 
 
 class Noon(Clock):
-    """A clock that stands still."""
+    """A clock that always shows the same time."""
 
     def wall_ms(self) -> int:
-        """Always the same."""
+        """Returns the fixed time."""
         return 43_200_000
 
 
 def progress(batch: int, rows: int, name: str = "p rows") -> dict[str, Any]:
-    """A report of a batch of half a second over a topic of two partitions."""
+    """Return the report of a batch of half a second over a topic of two partitions."""
     ends = {"t": {"0": 90, "1": 50}}
     return {
         "name": name, "batchId": batch, "numInputRows": rows, "batchDuration": 500,
@@ -28,13 +28,15 @@ def progress(batch: int, rows: int, name: str = "p rows") -> dict[str, Any]:
 
 
 def test_lag_by_topic() -> None:
-    """The offsets left in all partitions; a source that is not ours, or has nothing yet, has none."""
+    """The lag is the sum of the remaining offsets of all partitions; a source that is not ours, or has no offsets yet,
+    has none.
+    """
     assert {"t": 15} == lags(progress(0, 1))
     assert {} == lags({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
 
 
 def test_lines() -> None:
-    """A line has counts, rate and lag; invalid rows only if there are any."""
+    """A line has counts, rate and lag, and the number of invalid rows if there are any."""
     report = BatchReport("p rows", 3, 12_000, 0.5, 0, {"b": 1, "a": 2_000})
     assert "p rows  batch 3  12,000 rows in 0.5 s  24,000 rows/s  lag a 2,000  lag b 1" == report.line()
     assert "7 invalid" in BatchReport("p rows", 3, 12_000, 0.5, 7).line()
@@ -42,7 +44,7 @@ def test_lines() -> None:
 
 
 def test_a_log_has_an_object_a_line(tmp_path: Path) -> None:
-    """Batches with records are noted, with the sink's counts in place of Spark's; idle ones are only counted."""
+    """Batches with records are logged, with the sink's counts in place of Spark's; empty batches are only counted."""
     said: list[str] = []
     log = tmp_path / "folder" / "progress.jsonl"
     reporter = Reporter(said.append, str(log), Noon())
@@ -70,7 +72,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: Any)
 
 
 def test_waiting_for_the_last_report() -> None:
-    """A wait ends with what it waits for, or with its time."""
+    """A wait ends when the report arrives or at its timeout."""
     reporter = Reporter(str, None, Noon())
     reporter.terminated("run-1")
     assert reporter.wait(lambda reported: "run-1" in reported.ended, 0)

@@ -1,4 +1,4 @@
-"""A pipeline's file: what is read from it, and what is refused in which words."""
+"""The settings file of a pipeline: how it is read, and which errors are raised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGGREGATE = {"window": "1 minute", "watermark": "5 seconds", "columns": {"n": "c
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """The least file there is, with keys named `section__key` set, or left out if None."""
+    """Return a minimal file, with keys `section__key` set, or omitted if None."""
     made = copy.deepcopy(LEAST)
     for name, value in changes.items():
         section, _, key = name.partition("__")
@@ -36,7 +36,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def test_defaults() -> None:
-    """What a file leaves out has the defaults of the table."""
+    """Omitted keys have the defaults of the table."""
     config = parse(document())
     assert Sink("parquet", "/out/rows", None, ("date", "hour"), 1_000_000, None, {}) == config.sink
     assert Run("pipeline", "/out/checkpoint", "available_now", None, 30) == config.run
@@ -47,14 +47,14 @@ def test_defaults() -> None:
 
 
 def test_the_table_has_the_fields_of_the_classes() -> None:
-    """Each section of the table fills its class, no field more, no field less."""
+    """Each section of the table has exactly the fields of its class."""
     for section, made in (("decode", Decode), ("sink", Sink), ("aggregate", Aggregate), ("run", Run)):
         names = {row.name for row in KEYS if row.section == section}
         assert set(made.__dataclass_fields__) == names
 
 
 def test_the_example_is_read() -> None:
-    """The worked example is a good file; dotted names mean the same with and without quotes."""
+    """The example file is valid; dotted names are the same with and without quotes."""
     config = load(EXAMPLE, ["source.kafka.bootstrap.servers=other:9", "run.trigger=5 seconds", "sink.files=3"])
     assert "other:9" == config.source["kafka.bootstrap.servers"]
     assert ("5 seconds", 3) == (config.run.interval, config.sink.files)
@@ -68,7 +68,7 @@ def test_the_example_is_read() -> None:
 
 
 def test_overrides_reach_tables_in_tables(tmp_path: Path) -> None:
-    """`--set` takes a key in a table of a section, and text that is no TOML as text."""
+    """`--set` accepts a key of a nested table; a value that is not TOML is text."""
     file = tmp_path / "p.toml"
     file.write_text(EXAMPLE.read_text())
     config = load(file, ["decode.rules.price=cents > 5", "decode.on_invalid=drop"])
@@ -110,20 +110,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[words[:40] for _, words in REFUSED])
 def test_refused(changes: dict[str, Any], words: str) -> None:
-    """Each wrong file is refused by the key's name, and with the nearest good one."""
+    """The error for an invalid file has the key and suggests the nearest valid one."""
     made = {**document(), "aggregate": None} if changes == {"aggregate": None} else document(**changes)
     with pytest.raises(ConfigError, match=words):
         parse(made)
 
 
 def test_windows_share_the_format_of_rows() -> None:
-    """An aggregate is written as rows are, in files of any size."""
+    """An aggregate is written in the format of the rows, in files of any size."""
     config = parse(document() | {"aggregate": AGGREGATE})
     assert Sink("parquet", "/out/windows", None, ("date",), 0, None, {}) == config.aggregate_sink
 
 
 def test_windows_need_a_place() -> None:
-    """An aggregate without a folder of its own is refused."""
+    """An aggregate without its own folder is refused."""
     given = {key: value for key, value in AGGREGATE.items() if key != "path"}
     with pytest.raises(ConfigError, match=r"aggregate\.path is missing"):
         parse(document() | {"aggregate": given})
@@ -131,7 +131,7 @@ def test_windows_need_a_place() -> None:
 
 @pytest.mark.parametrize(("text", "words"), [("a = [", "is not TOML"), (None, "cannot read")])
 def test_files_that_are_none(tmp_path: Path, text: str | None, words: str) -> None:
-    """A file that is not there or not TOML is an error of the file, not a traceback."""
+    """A missing file or one that is not TOML gives an error without a traceback."""
     file = tmp_path / "p.toml"
     if text is not None:
         file.write_text(text)
@@ -141,6 +141,6 @@ def test_files_that_are_none(tmp_path: Path, text: str | None, words: str) -> No
 
 @pytest.mark.parametrize("line", ["run", "run=1", "trigger=now"])
 def test_overrides_without_a_section(line: str) -> None:
-    """`--set` says how it is written."""
+    """The error for `--set` without a section shows the right form."""
     with pytest.raises(ConfigError, match=r"is not of the form section\.key=value"):
         load(EXAMPLE, [line])

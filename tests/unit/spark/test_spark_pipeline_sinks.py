@@ -1,4 +1,4 @@
-"""Names of files, and how tables know a micro-batch again; Spark is played by a recorder of calls."""
+"""Names of files, and how tables recognise a micro-batch that is repeated; Spark is replaced by a recorder of calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recorder:
 
 
 def sink(kind: str, **given: Any) -> Sink:
-    """A sink with nothing special."""
+    """Return a sink with default settings."""
     values = {"path": None, "table": None, "partition_by": (), "max_records_per_file": 0, "files": None, "options": {}}
     return Sink(kind, **{**values, **given})
 
@@ -41,12 +41,14 @@ def sink(kind: str, **given: Any) -> Sink:
     ],
 )
 def test_files_are_named_after_their_batch(written: str, name: str) -> None:
-    """The name has query, batch and number, so that a batch is found again; the suffix shows the codec."""
+    """The name has query, batch and number, so that the files of a batch can be found; the suffix is that
+    of the codec.
+    """
     assert name == file_name(Batch("q", 42), 7, written)
 
 
 def test_delta_gets_the_batch() -> None:
-    """A table skips a transaction it has: the query is the application, the batch its version."""
+    """A Delta table skips a transaction that it has; the application id is the query and the version is the batch."""
     frame = Recorder()
     DeltaSink(sink("delta", path="/t", files=2)).write(frame, Batch("q", 5))
     assert [("coalesce", 2), ("option", "txnAppId", "q"), ("option", "txnVersion", 5), ("save", "/t")] == [
@@ -56,7 +58,7 @@ def test_delta_gets_the_batch() -> None:
 
 @pytest.mark.parametrize(("newest", "written"), [(4, [5, 6]), (5, [6]), (None, [5, 6])])
 def test_iceberg_skips_a_batch_it_has(newest: int | None, written: list[int]) -> None:
-    """The snapshots are asked once for the newest batch of this query; later batches are new."""
+    """The newest batch of the query is read from the snapshots once; later batches are new."""
     spark = Recorder(tableExists=True, first=[newest])
     frame = Recorder()
     writes = IcebergSink(spark, sink("iceberg", table="a.b"))

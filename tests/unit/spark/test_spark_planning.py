@@ -23,12 +23,12 @@ from kconsumer.types import TopicPartition
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
-    """A range of each size, in partitions 0, 1, …"""
+    """Return ranges of these sizes, in partitions 0, 1, …"""
     return [OffsetRange("t", partition, 100, 100 + size) for partition, size in enumerate(sizes)]
 
 
 def sizes(tasks: list[OffsetRange]) -> list[list[int]]:
-    """The sizes of the tasks of each partition."""
+    """Return the sizes of the tasks of each partition."""
     found: dict[int, list[int]] = {}
     for task in tasks:
         found.setdefault(task.partition, []).append(task.size)
@@ -63,17 +63,19 @@ TABLE = [
 def test_cuts_as_spark_does(
     given_sizes: tuple[int, ...], least: int | None, most: int | None, expected: list[list[int]]
 ) -> None:
-    """minPartitions and maxRecordsPerPartition, alone and together, with Scala's rounding."""
+    """minPartitions and maxRecordsPerPartition, alone and together, split ranges as Spark does, with
+    Scala's rounding.
+    """
     assert expected == sizes(plan(ranges(*given_sizes), "spark", PlanHints(least, most)))
 
 
 def test_halves_round_up() -> None:
-    """2.5 is 3 as in Scala, where Python's round says 2."""
+    """2.5 is rounded to 3, as in Scala; Python's round gives 2."""
     assert [1, 3, 3, 4] == [java_round(x) for x in (0.5, 2.5, 3.4, 3.5)]
 
 
 def test_later_parts_take_the_remainder() -> None:
-    """10 into 4: 2, 2, 3, 3; parts without offsets are omitted."""
+    """10 offsets in 4 parts are 2, 2, 3 and 3; parts without offsets are omitted."""
     assert [2, 2, 3, 3] == [part.size for part in split(ranges(10)[0], 4)]
     assert [1, 1] == [part.size for part in split(ranges(2)[0], 5)]
 
@@ -88,7 +90,7 @@ def test_later_parts_take_the_remainder() -> None:
 def test_every_offset_in_exactly_one_task(
     given_sizes: list[int], least: int | None, most: int | None, slots: int | None, name: str
 ) -> None:
-    """Whatever the planner and its hints, tasks cover the ranges exactly (`plan` checks) and none is empty."""
+    """For every planner and its options, tasks cover the ranges exactly (`plan` checks) and none is empty."""
     tasks = plan(ranges(*given_sizes), name, PlanHints(least, most, slots))
     assert sum(given_sizes) == sum(task.size for task in tasks)
     assert all(task.size > 0 for task in tasks)
@@ -105,13 +107,13 @@ def test_even_planner_fills_the_slots() -> None:
 
 
 def test_bytes_planner_cuts_where_records_are_large() -> None:
-    """Of two partitions with the same number of offsets, the one with larger records is split more."""
+    """Of two partitions with equal numbers of offsets, the one with larger records is split into more tasks."""
     hints = PlanHints(8, bytes_per_offset={TopicPartition("t", 0): 10.0, TopicPartition("t", 1): 70.0})
     assert [1, 7] == [len(part) for part in sizes(plan(ranges(7000, 7000), "bytes", hints))]
 
 
 def test_planner_that_loses_offsets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's mistake is an error, not lost data."""
+    """A plugin that loses offsets raises an error."""
     monkeypatch.setitem(planning.BUILT_IN, "lossy", lambda given_ranges, hints: given_ranges[1:])
     load.cache_clear()
     with pytest.raises(ValueError, match="'lossy' does not cover"):
@@ -119,7 +121,7 @@ def test_planner_that_loses_offsets_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_unknown_planner_names_those_there_are() -> None:
-    """The error lists what can be chosen."""
+    """The error lists the available planners."""
     with pytest.raises(ConfigError, match="planner 'rack' does not exist; the planners are bytes, even, spark"):
         load("rack")
     assert {"bytes", "even", "spark"} <= set(available())
@@ -143,13 +145,15 @@ def test_cut_ranges_keep_unbound_outer_ends() -> None:
 
 
 def test_known_ends_are_cut_by_records() -> None:
-    """With offsets given at both ends maxRecordsPerPartition works in a batch, too."""
+    """If both ends are given as offsets, maxRecordsPerPartition also splits ranges of a batch."""
     tasks = plan_unbound({T0: (0, 10), T1: (3, 3)}, {T0: (0, 10), T1: (3, 3)}, "spark", PlanHints(max_records=5))
     assert [("t", 0, 0, 5), ("t", 0, 5, 10)] == [tuple(task) for task in tasks]
 
 
 def test_small_ranges_share_a_task() -> None:
-    """A Python task costs tens of milliseconds, so a thousand ranges of a few offsets are not a thousand tasks."""
+    """A thousand ranges of a few offsets are combined into fewer tasks, because a Python task costs tens of
+    milliseconds.
+    """
     limit = planning.MAX_SHARED_OFFSETS
     assert [4, 1, 3] == [len(task) for task in share_tasks(ranges(1, 2, 3, limit - 6, limit, 1, 1, 1), PlanHints())]
     assert 20 == len(share_tasks(ranges(*[limit // 100] * 2000), PlanHints()))

@@ -15,7 +15,7 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 
 
 def test_default_columns_are_those_of_spark() -> None:
-    """Seven columns, and headers when asked for."""
+    """There are seven columns by default, and headers on request."""
     seven = (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
     )
@@ -25,7 +25,7 @@ def test_default_columns_are_those_of_spark() -> None:
 
 
 def test_arrow_types_are_to_the_letter() -> None:
-    """Microseconds in UTC, plain types, everything nullable."""
+    """Timestamps are microseconds in UTC, other types are plain, and all columns are nullable."""
     schema = default_projection(parse({**MINIMAL, "includeHeaders": "true"}, "batch")).arrow_schema()
     assert ["binary", "binary", "string", "int32", "int64", "timestamp[us, tz=UTC]", "int32"] == [
         str(field.type) for field in schema
@@ -35,14 +35,14 @@ def test_arrow_types_are_to_the_letter() -> None:
 
 
 def test_text_and_header_map() -> None:
-    """valueFormat=string makes key and value text, headers=map a map, which asks for the column, too."""
+    """With valueFormat=string key and value are text; headers=map makes headers a map and adds the column."""
     projection = default_projection(parse({**MINIMAL, "valueFormat": "string", "headers": "map"}, "batch"))
     assert ("string", "string", "map<string,binary>") == tuple(map(projection.type_of, ("key", "value", "headers")))
     assert "headers" == projection.columns[-1]
 
 
 def test_chosen_columns() -> None:
-    """`columns` and a schema choose columns and their order."""
+    """`columns` and a schema each select columns and their order."""
     assert (
         "offset bigint, value binary" == default_projection(parse({**MINIMAL, "columns": "offset,VALUE"}, "batch")).ddl
     )
@@ -61,7 +61,7 @@ def test_chosen_columns() -> None:
     ],
 )
 def test_schemas_that_do_not_fit(wanted: list[tuple[str, str]], words: str) -> None:
-    """A user's schema is checked here, since Spark does not."""
+    """A user's schema is checked by the source, because Spark does not check it."""
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         project(parse(MINIMAL, "batch"), wanted)
 
@@ -70,7 +70,7 @@ JSON = {**MINIMAL, "valueFormat": "json", "valueSchema": "id long, `a b` array<d
 
 
 def test_decoded_values() -> None:
-    """valueFormat=json makes the value the struct of valueSchema, in Spark's words and Arrow's, not the key."""
+    """With valueFormat=json the value, and not the key, is the struct of valueSchema, in Spark's and Arrow's types."""
     projection = default_projection(parse(JSON, "batch"))
     assert "key binary, value struct<`id`:bigint,`a b`:array<date>>" == projection.ddl.split(", topic")[0]
     assert "struct<id:bigint,a b:array<date>>" == projection.type_of("value")
@@ -81,7 +81,7 @@ def test_decoded_values() -> None:
 
 
 def test_values_that_are_not_asked_for_are_not_decoded() -> None:
-    """A query without the column has no decoder for it."""
+    """A query without the value column creates no decoder."""
     assert {} == project(parse(JSON, "batch"), [("offset", "bigint"), ("key", "binary")]).decoders()
     text = parse({**MINIMAL, "valueFormat": "string", "columns": "key"}, "batch")
     assert ["key"] == list(default_projection(text).decoders())

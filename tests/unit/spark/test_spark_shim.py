@@ -1,4 +1,4 @@
-"""The module by which Spark finds the source: light, and never in the way of other sources."""
+"""The module by which Spark finds the source loads little and does not affect other sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print(json.dumps([pyspark_kconsumer.DefaultSource.name(), sorted(m for m in sys.
 
 
 def test_import_never_raises_and_loads_nothing_of_ours() -> None:
-    """Without pyspark, or with one that cannot be imported, the module is there and has loaded nothing else."""
+    """Without pyspark, or with one that cannot be imported, the module can be imported and loads nothing else."""
     for error in ("ImportError(name)", "RuntimeError('broken')"):
         done = subprocess.run(
             [sys.executable, "-c", BLOCKED.format(error=error)], capture_output=True, text=True, check=False

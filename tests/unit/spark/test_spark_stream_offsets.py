@@ -1,4 +1,4 @@
-"""The driver's side of a stream, asked in the order Spark asks, with kills and restarts between the questions."""
+"""The driver's side of a stream, called in the order of Spark's calls, with kills and restarts in between."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Offsets = dict[TopicPartition, int]
 
 
 def tps(*offsets: int) -> Offsets:
-    """Offsets of partitions 0, 1, …"""
+    """Return offsets of partitions 0, 1, …"""
     return {TopicPartition("t", number): offset for number, offset in enumerate(offsets)}
 
 
 class Log:
-    """What a cluster holds: where each partition begins and ends."""
+    """A fake cluster: where each partition begins and ends."""
 
     def __init__(self, *ends: int) -> None:
         self.begins: Offsets = dict.fromkeys(tps(*ends), 0)
@@ -32,38 +32,38 @@ class Log:
         self.sampled: list[Offsets] = []
 
     def partitions(self) -> set[TopicPartition]:
-        """Those there are."""
+        """Returns the partitions."""
         return set(self.ends)
 
     def earliest(self, partitions: set[TopicPartition]) -> Offsets:
-        """Where they begin."""
+        """Returns the beginning offsets."""
         return {tp: self.begins[tp] for tp in partitions}
 
     def latest(self, partitions: set[TopicPartition], known: Mapping[TopicPartition, int] | None = None) -> Offsets:
-        """Where they end."""
+        """Returns the end offsets."""
         return {tp: self.ends[tp] for tp in partitions if tp in self.ends}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition]) -> Offsets:
-        """Points of both kinds that these tests use."""
+        """Returns the offsets of a point, for the two kinds that these tests use."""
         if isinstance(limit, Specific):
             return dict(limit.offsets)
         assert isinstance(limit, Named)
         return self.earliest(partitions) if limit.sentinel == -2 else self.latest(partitions)
 
     def bytes_per_offset(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Ten bytes each."""
+        """Returns ten bytes per offset for each partition."""
         self.sampled.append(dict(start))
         return dict.fromkeys(start, 10.0)
 
 
 def stream(log: Log, **options: Any) -> StreamProgress:
-    """A query's progress over a log."""
+    """Return the progress of a query over a log."""
     chosen = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest", **options}
     return StreamProgress(parse(chosen, "stream"), log)
 
 
 def test_a_query_from_earliest() -> None:
-    """Start, end, tasks; then the next micro-batch from where the first ended."""
+    """The query plans start, end and tasks of a micro-batch, and the next one starts at the end of the first."""
     log = Log(5, 7)
     query = stream(log)
     start = query.initial()
@@ -86,7 +86,7 @@ def test_initial_offsets_do_not_move() -> None:
 
 
 def test_latest_begins_with_an_empty_batch() -> None:
-    """The first micro-batch has no records and so ties down where the query started; the second has what came since."""
+    """The first micro-batch is empty and stores where the query started; the second one has the records since then."""
     log = Log(5)
     query = stream(log, startingOffsets="latest", minOffsetsPerTrigger="1")
     start = query.initial()
@@ -107,7 +107,9 @@ def test_available_now_from_latest_is_not_ended_by_an_empty_batch() -> None:
 
 
 def test_restart_of_a_first_batch_planned_before_a_later_latest() -> None:
-    """Killed before batch 0 was done: the logged end is now before the new start, nothing is lost and nothing read."""
+    """If the query was killed during batch 0, its logged end is before the new start: the batch is empty and no record
+    is lost.
+    """
     log = Log(180)
     query = stream(log, startingOffsets="latest")
     assert tps(180) == query.initial()
@@ -117,7 +119,7 @@ def test_restart_of_a_first_batch_planned_before_a_later_latest() -> None:
 
 
 def test_caps() -> None:
-    """maxOffsetsPerTrigger in proportion; Trigger.Once reads all the same."""
+    """maxOffsetsPerTrigger is divided in proportion; Trigger.Once ignores it."""
     log = Log(90, 10)
     query = stream(log, maxOffsetsPerTrigger="10")
     assert tps(9, 1) == query.latest(query.initial(), now=0)
@@ -134,7 +136,7 @@ def test_cap_by_bytes_samples_once() -> None:
 
 
 def test_min_offsets_holds_back() -> None:
-    """A trigger with too few new offsets gets its start back, with AvailableNow, too, which ends the query there."""
+    """A trigger with too few new offsets returns its start as its end; with AvailableNow this ends the query."""
     log = Log(5)
     query = stream(log, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
     assert tps(5) == query.latest(tps(0), now=0)
@@ -147,7 +149,7 @@ def test_min_offsets_holds_back() -> None:
 
 
 def test_available_now_stops_at_what_was_there() -> None:
-    """Records and partitions that come while it runs are left to the next run."""
+    """Records and partitions that are added during the run are left for the next run."""
     log = Log(100)
     query = stream(log, maxOffsetsPerTrigger="60")
     query.prepare_available_now()
@@ -159,7 +161,7 @@ def test_available_now_stops_at_what_was_there() -> None:
 
 
 def test_new_partitions_start_at_their_earliest() -> None:
-    """A partition that came later is read from its beginning, whatever startingOffsets says."""
+    """A partition that is added later is read from its beginning, whatever startingOffsets is."""
     log = Log(5)
     query = stream(log, startingOffsets="latest")
     assert tps(5) == query.latest(query.initial(), now=0)
@@ -169,27 +171,27 @@ def test_new_partitions_start_at_their_earliest() -> None:
 
 
 def lose(log: Log) -> tuple[Offsets, Offsets]:
-    """Deletes a partition."""
+    """Delete a partition."""
     log.ends = tps(5)
     log.begins = tps(0)
     return tps(5, 5), tps(5)
 
 
 def gain(log: Log) -> tuple[Offsets, Offsets]:
-    """A partition that does not begin at 0 appears."""
+    """Add a partition that does not begin at 0."""
     log.begins, log.ends = tps(0, 3), tps(5, 5)
     return tps(5), tps(5, 5)
 
 
 def shrink(log: Log) -> tuple[Offsets, Offsets]:
-    """A re-created topic ends before the offset that was read."""
+    """Re-create the topic, so that it ends before the last offset that was read."""
     log.ends = tps(2)
     log.begins = tps(0)
     return tps(5), tps(2)
 
 
 def vanish(log: Log) -> tuple[Offsets, Offsets]:
-    """A new partition is gone before it is read."""
+    """Delete a new partition before it is read."""
     log.ends, log.begins = tps(5), tps(0)
     return tps(5), tps(5, 3)
 
@@ -204,7 +206,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("happen", "case", "words", "tasks"), LOSSES, ids=[case for _, case, *_ in LOSSES])
 def test_losses_that_the_driver_finds(happen: Any, case: str, words: str, tasks: list[OffsetRange]) -> None:
-    """Each fails the query, or with failOnDataLoss=false is counted while the rest is read."""
+    """Each loss fails the query; with failOnDataLoss=false it is counted and the rest is read."""
     log = Log(5, 5)
     start, end = happen(log)
     with pytest.raises(DataLossError, match=rf"\[KAFKA_DATA_LOSS.{case}\].*{words}.*failOnDataLoss"):
@@ -215,7 +217,7 @@ def test_losses_that_the_driver_finds(happen: Any, case: str, words: str, tasks:
 
 
 def test_planner_of_the_query() -> None:
-    """minPartitions and the planner named are used."""
+    """The query uses its minPartitions and its planner."""
     assert 4 == len(stream(Log(8), minPartitions="4").plan(tps(0), tps(8)))
     with pytest.raises(ConfigError, match="planner 'huh' does not exist"):
         stream(Log(8), planner="huh").plan(tps(0), tps(8))

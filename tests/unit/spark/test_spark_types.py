@@ -1,4 +1,4 @@
-"""Spark's types read from DDL and from Spark's JSON."""
+"""Spark's types parsed from DDL and from Spark's JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kconsumer.spark.types import parse_type
     ],
 )
 def test_ddl(ddl: str, simple: str) -> None:
-    """Types come out as Spark prints them, and what is written for Spark is read as the same again."""
+    """Types are printed as Spark prints them, and that text is parsed as the same type."""
     found = parse_type(ddl)
     assert simple == found.simple
     assert found == parse_type(found.ddl)
@@ -41,7 +41,7 @@ def test_ddl(ddl: str, simple: str) -> None:
 
 
 def test_json() -> None:
-    """What `df.schema.json()` gives; whether something may be null says nothing here."""
+    """The result of `df.schema.json()` is parsed; nullability is ignored."""
     given = {
         "type": "struct",
         "fields": [
@@ -81,14 +81,14 @@ def test_json() -> None:
     ],
 )
 def test_what_is_no_schema(text: str, words: str) -> None:
-    """The error says where reading stopped."""
+    """The error has the place where parsing stopped."""
     with pytest.raises(ConfigError) as caught:
         parse_type(text)
     assert words in str(caught.value)
 
 
 def test_arrow_types() -> None:
-    """As Spark's own conversion has them: microseconds, UTC, everything may be null but keys."""
+    """Types are those of Spark's own conversion: microseconds in UTC, and all nullable except for map keys."""
     kind = parse_type("a array<timestamp>, m map<string,timestamp_ntz>, d decimal(5,2), t tinyint, f float, y date")
     assert [
         pa.list_(pa.field("element", pa.timestamp("us", tz="UTC"))),

@@ -1,4 +1,4 @@
-"""The metadata cache: which of two answers is believed, what is kept, what is told."""
+"""The metadata cache: which of two responses is used, what is kept, and what is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cluster_of(*topics: object, version: int = VERSION, **fields: object) -> Clu
 
 
 def test_an_empty_cluster_knows_nothing() -> None:
-    """Questions about unknown topics are answered with None, not with errors."""
+    """Lookups of unknown topics return None and do not raise."""
     cluster = Cluster()
     assert NO_LEADER == cluster.leader(tp("a-0"))
     assert (None, None, None) == (
@@ -32,7 +32,7 @@ def test_an_empty_cluster_knows_nothing() -> None:
 
 
 def test_an_answer_is_taken_in() -> None:
-    """Nodes, leaders, ids, counts and public forms come out of one answer."""
+    """A response sets nodes, leaders, ids, counts and public objects."""
     first, second = partition(0, leader=1, epoch=4, offline_replicas=[2]), partition(1, leader=2, epoch=5)
     cluster = cluster_of(topic("a", second, first, topic_id=ID_1))
     assert NODES == cluster.nodes
@@ -46,7 +46,7 @@ def test_an_answer_is_taken_in() -> None:
 
 
 def test_a_replica_without_address_is_kept_by_id() -> None:
-    """A broker that is down is not among the brokers of a response, but remains a replica."""
+    """A broker that is down is not among the brokers of a response, but stays in the list of replicas."""
     cluster = cluster_of(topic("a", partition(0, leader=9, replica_nodes=[9], isr_nodes=[])))
     info = cluster.partition_info(tp("a-0"))
     assert info is not None
@@ -64,7 +64,9 @@ def test_no_controller() -> None:
     ids=["newer", "equal", "older"],
 )
 def test_an_older_epoch_keeps_the_known_leader(known: int, answered: int, expected: int) -> None:
-    """A response is believed when its leader epoch is newer or equal; an older one leaves the entry alone."""
+    """A response is used if its leader epoch is not older than the cached one; otherwise the cached entry
+    is unchanged.
+    """
     cluster = cluster_of(topic("a", partition(0, leader=1, epoch=known)))
     cluster.update(metadata(topic("a", partition(0, leader=2, epoch=answered))), VERSION, full=True)
     leader = NODES[1] if answered < known else NODES[2]
@@ -72,7 +74,7 @@ def test_an_older_epoch_keeps_the_known_leader(known: int, answered: int, expect
 
 
 def test_a_recreated_topic_starts_its_epochs_again() -> None:
-    """Another topic id makes a lower epoch acceptable (deleted and made again under the same name)."""
+    """A lower epoch is accepted if the topic id has changed (a re-created topic)."""
     cluster = cluster_of(topic("a", partition(0, epoch=7), topic_id=ID_1))
     update = cluster.update(metadata(topic("a", partition(0, leader=2, epoch=0), topic_id=ID_2)), VERSION, full=True)
     assert update.progressed
@@ -81,7 +83,7 @@ def test_a_recreated_topic_starts_its_epochs_again() -> None:
 
 
 def test_a_topic_that_was_gone_starts_its_epochs_again() -> None:
-    """An id heard of while the topic was missing from the cache also resets the epoch."""
+    """A new topic id resets the epoch, also if the topic was missing from the cache in between."""
     cluster = cluster_of(topic("a", partition(0, epoch=7), topic_id=ID_1))
     cluster.update(metadata(), VERSION, full=True)
     cluster.update(metadata(topic("a", partition(0, epoch=1), topic_id=ID_2)), VERSION, full=True)
@@ -90,7 +92,7 @@ def test_a_topic_that_was_gone_starts_its_epochs_again() -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_topic_made_anew_is_told(gone: bool) -> None:
-    """Once, when its id is another one than before, whether or not the topic was missing in between."""
+    """A changed topic id is reported once, whether or not the topic was missing in between."""
     cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
     if gone:
         assert set() == cluster.update(metadata(), VERSION, full=True).recreated
@@ -100,7 +102,7 @@ def test_a_topic_made_anew_is_told(gone: bool) -> None:
 
 
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
-    """Without ids, a response older than an epoch heard of is not believed even if nothing else is known."""
+    """Without topic ids, a response with an older epoch is ignored even if the partition is not cached."""
     cluster = cluster_of(topic("a", partition(0, epoch=7)))
     cluster.update(metadata(), VERSION, full=True)
     cluster.update(metadata(topic("a", partition(0, epoch=6))), VERSION, full=True)
@@ -109,13 +111,13 @@ def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
 
 @pytest.mark.parametrize(("version", "epoch"), [(8, None), (9, 3)])
 def test_epochs_count_from_version_9(version: int, epoch: int | None) -> None:
-    """Brokers before 2.4 may send epochs that go backwards: they are dropped."""
+    """Epochs of brokers before 2.4 are ignored, because they may go backwards."""
     cluster = cluster_of(topic("a", partition(0, epoch=3)), version=version)
     assert LeaderAndEpoch(NODES[1], epoch) == cluster.leader(tp("a-0"))
 
 
 def test_an_unreliable_answer_clears_the_epoch() -> None:
-    """An old broker's answer, taken in after a new one's, leaves no epoch to compare with."""
+    """A response of an old broker clears the epoch that a new broker sent."""
     cluster = cluster_of(topic("a", partition(0, epoch=3)))
     cluster.update(metadata(topic("a", partition(0, leader=2, epoch=1))), 8, full=True)
     assert LeaderAndEpoch(NODES[2], None) == cluster.leader(tp("a-0"))
@@ -123,14 +125,14 @@ def test_an_unreliable_answer_clears_the_epoch() -> None:
 
 
 def test_a_full_answer_replaces() -> None:
-    """Topics that a full answer does not name are forgotten."""
+    """A full response removes topics that it does not contain."""
     cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)))
     cluster.update(metadata(topic("b", partition(0))), VERSION, full=True)
     assert {"b"} == cluster.topics()
 
 
 def test_a_partial_answer_merges() -> None:
-    """A partial answer replaces the topics it names, drops those it has errors for, and keeps the others."""
+    """A partial response replaces its topics, removes those with errors, and keeps all others."""
     cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)), topic("c", partition(0)))
     answer = metadata(topic("b", partition(0), partition(1)), topic("c", error=3), topic("d", partition(0)))
     cluster.update(answer, VERSION, full=False)
@@ -138,7 +140,7 @@ def test_a_partial_answer_merges() -> None:
 
 
 def test_only_topics_to_keep_are_kept() -> None:
-    """`keep` drops topics of full and partial answers, with their errors and epochs."""
+    """`keep` removes topics of full and partial responses, with their errors and epochs."""
     cluster = cluster_of(topic("a", partition(0)))
     update = cluster.update(
         metadata(topic("b", partition(0)), topic("c", error=29)), VERSION, full=False, keep=lambda *_: False
@@ -149,7 +151,7 @@ def test_only_topics_to_keep_are_kept() -> None:
 
 
 def test_keep_is_told_which_topics_are_internal() -> None:
-    """Kafka's own topics can be left out of a pattern."""
+    """`keep` receives whether a topic is internal, so that a pattern can omit such topics."""
     cluster = Cluster()
     answer = metadata(topic("a", partition(0)), topic("__consumer_offsets", partition(0), internal=True))
     cluster.update(answer, VERSION, full=True, keep=lambda _, internal: internal)
@@ -171,13 +173,13 @@ def test_keep_is_told_which_topics_are_internal() -> None:
     ids=["no leader", "replica", "unknown", "leaderless topic", "invalid", "refused", "unknown id", "good"],
 )
 def test_errors_in_answers(answer: object, stale: bool, errors: dict[str, int]) -> None:
-    """Errors that pass make the response stale; topic errors are told by code."""
+    """Retriable errors make the response stale; topic errors are reported with their code."""
     update = Cluster().update(answer, VERSION, full=True)
     assert (stale, errors) == (update.stale, update.topic_errors)
 
 
 def test_a_leaderless_partition_stays_known() -> None:
-    """LEADER_NOT_AVAILABLE keeps the partition, without a leader."""
+    """A partition with LEADER_NOT_AVAILABLE is cached without a leader."""
     cluster = cluster_of(topic("a", partition(0, leader=-1, error=5)))
     assert (1, None) == (cluster.partition_count("a"), cluster.leader(tp("a-0")).leader)
 
@@ -195,7 +197,7 @@ def test_a_leaderless_partition_stays_known() -> None:
     ids=["same", "new epoch", "new partition", "old epoch", "gone", "no epoch"],
 )
 def test_progress(second: object, progressed: bool) -> None:
-    """A response that tells nothing new of epochs, ids or partitions makes no progress."""
+    """A response without new epochs, ids or partitions is not progress."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert progressed == cluster.update(second, VERSION, full=True).progressed
 
@@ -215,7 +217,7 @@ def test_progress(second: object, progressed: bool) -> None:
     ids=["known node", "moved node", "new node", "equal epoch", "older", "no address", "no leader", "no epoch"],
 )
 def test_leader_hints(leader: int, epoch: int, node: Node | None, expected: LeaderAndEpoch | None) -> None:
-    """A leader named by a Fetch answer is taken only with a strictly newer epoch and a known address."""
+    """A leader in a Fetch response is used only with a strictly newer epoch and a known address."""
     cluster = cluster_of(topic("a", partition(0, leader=1, epoch=5)))
     version = cluster.update_version
     assert (expected is not None) == cluster.update_leader(tp("a-0"), leader, epoch, node)
@@ -224,7 +226,7 @@ def test_leader_hints(leader: int, epoch: int, node: Node | None, expected: Lead
 
 
 def test_a_hint_updates_the_public_form() -> None:
-    """`partitions_for` tells the new leader too."""
+    """`partitions_for` returns the new leader too."""
     cluster = cluster_of(topic("a", partition(0, leader=1, epoch=5)))
     assert cluster.partitions_for("a")
     cluster.update_leader(tp("a-0"), 2, 6)
@@ -234,14 +236,14 @@ def test_a_hint_updates_the_public_form() -> None:
 
 
 def test_a_hint_for_an_unknown_partition_is_ignored() -> None:
-    """Neither the topic nor the partition is invented."""
+    """A leader for an unknown topic or partition is ignored."""
     cluster = cluster_of(topic("a", partition(0)))
     assert not cluster.update_leader(tp("a-1"), 2, 6)
     assert not cluster.update_leader(tp("b-0"), 2, 6)
 
 
 def test_a_newer_epoch_makes_the_leader_unknown() -> None:
-    """An epoch met in a commit says that the cached leader is old; metadata of that epoch brings one back."""
+    """A newer epoch in a commit means that the cached leader is old; metadata with that epoch sets a leader again."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert cluster.update_last_seen_epoch(tp("a-0"), 5)
     assert LeaderAndEpoch(None, 5) == cluster.leader(tp("a-0"))
@@ -253,7 +255,7 @@ def test_a_newer_epoch_makes_the_leader_unknown() -> None:
 
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_an_epoch_that_is_no_news(epoch: int) -> None:
-    """Epochs not newer than the one known, or of unknown partitions, change nothing."""
+    """An epoch that is not newer than the known one, or of an unknown partition, changes nothing."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert not cluster.update_last_seen_epoch(tp("a-0"), epoch)
     assert not cluster.update_last_seen_epoch(tp("b-0"), epoch)
@@ -261,7 +263,7 @@ def test_an_epoch_that_is_no_news(epoch: int) -> None:
 
 
 def test_forgetting_keeps_epochs() -> None:
-    """Bootstrapping again drops brokers and topics; an old leader is still not believed afterwards."""
+    """A rebootstrap removes brokers and topics but keeps epochs, so an old leader is still refused."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     cluster.forget()
     assert ({}, frozenset(), NO_LEADER) == (cluster.nodes, cluster.topics(), cluster.leader(tp("a-0")))
@@ -270,7 +272,7 @@ def test_forgetting_keeps_epochs() -> None:
 
 
 def test_equal_leaders_stay_the_same_object() -> None:
-    """A response that changes nothing lets positions be compared by identity."""
+    """A response without changes keeps the objects, so that positions can be compared by identity."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     before = cluster.leader(tp("a-0"))
     cluster.update(metadata(topic("a", partition(0, epoch=4))), VERSION, full=True)
@@ -278,7 +280,7 @@ def test_equal_leaders_stay_the_same_object() -> None:
 
 
 def test_a_moved_broker_changes_the_leader() -> None:
-    """The same leader at another address is another leader, so that requests go to the new address."""
+    """A leader with a new address is a new object, so that requests are sent to that address."""
     cluster = cluster_of(topic("a", partition(0, leader=1)))
     answer = metadata(topic("a", partition(0, leader=1)))
     answer.brokers[0].host = "elsewhere"
@@ -287,7 +289,7 @@ def test_a_moved_broker_changes_the_leader() -> None:
 
 
 def test_partition_infos_are_sorted() -> None:
-    """All partitions of some topics, by name and number; unknown topics are left out."""
+    """The partitions of topics are sorted by name and number; unknown topics are omitted."""
     cluster = Cluster()
     cluster.update(led_by({"b-1": 1, "b-0": 1, "a-0": 2, "c-0": 1}), VERSION, full=True)
     names = [f"{info.topic}-{info.partition}" for info in cluster.partition_infos({"b", "a", "x"})]
@@ -303,10 +305,10 @@ def test_online_replicas(node: int, online: bool) -> None:
 
 
 def test_an_unknown_partition_has_no_online_replica() -> None:
-    """Nothing is known of partitions outside the cache."""
+    """A partition outside the cache has no online replica."""
     assert cluster_of().node_if_online(tp("a-0"), 1) is None
 
 
 def test_repr_counts() -> None:
-    """The repr tells version and sizes."""
+    """The repr has version and sizes."""
     assert "<Cluster c v1: 3 nodes, 1 topics, 1 partitions>" == repr(cluster_of(topic("a", partition(0))))

@@ -1,4 +1,4 @@
-"""One partition's state: which changes are legal, what makes it fetchable, what it remembers."""
+"""The state of one partition: legal transitions, when it is fetchable, and what it stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEADER = LeaderAndEpoch(NODES[1], 3)
 NEXT_LEADER = LeaderAndEpoch(NODES[2], 4)
 HERE = FetchPosition(10, 2, LEADER)
 
-# Java's table, written down a second time: from, to.
+# A second copy of Java's table: from, to.
 LEGAL = {
     ("initializing", "fetching"),
     ("initializing", "await_reset"),
@@ -40,7 +40,7 @@ LEGAL = {
 
 
 def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
-    """A partition brought into a state by legal steps."""
+    """Return a partition that reached a state by legal transitions."""
     made = PartitionState(tally)
     if state is not FetchState.INITIALIZING:
         made.transition_to(state, HERE if state in HAS_POSITION else None)
@@ -49,7 +49,7 @@ def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
 
 @pytest.mark.parametrize(("old", "new"), list(itertools.product(FetchState, FetchState)))
 def test_transitions(old: FetchState, new: FetchState) -> None:
-    """Legal changes happen; illegal ones raise and change nothing."""
+    """Legal transitions take place; illegal ones raise an error and change nothing."""
     state = state_in(old)
     legal = (old.value, new.value) in LEGAL
     before = (state.fetch_state, state.position, state.fetchable)
@@ -65,14 +65,14 @@ def test_transitions(old: FetchState, new: FetchState) -> None:
 
 @pytest.mark.parametrize("new", [FetchState.FETCHING, FetchState.AWAIT_VALIDATION])
 def test_a_state_with_position_needs_one(new: FetchState) -> None:
-    """A partition that never had a position cannot become one that has."""
+    """A partition without a position cannot enter a state that requires one."""
     with pytest.raises(StateError, match="without a position"):
         PartitionState().transition_to(new)
 
 
 @pytest.mark.parametrize("state", FetchState)
 def test_only_fetching_is_valid(state: FetchState) -> None:
-    """A position is valid, and the partition fetchable, in one state only."""
+    """Only in the state FETCHING is the position valid and the partition fetchable."""
     made = state_in(state)
     expected = state is FetchState.FETCHING
     assert (expected, expected) == (made.has_valid_position, made.fetchable)
@@ -80,7 +80,7 @@ def test_only_fetching_is_valid(state: FetchState) -> None:
 
 @pytest.mark.parametrize("flag", ["paused", "pending_revocation", "unsubscribed", "awaiting_callback"])
 def test_each_flag_stops_fetching(flag: str) -> None:
-    """Any of the flags holds the partition back, and clearing it lets it continue."""
+    """Each flag stops fetching until it is cleared."""
     state = state_in(FetchState.FETCHING)
     state.flag(**{flag: True})
     assert (False, True) == (state.fetchable, state.has_valid_position)
@@ -126,14 +126,14 @@ def test_the_tally_counts_missing_positions() -> None:
 )
 @pytest.mark.parametrize("old", FetchState)
 def test_validation_needs_both_epochs(old: FetchState, position: FetchPosition, expected: FetchState) -> None:
-    """From any state, a position with both epochs is validated first and any other is taken as it is."""
+    """From any state, a position with both epochs is validated first, and any other is used at once."""
     state = state_in(old)
     state.seek_unvalidated(position)
     assert (expected, position) == (state.fetch_state, state.position)
 
 
 def test_a_new_leader_means_validation() -> None:
-    """When the leader changes, a position with an epoch is checked against the new one."""
+    """After a change of the leader a position with an epoch is validated."""
     state = state_in(FetchState.FETCHING)
     assert not state.maybe_validate(LEADER)
     assert state.maybe_validate(NEXT_LEADER)
@@ -141,7 +141,7 @@ def test_a_new_leader_means_validation() -> None:
 
 
 def test_a_new_leader_without_epochs_is_taken() -> None:
-    """A position without an epoch only learns who leads now."""
+    """After a change of the leader a position without an epoch only stores the new leader."""
     state = PartitionState()
     state.seek(FetchPosition(10, None, LEADER))
     assert not state.maybe_validate(NEXT_LEADER)
@@ -150,21 +150,21 @@ def test_a_new_leader_without_epochs_is_taken() -> None:
 
 @pytest.mark.parametrize("old", [FetchState.INITIALIZING, FetchState.AWAIT_RESET])
 def test_without_position_leaders_do_not_matter(old: FetchState) -> None:
-    """A partition that has no position validates nothing."""
+    """A partition without a position is not validated."""
     state = state_in(old)
     assert not state.maybe_validate(NEXT_LEADER)
     assert old is state.fetch_state
 
 
 def test_a_lost_leader_changes_nothing() -> None:
-    """While no leader is known the position stays with the old one."""
+    """While no leader is known the position keeps the old one."""
     state = state_in(FetchState.FETCHING)
     assert not state.maybe_validate(LeaderAndEpoch(None, 9))
     assert HERE == state.position
 
 
 def test_a_second_leader_change_restarts_validation() -> None:
-    """A validation in flight is aimed at the newest leader, without backoff."""
+    """A validation in flight is restarted for the newest leader, without backoff."""
     state = state_in(FetchState.AWAIT_VALIDATION)
     state.retry_at(500.0)
     assert state.maybe_validate(NEXT_LEADER)
@@ -172,7 +172,7 @@ def test_a_second_leader_change_restarts_validation() -> None:
 
 
 def test_completing_validation_keeps_the_position() -> None:
-    """A good position is fetched from; without a validation in flight nothing happens."""
+    """A validated position is fetched; without a validation in flight nothing happens."""
     state = state_in(FetchState.AWAIT_VALIDATION)
     state.complete_validation()
     assert (FetchState.FETCHING, HERE) == (state.fetch_state, state.position)
@@ -182,7 +182,7 @@ def test_completing_validation_keeps_the_position() -> None:
 
 
 def test_reset_drops_the_position() -> None:
-    """A reset forgets position, backoff and what an earlier reset had found."""
+    """A reset clears position, backoff and the result of an earlier reset."""
     state = state_in(FetchState.FETCHING)
     state.set_reset_end(7)
     state.retry_at(500.0)
@@ -192,7 +192,7 @@ def test_reset_drops_the_position() -> None:
 
 
 def test_seek_ends_a_reset() -> None:
-    """The user's position wins over a reset in flight."""
+    """A seek replaces a reset in flight."""
     state = state_in(FetchState.AWAIT_RESET)
     state.seek(HERE)
     assert (FetchState.FETCHING, None) == (state.fetch_state, state.reset_strategy)
@@ -229,7 +229,7 @@ def test_a_leader_change_clears_the_preferred_replica() -> None:
 
 
 def test_lag() -> None:
-    """Lag is the end, as the isolation level sees it, minus the position; None while one is unknown."""
+    """The lag is the end offset for the isolation level minus the position; None if either is unknown."""
     state = state_in(FetchState.FETCHING)
     assert state.lag() is None
     state.update_offsets(25, 20)
@@ -239,7 +239,7 @@ def test_lag() -> None:
 
 
 def test_trouble_is_forgotten_with_the_state() -> None:
-    """Why a reset has not worked yet is kept until the state changes."""
+    """The error of a reset is kept until the state changes."""
     state = state_in(FetchState.AWAIT_RESET)
     state.last_error = "LEADER_NOT_AVAILABLE"
     state.seek(HERE)
@@ -247,7 +247,7 @@ def test_trouble_is_forgotten_with_the_state() -> None:
 
 
 def test_since_when() -> None:
-    """`since` and `flags_since` are the moments of the changes, not of what came after and changed nothing."""
+    """`since` and `flags_since` are the times of the last changes, not of later calls without a change."""
     tally = Tally(1_000.0)
     state = PartitionState(tally)
     tally.now = 2_000.0
@@ -262,7 +262,7 @@ def test_since_when() -> None:
 
 
 def test_repr_tells_state_and_flags() -> None:
-    """The repr shows what a bug report needs."""
+    """The repr has the state, the flags and the position for bug reports."""
     state = state_in(FetchState.FETCHING)
     state.pause()
     assert "<PartitionState fetching at 10 paused>" == repr(state)

@@ -1,4 +1,4 @@
-"""Subscriptions that exclude each other, assignments that keep state, positions that move."""
+"""Subscriptions that exclude each other, assignments that keep state, and changes of positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A0, A1, B0 = tps("a-0", "a-1", "b-0")
 
 
 def assigned(*names: str, reset: OffsetReset = OffsetReset.LATEST) -> SubscriptionState:
-    """A subscription state with these partitions assigned by hand."""
+    """Return a subscription state with these partitions assigned manually."""
     state = SubscriptionState(reset)
     state.assign(tps(*names))
     return state
@@ -37,7 +37,7 @@ KINDS: dict[str, Callable[[SubscriptionState], object]] = {
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
 def test_kinds_exclude_each_other(first: str, second: str) -> None:
-    """Another kind of subscription is refused until unsubscribe; the same kind replaces."""
+    """Another kind of subscription is refused until unsubscribe; the same kind replaces the former."""
     state = SubscriptionState()
     KINDS[first](state)
     if first != second:
@@ -50,7 +50,7 @@ def test_kinds_exclude_each_other(first: str, second: str) -> None:
 
 
 def test_unsubscribe_forgets_everything() -> None:
-    """Topics, pattern, group topics and assignment are gone."""
+    """unsubscribe clears topics, pattern, group topics and assignment."""
     state = SubscriptionState()
     state.subscribe_pattern(re.compile("a.*"))
     state.subscribe_matched({"a"})
@@ -66,14 +66,14 @@ def test_unsubscribe_forgets_everything() -> None:
 
 
 def test_subscribing_replaces() -> None:
-    """A second subscription replaces the first and says whether it differs."""
+    """A second subscription replaces the first and returns whether it differs."""
     state = SubscriptionState()
     assert [True, False, True] == [state.subscribe(topics) for topics in ({"a"}, {"a"}, {"b"})]
     assert {"b"} == state.subscribed_topics()
 
 
 def test_subscribing_keeps_the_assignment() -> None:
-    """Partitions of topics no longer wanted stay until the group has taken them."""
+    """Partitions of unsubscribed topics stay assigned until the group has revoked them."""
     state = SubscriptionState()
     state.subscribe({"a"})
     state.assign_from_group([A0])
@@ -83,7 +83,7 @@ def test_subscribing_keeps_the_assignment() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("topics", {"a"}), ("pattern", set()), ("assigned", set())])
 def test_subscribed_topics(kind: str, expected: set[str]) -> None:
-    """Only group subscriptions have topics; a pattern has those matched so far."""
+    """Only group subscriptions have topics; those of a pattern are the topics matched so far."""
     state = SubscriptionState()
     KINDS[kind](state)
     assert expected == state.subscribed_topics()
@@ -92,7 +92,7 @@ def test_subscribed_topics(kind: str, expected: set[str]) -> None:
 
 
 def test_a_manual_assignment_needs_metadata_of_its_topics() -> None:
-    """Topics of assigned partitions are wanted although nothing is subscribed."""
+    """Metadata of the topics of assigned partitions is needed although nothing is subscribed."""
     assert {"a", "b"} == assigned("a-0", "a-1", "b-0").metadata_topics()
 
 
@@ -104,7 +104,7 @@ def test_a_pattern_matches_whole_names() -> None:
 
 
 def test_topics_match_by_name() -> None:
-    """Without a pattern exactly the subscribed names match; a manual assignment matches nothing."""
+    """Without a pattern only the subscribed names match; with a manual assignment none does."""
     state = SubscriptionState()
     state.subscribe({"a"})
     assert [True, False] == [state.matches_subscription(name) for name in ("a", "b")]
@@ -112,7 +112,7 @@ def test_topics_match_by_name() -> None:
 
 
 def test_a_pattern_follows_the_cluster() -> None:
-    """Matching again tells whether the set changed, and can leave out Kafka's own topics."""
+    """A new match returns whether the set of topics changed, and can omit internal topics."""
     state = SubscriptionState()
     state.subscribe_pattern(re.compile(".*"))
     cluster = Cluster()
@@ -125,13 +125,13 @@ def test_a_pattern_follows_the_cluster() -> None:
 
 
 def test_only_a_pattern_has_matches() -> None:
-    """Matched topics make no sense for another kind."""
+    """Setting matched topics for another kind of subscription is an error."""
     with pytest.raises(StateError, match="pattern"):
         assigned("a-0").subscribe_matched({"a"})
 
 
 def test_the_leader_wants_the_groups_topics() -> None:
-    """A group leader needs metadata of all members' topics, until it resets that."""
+    """A group leader needs metadata of all members' topics until it resets these."""
     state = SubscriptionState()
     state.subscribe({"a"})
     assert not state.group_subscribe({"a"})
@@ -144,7 +144,7 @@ def test_the_leader_wants_the_groups_topics() -> None:
 
 
 def test_only_subscribers_are_in_a_group() -> None:
-    """A manual assignment takes part in no group."""
+    """A consumer with a manual assignment is not a group member."""
     with pytest.raises(StateError, match="group"):
         assigned("a-0").group_subscribe({"a"})
     with pytest.raises(StateError, match="group"):
@@ -152,7 +152,7 @@ def test_only_subscribers_are_in_a_group() -> None:
 
 
 def test_topics_version_tells_changes() -> None:
-    """The version moves with each change of the topics that metadata is needed for, and not otherwise."""
+    """The version increases with each change of the topics whose metadata is needed, and only then."""
     state = SubscriptionState()
     versions = [state.topics_version]
     for step in (
@@ -177,7 +177,7 @@ def test_topics_version_tells_changes() -> None:
 
 
 def test_assigning_sorts_and_tells_changes() -> None:
-    """The order to fetch in starts sorted; an equal set in any order is no change."""
+    """The fetch order is sorted at first, and an equal set in another order is not a change."""
     state = SubscriptionState()
     assert state.assign([B0, A1, A0])
     version = state.assignment_version
@@ -219,7 +219,7 @@ def test_kept_partitions_count_once() -> None:
 
 
 def test_the_assignment_version_moves_with_each_change() -> None:
-    """Anything that holds on to the assigned set can tell when it is old."""
+    """The version increases with each change, so that a cached assignment can be recognised as old."""
     state = SubscriptionState()
     state.subscribe({"a"})
     versions = [state.assignment_version]
@@ -243,13 +243,13 @@ def test_the_assignment_version_moves_with_each_change() -> None:
     ],
 )
 def test_unassigned_partitions_are_refused(use: Callable[[SubscriptionState], object]) -> None:
-    """What the user does to a partition needs it assigned, and the error names it."""
+    """User calls for an unassigned partition raise an error that names it."""
     with pytest.raises(StateError, match="a-0 is not assigned"):
         use(SubscriptionState())
 
 
 def test_answers_for_lost_partitions_are_ignored() -> None:
-    """What a response does to a partition that was taken away meanwhile has no effect."""
+    """A response for a partition that was unassigned meanwhile is ignored."""
     state = SubscriptionState()
     assert not state.maybe_seek_after_reset(A0, 1, OffsetReset.LATEST)
     assert not state.maybe_validate(A0, LEADER)
@@ -265,14 +265,14 @@ def test_answers_for_lost_partitions_are_ignored() -> None:
 
 
 def test_seek_without_epoch_is_taken_at_once() -> None:
-    """A plain offset is never validated."""
+    """A position without an epoch is not validated."""
     state = assigned("a-0")
     state.seek(A0, 5, leader=LEADER)
     assert (FetchState.FETCHING, FetchPosition(5, None, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
 
 
 def test_seek_with_epoch_is_validated() -> None:
-    """With the epoch of the record before it, the position is checked first."""
+    """A position with an epoch is validated first."""
     state = assigned("a-0")
     state.seek(A0, 5, 2, LEADER)
     assert FetchState.AWAIT_VALIDATION is state.get(A0).fetch_state
@@ -280,7 +280,7 @@ def test_seek_with_epoch_is_validated() -> None:
 
 
 def test_request_reset_uses_the_policy() -> None:
-    """Without a strategy the configured one is used; the reset may be put off."""
+    """Without a strategy the configured policy is used; the reset may be delayed."""
     state = assigned("a-0", "a-1", reset=OffsetReset.EARLIEST)
     state.request_reset(A0)
     state.request_reset(A1, OffsetReset.LATEST, retry_at=50.0)
@@ -292,7 +292,7 @@ def test_request_reset_uses_the_policy() -> None:
 
 
 def test_request_reset_without_policy_is_an_error() -> None:
-    """With policy none there is nothing to reset to, and the position stays."""
+    """With policy none a reset is refused and the position stays."""
     state = assigned("a-0", reset=OffsetReset.NONE)
     state.seek(A0, 5)
     with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
@@ -301,7 +301,7 @@ def test_request_reset_without_policy_is_an_error() -> None:
 
 
 def test_reset_initializing_resets_those_without_position() -> None:
-    """Partitions that have a position, or are not meant, are left alone."""
+    """Partitions that have a position or are not in the call are unchanged."""
     state = assigned("a-0", "a-1", "b-0")
     state.seek(A0, 5)
     state.reset_initializing([A0, A1])
@@ -311,7 +311,7 @@ def test_reset_initializing_resets_those_without_position() -> None:
 
 
 def test_reset_initializing_without_policy_names_all() -> None:
-    """With policy none all partitions without an offset are named, and none is changed."""
+    """With policy none the error has all partitions without an offset, and none is changed."""
     state = assigned("a-0", "a-1", reset=OffsetReset.NONE)
     with pytest.raises(NoOffsetForPartitionError, match="a-0, a-1") as caught:
         state.reset_initializing()
@@ -330,7 +330,7 @@ def test_reset_initializing_without_policy_names_all() -> None:
     ids=["unchanged", "sought", "other strategy", "unassigned"],
 )
 def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
-    """A response is used only while the partition still awaits a reset by the same strategy."""
+    """A response is used only while the partition awaits a reset with the same strategy."""
     state = assigned("a-0")
     state.request_reset(A0, OffsetReset.LATEST)
     change(state)
@@ -343,7 +343,7 @@ def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[Subscription
 
 
 def test_positions_move_only_while_fetching() -> None:
-    """Returned records move a valid position; a partition that is being reset refuses."""
+    """Returned records move a valid position; this is refused during a reset."""
     state = assigned("a-0")
     state.seek(A0, 5, leader=LEADER)
     state.set_position(A0, FetchPosition(9, 3, LEADER))
@@ -354,7 +354,7 @@ def test_positions_move_only_while_fetching() -> None:
 
 
 def test_only_valid_positions_are_committed() -> None:
-    """Positions not yet found or not yet validated are not committed."""
+    """Positions that are missing or not yet validated are not committed."""
     state = assigned("a-0", "a-1", "b-0")
     state.seek(A0, 5)
     state.seek(A1, 6, 2, LEADER)
@@ -362,7 +362,7 @@ def test_only_valid_positions_are_committed() -> None:
 
 
 def test_backoff_hides_partitions_until_it_ends() -> None:
-    """A partition that backs off is not asked for again before its time, and tells why."""
+    """A partition in backoff is not requested until the backoff ends, and its state has the reason."""
     state = assigned("a-0", "a-1")
     state.reset_initializing()
     state.set_next_retry([A0], 100.0, "REQUEST_TIMED_OUT")
@@ -376,7 +376,7 @@ def test_backoff_hides_partitions_until_it_ends() -> None:
 
 
 def test_all_positions_are_compared_with_the_cluster() -> None:
-    """After a metadata update exactly the partitions whose leader changed are validated."""
+    """After a metadata update the partitions whose leader changed are validated, and no others."""
     cluster = Cluster()
     cluster.update(led_by({"a-0": 1, "a-1": 1}, epoch=3), 12, full=True)
     state = assigned("a-0", "a-1")
@@ -391,8 +391,9 @@ def test_all_positions_are_compared_with_the_cluster() -> None:
 
 
 def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
-    """The new log's epochs are other ones: the position is fetched from as it is, and an answer to a validation that is
-    in flight moves nothing. Other topics' positions keep their epochs."""
+    """In a re-created topic, whose epochs are new, the position is fetched without validation and the response of a
+    validation in flight is ignored. Positions in other topics keep their epochs.
+    """
     cluster = Cluster()
     cluster.update(led_by({"a-0": 1, "a-1": 1, "b-0": 1}, epoch=3), 12, full=True)
     state = assigned("a-0", "a-1", "b-0")
@@ -408,7 +409,7 @@ def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
 
 
 def test_a_position_without_leader_is_noticed() -> None:
-    """A seek before metadata is there is compared with the leader later."""
+    """A position from a seek before metadata arrives is validated later."""
     cluster = Cluster()
     state = assigned("a-0")
     state.seek(A0, 5, 2)
@@ -424,7 +425,7 @@ HERE = FetchPosition(50, 2, LEADER)
 @pytest.mark.parametrize("policy", [OffsetReset.LATEST, OffsetReset.NONE])
 @pytest.mark.parametrize("end", [50, 51])
 def test_a_log_that_reaches_the_position_is_good(policy: OffsetReset, end: int) -> None:
-    """The end of the position's epoch is at or behind the position: continue from it."""
+    """If the end offset of the position's epoch is not below the position, fetching continues."""
     state = assigned("a-0", reset=policy)
     state.seek(A0, *HERE)
     assert state.maybe_complete_validation(A0, HERE, end, 2) is None
@@ -432,7 +433,7 @@ def test_a_log_that_reaches_the_position_is_good(policy: OffsetReset, end: int) 
 
 
 def test_truncation_moves_the_position() -> None:
-    """With a policy the position goes back to where the logs part."""
+    """With a reset policy the position is set to the divergent offset."""
     state = assigned("a-0")
     state.seek(A0, *HERE)
     assert state.maybe_complete_validation(A0, HERE, 40, 1) is None
@@ -440,7 +441,7 @@ def test_truncation_moves_the_position() -> None:
 
 
 def test_truncation_without_policy_is_told() -> None:
-    """With policy none the user is told where the logs part; the position stays unvalidated."""
+    """With policy none the divergent offset is returned for the error, and the position stays unvalidated."""
     state = assigned("a-0", reset=OffsetReset.NONE)
     state.seek(A0, *HERE)
     expected = Truncation(HERE, OffsetAndMetadata(40, "", 1))
@@ -450,7 +451,9 @@ def test_truncation_without_policy_is_told() -> None:
 
 @pytest.mark.parametrize(("end", "epoch"), [(-1, 1), (40, -1), (-1, -1)])
 def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
-    """When the leader has no such epoch the position is reset, or told without a divergent offset."""
+    """If the leader has no such epoch the position is reset, or with policy none a truncation without a divergent
+    offset is returned.
+    """
     state = assigned("a-0")
     state.seek(A0, *HERE)
     assert state.maybe_complete_validation(A0, HERE, end, epoch) is None
@@ -470,7 +473,7 @@ def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
     ids=["sought", "led by another", "no longer waiting"],
 )
 def test_a_validation_answer_applies_to_the_same_position(change: Callable[[SubscriptionState], object]) -> None:
-    """A response for a position that has changed since changes nothing."""
+    """The response for a position that has changed meanwhile is ignored."""
     state = assigned("a-0")
     state.seek(A0, *HERE)
     change(state)
@@ -484,7 +487,7 @@ def test_a_validation_answer_applies_to_the_same_position(change: Callable[[Subs
 
 
 def test_fetchable_partitions_rotate() -> None:
-    """Partitions come in turn; one that returned data goes to the end."""
+    """Partitions take turns; one that returned data is put last."""
     state = assigned("a-0", "a-1", "b-0")
     for partition_ in (A0, A1, B0):
         state.seek(partition_, 0)
@@ -494,8 +497,9 @@ def test_fetchable_partitions_rotate() -> None:
 
 
 def test_only_fetchable_partitions_are_listed() -> None:
-    """Paused, pending, waiting and position-less partitions are left out; availability is asked only of the
-    rest."""
+    """Partitions that are paused, pending, in backoff or without a position are omitted; `available` is called only for
+    the others.
+    """
     state = assigned("a-0", "a-1", "a-2", "a-3", "a-4")
     for partition_ in tps("a-0", "a-1", "a-2", "a-3"):
         state.seek(partition_, 0)
@@ -511,7 +515,7 @@ def test_only_fetchable_partitions_are_listed() -> None:
 
 
 def test_paused_partitions_are_told() -> None:
-    """`paused` lists them until they are resumed."""
+    """`paused` returns partitions until they are resumed."""
     state = assigned("a-0", "a-1")
     state.pause(A0)
     assert {A0} == state.paused()
@@ -520,7 +524,7 @@ def test_paused_partitions_are_told() -> None:
 
 
 def test_changes_are_stamped() -> None:
-    """The last moment told to the subscription stamps its partitions' changes, also after a reassignment."""
+    """Changes of partitions have the last time that was set, also after a reassignment."""
     state = assigned("a-0")
     state.now = 100.0
     state.seek(A0, 1)
@@ -530,7 +534,7 @@ def test_changes_are_stamped() -> None:
 
 
 def test_repr_counts() -> None:
-    """The repr tells kind, topics and how much is missing."""
+    """The repr has the kind, the topics and the number of missing positions."""
     expected = "<SubscriptionState assigned(a), 2 assigned (v1), 2 without position>"
     assert expected == repr(assigned("a-0", "a-1"))
     assert tp("a-0") in assigned("a-0").states()

@@ -1,4 +1,4 @@
-"""Any sequence of changes leaves the subscription state consistent: what is kept ready equals what is computed."""
+"""After any sequence of changes the subscription state is consistent: cached values equal computed ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ step = st.one_of(
 
 
 def run(state: SubscriptionState, name: str, *args: object) -> None:
-    """Do one step."""
+    """Run one step."""
     steps = {
         "assign": state.assign,
         "seek": state.seek,
@@ -56,7 +56,7 @@ def run(state: SubscriptionState, name: str, *args: object) -> None:
 
 
 def check(state: SubscriptionState) -> None:
-    """Every invariant."""
+    """Check every invariant."""
     states = state.states()
     valid = [tp for tp, s in states.items() if s.fetch_state is FetchState.FETCHING]
     free = [

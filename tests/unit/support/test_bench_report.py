@@ -1,4 +1,4 @@
-"""Results of comparisons as tables, and where they are put; the committed ones can be published again."""
+"""Benchmark results as tables, and the documents that contain them; committed results can be published again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def report() -> ModuleType:
-    """The module, by its path: benchmarks are no package that is installed."""
+    """Return the module, loaded by path because benchmarks is not an installed package."""
     spec = importlib.util.spec_from_file_location("bench_report", ROOT / "benchmarks" / "compare" / "report.py")
     assert spec is not None
     assert spec.loader is not None
@@ -25,7 +25,7 @@ def report() -> ModuleType:
 
 
 def reading(seconds: float, records: int = 1_000_000) -> dict[str, Any]:
-    """What a client prints."""
+    """Return the output of one client."""
     return {
         "seconds": seconds,
         "cpu_seconds": seconds / 2,
@@ -55,7 +55,9 @@ RESULTS = {
 
 
 def test_best_reading_of_each_client_fastest_first(report: ModuleType) -> None:
-    """With its ratio to the reference, throughput, CPU time and memory."""
+    """The best result of each client is a row, fastest first, with its ratio to the reference, throughput, CPU time and
+    memory.
+    """
     lines = report.topic_table(RESULTS["topics"]["100B"]).splitlines()
     assert "**1,000,000 records of 100 B**" == lines[0]
     assert [
@@ -65,7 +67,7 @@ def test_best_reading_of_each_client_fastest_first(report: ModuleType) -> None:
 
 
 def test_scenarios(report: ModuleType) -> None:
-    """Each has columns of its own; without records nothing is divided by zero; an empty one is left out."""
+    """Each scenario has its own columns; zero records cause no division by zero, and an empty scenario is omitted."""
     text = report.all_tables(RESULTS)
     assert "| kconsumer | 200 | 100 | 40 | 1 |" in text
     assert "| Java | 50.0 % | 250 | 2000 | 40 | 1 |" in text
@@ -75,7 +77,9 @@ def test_scenarios(report: ModuleType) -> None:
 
 
 def test_clients_of_another_load_than_the_one_asked_for_come_last(report: ModuleType) -> None:
-    """In `steady`, CPU time counts at a record a second of each partition; less or more is said in words."""
+    """In `steady` a client's CPU time is comparable only at one record per second and partition; another rate is stated
+    in words and sorted last.
+    """
     readings = {
         name: [{**reading(seconds, records), "partitions": 2000}]
         for name, seconds, records in [("slow", 10.0, 18_900), ("late", 10.0, 21_100), ("fits", 10.0, 19_100)]
@@ -90,12 +94,12 @@ def test_clients_of_another_load_than_the_one_asked_for_come_last(report: Module
 
 
 def test_summary_leaves_out_what_was_not_measured(report: ModuleType) -> None:
-    """A row a topic, a column a client."""
+    """The summary has a row per topic and a column per client, without those that were not measured."""
     assert "| 100 B |  | 200 |  |  |  | 1,500 |  |" == report.summary(RESULTS).splitlines()[2]
 
 
 def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
-    """What stood there is replaced, as often as wanted; a file without marks is refused."""
+    """The text between the marks is replaced, any number of times; a file without marks is refused."""
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     for text in ("new", "newer"):
@@ -107,7 +111,7 @@ def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
 
 
 def test_published_figures_are_those_of_the_newest_run(report: ModuleType) -> None:
-    """README and benchmarks/README.md show what results/ holds."""
+    """README and benchmarks/README.md have the figures of results/."""
     results = json.loads(report.newest().read_text())
     assert report.summary(results) in (ROOT / "README.md").read_text()
     assert report.all_tables(results).strip() in (ROOT / "benchmarks" / "README.md").read_text()

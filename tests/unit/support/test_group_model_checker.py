@@ -1,4 +1,4 @@
-"""The rules of the random model test find what they look for in event logs, and accept what is allowed."""
+"""The rules of the random model test find violations in event logs and accept what is allowed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Line = tuple[str, str, dict[str, Any]]
 
 
 def log(*lines: Line) -> list[Event]:
-    """Events of these members and kinds, one a second."""
+    """Return events of these members and kinds, one per second."""
     members = dict.fromkeys(member for member, _, _ in lines if member != "observer")
     opened = [Event(0.0, member, "opened", {"protocol": "classic"}) for member in members]
     return [*opened, *(Event(float(n), *line) for n, line in enumerate(lines, 1))]
 
 
 def texts(found: Iterable[Finding]) -> list[str]:
-    """What a rule says, without times and names."""
+    """Return the findings of a rule, without times and names."""
     return [finding.text for finding in found]
 
 
@@ -78,7 +78,7 @@ def position(offset: int, member: str = "a") -> Line:
 
 
 def chosen(offset: int, member: str = "a") -> Line:
-    """An offset of the application's choice is about to be committed."""
+    """The application is about to commit an offset that it chose."""
     return member, "commit", {"offsets": {TP: offset}}
 
 
@@ -88,7 +88,7 @@ def acknowledged(called_at: float, offset: int, member: str = "a") -> Line:
 
 
 def observed(began: float, offset: int) -> Line:
-    """A client outside looked at the commit."""
+    """Another client read the committed offset."""
     return "observer", "observed", {"began": began, "offsets": {TP: offset}}
 
 
@@ -98,16 +98,16 @@ def called(name: str, *, error: str | None = None, took_s: float = 0.0, bound_s:
 
 
 def commits(*lines: Line) -> list[str]:
-    """What the rules of commits say."""
+    """Return the findings of the rules for commits."""
     return texts(check_commits(log(*lines), WRITTEN))
 
 
 def records(*lines: Line) -> list[str]:
-    """What the rules of records say."""
+    """Return the findings of the rules for records."""
     return texts(check_records(log(*lines), WRITTEN))
 
 
-# --- the whole -----------------------------------------------------------------------------------------------------
+# --- all rules -----------------------------------------------------------------------------------------------------
 
 HANDOVER = (
     subscribed(),
@@ -128,12 +128,12 @@ HANDOVER = (
 
 
 def test_a_handover() -> None:
-    """A run in which nothing is wrong: the second member continues where the first one committed."""
+    """A run without a violation has no findings: the second member continues at the first one's commit."""
     assert [] == check(log(*HANDOVER), WRITTEN)
 
 
 def test_findings_come_in_order_with_their_history() -> None:
-    """What is wrong is told in order of time, with the last events of the partition or of the member."""
+    """Findings are in order of time, with the last events of the partition or of the member."""
     events = log(*HANDOVER, ("a", "woken", {}), called("seek", error="KeyError"), returned(3, 3, "b"))
     late, first = check(events, WRITTEN)[::-1]
     assert ("seek raised KeyError: text", None) == (first.text, first.partition)
@@ -159,19 +159,19 @@ def test_findings_come_in_order_with_their_history() -> None:
     ],
 )
 def test_documented_errors(name: str, error: str | None, right: bool) -> None:
-    """A call raises what its documentation names, and nothing else."""
+    """An error that the documentation of a call does not name is reported."""
     assert right == (texts(check_errors(log(called(name, error=error)))) == [])
 
 
 def test_timeouts() -> None:
-    """A call may take its timeout and a second; one that does not wait, a second."""
+    """A call may take one second longer than its timeout, or one second without a timeout."""
     assert [] == texts(check_times(log(called("poll", bound_s=2, took_s=2.9), called("seek", took_s=0.9))))
     late = log(called("poll", bound_s=2, took_s=3.1), called("seek", took_s=1.1))
     assert 2 == len(list(check_times(late)))
 
 
 def test_one_wakeup_raises_once() -> None:
-    """There are at most as many WakeupErrors as there were wakeups before."""
+    """More WakeupErrors than wakeups before are reported."""
     woken, raised = ("a", "woken", {}), called("poll", error="WakeupError")
     assert [] == texts(check_wakeups(log(woken, raised, woken, woken, raised)))
     assert ["2 WakeupErrors of 1 wakeups"] == texts(check_wakeups(log(woken, raised, raised, woken)))
@@ -181,7 +181,7 @@ def test_one_wakeup_raises_once() -> None:
 
 
 def owners(protocol: str, *lines: Line) -> list[str]:
-    """What the rule of owners says."""
+    """Return the findings of the rule for owners."""
     events = log(*lines)
     return texts(check_owners([*(Event(0.0, name, "opened", {"protocol": protocol}) for name in "ab"), *events[2:]]))
 
@@ -198,12 +198,12 @@ def owners(protocol: str, *lines: Line) -> list[str]:
     ],
 )
 def test_one_owner_at_a_time(protocol: str, ends: tuple[Line, ...], right: bool) -> None:
-    """A partition is assigned only after its owner gave it up."""
+    """A partition that is assigned before its owner has revoked it is reported."""
     assert right == (owners(protocol, assigned(), *ends, assigned("b")) == [])
 
 
 def test_an_owner_that_lost_it() -> None:
-    """A member that was fenced may learn of it late."""
+    """A fenced member may call on_lost late."""
     assert [] == owners("classic", assigned(), assigned("b"), lost())
     assert ["assigned from 2.000 on, though a had it until 3.000"] == owners(
         "classic", assigned(), assigned("b"), revoked()
@@ -211,7 +211,9 @@ def test_an_owner_that_lost_it() -> None:
 
 
 def test_callbacks_that_raise() -> None:
-    """The classic protocol continues when a callback raises; in the consumer protocol it counts as not called."""
+    """The classic protocol continues after a callback raised; in the consumer protocol the callback counts as not
+    called.
+    """
     for protocol, given_up in [("classic", True), ("consumer", False)]:
         assert given_up == (owners(protocol, assigned(), revoked(raises=True), assigned("b")) == [])
     for protocol, owned in [("classic", True), ("consumer", False)]:
@@ -235,7 +237,7 @@ def test_callbacks_that_raise() -> None:
     ],
 )
 def test_records_in_order(lines: tuple[Line, ...]) -> None:
-    """Records continue where the last ones ended, after a seek where it went, in a new ownership anywhere."""
+    """Records continue after the last ones, after a seek at its offset, and after a new assignment at any offset."""
     assert [] == records(subscribed(), assigned(), *lines)
 
 
@@ -255,12 +257,12 @@ def test_records_in_order(lines: tuple[Line, ...]) -> None:
     ],
 )
 def test_records_that_may_not_be_returned(lines: tuple[Line, ...], wrong: str) -> None:
-    """Gaps, repetitions, records of other topics, of partitions that are paused or not owned."""
+    """Gaps, repetitions, and records of other topics or of partitions that are paused or not owned are reported."""
     assert [wrong] == records(subscribed(), assigned(), *lines)
 
 
 def test_offsets_without_a_record() -> None:
-    """Offsets of control records and aborted records are no gap."""
+    """Offsets of control records and aborted records are not reported as a gap."""
     written = {TP: [0, 1, 4, 5]}
     lines = (subscribed(), assigned(), returned(0, 1), position(4), returned(4, 5))
     assert [] == texts(check_records(log(*lines), written))
@@ -270,7 +272,7 @@ def test_offsets_without_a_record() -> None:
 
 
 def test_an_assignment_that_the_listener_refused() -> None:
-    """Until on_assign has returned, no record of the partition is returned in the consumer protocol."""
+    """In the consumer protocol a record that is returned before on_assign has returned is reported."""
     lines = log(subscribed(), assigned(raises=True), returned(0, 3))
     assert [] == texts(check_records(lines, WRITTEN))
     lines[0] = Event(0.0, "a", "opened", {"protocol": "consumer"})
@@ -282,7 +284,7 @@ def test_an_assignment_that_the_listener_refused() -> None:
 
 @pytest.mark.parametrize("seen", [observed, acknowledged])
 def test_a_commit_of_what_was_not_processed(seen: Callable[[float, int], Line]) -> None:
-    """A commit covers what was processed, by whomever; not what was only returned. Each record is reported once."""
+    """A commit of records that no member has processed is reported, once for each record."""
     batch = (assigned(), returned(0, 4), finished(0, 2))
     assert [] == commits(*batch, seen(3.5, 3))
     assert ["4 is committed, but 3 was not processed"] == commits(*batch, seen(3.5, 4), seen(4.5, 4))
@@ -290,7 +292,7 @@ def test_a_commit_of_what_was_not_processed(seen: Callable[[float, int], Line]) 
 
 
 def test_a_commit_that_goes_back() -> None:
-    """What is committed does not become less of its own accord."""
+    """A committed offset that decreases without a cause is reported."""
     begin = (assigned(), finished(0, 8), acknowledged(2.5, 8))
     assert ["4 is committed, but 8 was before"] == commits(*begin, observed(4, 4))
     assert [] == commits(*begin, observed(2.9, 8)), "an observation that began before"
@@ -299,8 +301,9 @@ def test_a_commit_that_goes_back() -> None:
 
 @pytest.mark.parametrize("back", [sought, chosen])
 def test_a_commit_that_the_application_takes_back(back: Callable[[int], Line]) -> None:
-    """After a seek or a commit of chosen offsets the commit may be as low as that, for as long as the owner has the
-    partition; for the next owner that is over."""
+    """After a seek or a commit of chosen offsets, the commit may be as low as these while the owner has the partition,
+    but not for the next owner.
+    """
     begin = (assigned(), finished(0, 8), acknowledged(2.5, 8), back(4))
     assert [] == commits(*begin, observed(5, 4), observed(6, 8), observed(7, 5))
     assert ["3 is committed, but 4 was before"] == commits(*begin, observed(5, 3))
@@ -309,13 +312,13 @@ def test_a_commit_that_the_application_takes_back(back: Callable[[int], Line]) -
 
 
 def test_a_seek_that_is_no_way_back() -> None:
-    """A seek to the first record that nobody has processed does not allow the commit to go back later."""
+    """A seek to the first record that was not processed does not allow the commit to decrease later."""
     retried = (assigned(), returned(0, 4), finished(0, 2), sought(3), returned(3, 8), finished(3, 8), observed(6.5, 9))
     assert ["3 is committed, but 9 was before"] == commits(*retried, observed(7.5, 3))
 
 
 def test_a_commit_before_a_marker() -> None:
-    """A position may be before or after a control record; a commit that moves between the two has not gone back."""
+    """A commit may move between the positions before and after a control record, because both are equivalent."""
     written = {TP: [0, 1, 2, 4, 5]}
     lines = (assigned(), finished(0, 2), observed(2.5, 4), observed(3.5, 3))
     assert [] == texts(check_commits(log(*lines), written))
@@ -323,13 +326,13 @@ def test_a_commit_before_a_marker() -> None:
 
 
 def test_a_late_acknowledgement_of_an_earlier_owner() -> None:
-    """What an owner committed before it lost the partition says nothing of what its successor took back."""
+    """A commit of an earlier owner that is acknowledged late does not affect what its successor may commit."""
     lines = (assigned(), finished(0, 8), revoked(), assigned("b"), sought(2, "b"), ("b", "left", {}), assigned("c"))
     assert [] == commits(*lines, acknowledged(2.5, 8), observed(8.5, 2))
 
 
 def test_where_an_owner_begins() -> None:
-    """A new owner begins at the commit: neither before it nor after it."""
+    """A new owner that does not begin at the commit is reported."""
     begin = (assigned(), finished(0, 5), acknowledged(2.5, 6), revoked(), assigned("b"))
     for first in (position, lambda offset, member: returned(offset, 9, member)):
         assert [] == commits(*begin, first(6, "b"))
@@ -339,7 +342,7 @@ def test_where_an_owner_begins() -> None:
 
 
 def test_a_start_after_a_commit_that_may_have_failed() -> None:
-    """A commit back that nobody acknowledged may have succeeded or not."""
+    """After a decreasing commit without an acknowledgement a new owner may begin at either offset."""
     begin = (assigned(), finished(0, 5), acknowledged(2.5, 6), chosen(3), revoked(), assigned("b"))
     assert [] == commits(*begin, position(3, "b"))
     assert [] == commits(*begin, position(6, "b"))
@@ -347,7 +350,7 @@ def test_a_start_after_a_commit_that_may_have_failed() -> None:
 
 
 def test_an_event_log_is_in_order() -> None:
-    """Events are recorded in order of time, and know which partition they concern."""
+    """Events are recorded in order of time, with their partition."""
     recorded = EventLog()
     recorded.add("a", "position", partition=TP, offset=3)
     recorded.add("a", "left")

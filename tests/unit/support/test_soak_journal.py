@@ -1,4 +1,4 @@
-"""The checks of a soak find what they look for: a record lost, repeated, out of order, or read after a commit again."""
+"""The checks of a soak find records that are lost, repeated, out of order, or read again after a commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TP = ["t", 0]
 
 
 def told(name: str, *events: tuple[float, str, dict[str, Any]]) -> Journal:
-    """A journal that was told these events: when, what, and the details."""
+    """Return a journal of these events: time, kind and details."""
     journal = Journal(name)
     for at, kind, details in events:
         journal.note({"event": kind, "at": at, "partition": TP, "partitions": [TP], **details})
@@ -19,7 +19,7 @@ def told(name: str, *events: tuple[float, str, dict[str, Any]]) -> Journal:
 
 
 def read(*runs: tuple[int, int, int]) -> dict[str, Any]:
-    """Records that a poll returned."""
+    """Return the event of a poll that returned records."""
     return {"runs": list(runs)}
 
 
@@ -27,21 +27,21 @@ ASSIGNED = (0.0, "assigned", {})
 
 
 def test_a_whole_reading_is_right() -> None:
-    """Runs that continue each other are the log."""
+    """Runs that together are the log are accepted."""
     journal = told("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, "records", read((5, 5, 5))))
     assert [] == check_plain(journal, "t", [10])
     assert 10 == journal.reached(("t", 0))
 
 
 def test_a_gap_a_repetition_and_a_missing_end_are_found() -> None:
-    """A reader that skips, repeats, or ends early is reported."""
+    """A reader that skips or repeats records, or ends early, is reported."""
     for runs, count in [(((0, 0, 5), (6, 6, 4)), 10), (((0, 0, 5), (4, 4, 6)), 10), (((0, 0, 5),), 6), ((), 1)]:
         journal = told("r", ASSIGNED, (1, "records", read(*runs)))
         assert check_plain(journal, "t", [count])
 
 
 def test_going_back_reads_again_from_there() -> None:
-    """After a seek the reading continues at its offset, neither before nor after it."""
+    """After a seek a reader must continue exactly at its offset."""
     for first, right in [(3, True), (2, False), (4, False)]:
         events = [(1.0, "records", read((0, 0, 5))), (2.0, "sought", {"offset": 3})]
         journal = told("r", ASSIGNED, *events, (3, "records", read((first, first, 10 - first))))
@@ -49,7 +49,9 @@ def test_going_back_reads_again_from_there() -> None:
 
 
 def test_numbers_may_have_gaps_in_their_offsets() -> None:
-    """Markers and aborted records take offsets; each number has to be at the offset it was written to."""
+    """Control records and aborted records take offsets, and each number must be at the offset to which it
+    was written.
+    """
     journal = told("r", ASSIGNED, (1, "records", read((0, 0, 2), (5, 2, 1))))
     assert [] == check_numbers(journal, "t", [[0, 1, 5]])
     assert [] == check_numbers(journal, "t", [[0, -1, 5]])
@@ -59,7 +61,7 @@ def test_numbers_may_have_gaps_in_their_offsets() -> None:
 
 
 def test_a_group_may_not_repeat_what_was_committed() -> None:
-    """After a revocation with a commit the next owner begins at its end; elsewhere a repetition is counted."""
+    """After a revocation with a commit a repetition is an error; otherwise it is counted."""
     doubt = (4.0, "doubt", {"text": "commit timed out"})
     for how, extra, right in [("revoked", (), False), ("lost", (), True), ("revoked", (doubt,), True)]:
         first = told("a", ASSIGNED, (1, "records", read((0, 0, 6))), *extra, (5.0, how, {}))
@@ -70,7 +72,7 @@ def test_a_group_may_not_repeat_what_was_committed() -> None:
 
 
 def test_an_old_doubt_excuses_nothing() -> None:
-    """A commit in doubt long before the end of an ownership does not explain a repetition."""
+    """A commit without a response long before the end of an ownership does not excuse a repetition."""
     first = told(
         "a",
         ASSIGNED,
@@ -83,7 +85,7 @@ def test_an_old_doubt_excuses_nothing() -> None:
 
 
 def test_a_group_may_not_lose_a_record() -> None:
-    """What no member read is reported, in the middle and at the end."""
+    """A record that no member read is reported, in the middle and at the end."""
     first = told("a", ASSIGNED, (1, "records", read((0, 0, 4))), (2, "lost", {}))
     second = told("b", (3, "assigned", {}), (4, "records", read((5, 5, 5))))
     assert check_group([first, second], "t", [10])[0]
@@ -92,7 +94,7 @@ def test_a_group_may_not_lose_a_record() -> None:
 
 
 def test_a_killed_member_owns_nothing() -> None:
-    """What it read counts, and its ownership ends without a commit."""
+    """Records that a killed member read count, and its ownership ends without a commit."""
     journal = told("a", ASSIGNED, (1, "records", read((0, 0, 4))))
     journal.killed(2)
     (span,) = journal.spans["t", 0]
@@ -106,7 +108,7 @@ def test_records_of_a_partition_not_owned_are_wrong() -> None:
 
 
 def test_what_a_reader_found_wrong_itself_is_reported() -> None:
-    """A record with another value than was written, and an error that left poll, count against the reading."""
+    """A record with a wrong value, and an error that poll raised, are reported."""
     for kind in ("wrong", "raised"):
         journal = told("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, kind, {"text": "a reason"}))
         assert ["r: a reason"] == check_plain(journal, "t", [5])
@@ -114,7 +116,7 @@ def test_what_a_reader_found_wrong_itself_is_reported() -> None:
 
 
 def test_growing_memory_and_slow_polls_are_found() -> None:
-    """Use that grows from the second quarter to the last, or passes a bound, is reported."""
+    """Resource use that grows from the second quarter to the last, or exceeds a limit, is reported."""
 
     def statuses(grown_kb: int, fds: int = 9, slowest_poll_s: float = 0.6) -> list[Status]:
         return [Status(n, 20_000 + grown_kb * (n > 50), fds, 2, 1.0, slowest_poll_s) for n in range(100)]

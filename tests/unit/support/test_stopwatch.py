@@ -1,4 +1,4 @@
-"""What tests measure durations with."""
+"""The stopwatch with which tests measure durations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ while True:
 
 
 def work() -> float:
-    """Use a processor for a while; how long that took."""
+    """Compute for a while. Returns the duration."""
     began, until = time.monotonic(), time.thread_time() + WORK_S
     while time.thread_time() < until:
         pass
@@ -30,16 +30,16 @@ def work() -> float:
 
 
 def test_waiting_and_working_count() -> None:
-    """A stopwatch counts what a process waits for events, and what it computes."""
+    """A stopwatch counts the time that a process waits for events and the time that it computes."""
     watch = Stopwatch()
-    time.sleep(0.1)  # the waiting that is to be counted: nothing else is waited for
+    time.sleep(0.1)  # a wait that the stopwatch must count
     assert 0.05 < watch.seconds() < 1
     work()
     assert WORK_S < watch.seconds() < 2
 
 
 def test_waiting_for_a_processor_does_not_count() -> None:
-    """Where four others want the same processor, the clock shows far more than the stopwatch."""
+    """If four other processes use the same processor, the stopwatch shows far less than the clock."""
     before = os.sched_getaffinity(0)
     only = min(before)
     command = [sys.executable, "-c", COMPETE, str(only)]
