@@ -343,8 +343,9 @@ def closed_at_the_first_request(harness: NetworkHarness, times: int) -> list[Any
 
 
 def test_a_broker_that_closes_at_the_first_request_is_probed_for_sasl() -> None:
-    """ApiVersions is the first request of every plaintext connection. After three closes a SaslHandshake with an
-    invalid mechanism is sent. A listener with SASL lists its mechanisms, which become the error while this repeats.
+    """A SASL listener responds to ApiVersions without a login, and closes at the next request. After three closes the
+    client sends a SaslHandshake with an invalid mechanism. A listener with SASL then lists its mechanisms, which the
+    error contains.
     """
     harness = NetworkHarness()
     harness.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response(error_code=33, mechanisms=["SCRAM-SHA-512", "PLAIN"]))

@@ -81,7 +81,7 @@ def test_the_rest_is_loaded_when_it_is_used(statement: str, wanted: set[str]) ->
 
 
 def test_version() -> None:
-    """The package has a version, in `__version__`."""
+    """`__version__` is the version of the package."""
     import kconsumer
     from kconsumer._version import VERSION
 

@@ -52,7 +52,7 @@ def test_counts_iterates_and_groups() -> None:
 
 
 def test_empty() -> None:
-    """A result without records is falsy, and all such results are the same object."""
+    """The one shared result without records is falsy, and all its methods return empty values."""
     assert ConsumerRecords.EMPTY is ConsumerRecords.empty()
     records = ConsumerRecords.EMPTY
     assert (0, 0, False, [], frozenset(), {}, {}) == (

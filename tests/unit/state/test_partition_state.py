@@ -262,7 +262,7 @@ def test_since_when() -> None:
 
 
 def test_repr_tells_state_and_flags() -> None:
-    """The repr has the state, the flags and the position for bug reports."""
+    """The repr has the state, the position and the flags."""
     state = state_in(FetchState.FETCHING)
     state.pause()
     assert "<PartitionState fetching at 10 paused>" == repr(state)

@@ -32,27 +32,27 @@ def log(name: str, *events: Event, killed_at: float | None = None) -> Journal:
 
 
 def assigned(at: float) -> Event:
-    """Record that the partition was assigned to the member."""
+    """Return the event that the partition was assigned to the member."""
     return at, "assigned", {}
 
 
 def revoked(at: float) -> Event:
-    """Record that the member revoked the partition."""
+    """Return the event that the member revoked the partition."""
     return at, "revoked", {}
 
 
 def lost(at: float) -> Event:
-    """Record that the member found that it was fenced."""
+    """Return the event that the member found that it was fenced."""
     return at, "lost", {}
 
 
 def read(at: float, first: int, count: int) -> Event:
-    """Record that a poll returned this many records from an offset on."""
+    """Return the event that a poll returned this many records from an offset on."""
     return at, "records", {"runs": [(first, first, count)]}
 
 
 def committed(at: float, offset: int) -> Event:
-    """Record that the coordinator accepted an offset."""
+    """Return the event that the coordinator accepted an offset."""
     return at, "committed", {"offsets": [(*TP, offset)]}
 
 

@@ -38,62 +38,62 @@ def texts(found: Iterable[Finding]) -> list[str]:
 
 
 def assigned(member: str = "a", *, raises: bool = False) -> Line:
-    """on_assign begins."""
+    """Return the event that on_assign begins."""
     return member, "assigned", {"partitions": (TP,), "raises": raises}
 
 
 def revoked(member: str = "a", *, raises: bool = False) -> Line:
-    """on_revoke ends."""
+    """Return the event that on_revoke ends."""
     return member, "revoked", {"partitions": (TP,), "raises": raises}
 
 
 def lost(member: str = "a") -> Line:
-    """on_lost ends."""
+    """Return the event that on_lost ends."""
     return member, "lost", {"partitions": (TP,), "raises": False}
 
 
 def subscribed(*topics: str) -> Line:
-    """subscribe() has returned."""
+    """Return the event that subscribe() has returned."""
     return "a", "subscribed", {"topics": topics or ("t",)}
 
 
 def returned(first: int, last: int, member: str = "a") -> Line:
-    """A poll returned records."""
+    """Return the event that a poll returned records."""
     return member, "returned", {"runs": [(TP, first, last)]}
 
 
 def finished(first: int, last: int, member: str = "a") -> Line:
-    """Records were processed."""
+    """Return the event that records were processed."""
     return member, "finished", {"runs": [(TP, first, last)]}
 
 
 def sought(offset: int, member: str = "a") -> Line:
-    """seek() is called."""
+    """Return the event that seek() is called."""
     return member, "sought", {"partition": TP, "offset": offset}
 
 
 def position(offset: int, member: str = "a") -> Line:
-    """position() returned."""
+    """Return the event that position() returned."""
     return member, "position", {"partition": TP, "offset": offset}
 
 
 def chosen(offset: int, member: str = "a") -> Line:
-    """The application is about to commit an offset that it chose."""
+    """Return the event that the application is about to commit an offset that it chose."""
     return member, "commit", {"offsets": {TP: offset}}
 
 
 def acknowledged(called_at: float, offset: int, member: str = "a") -> Line:
-    """A commit succeeded."""
+    """Return the event that a commit succeeded."""
     return member, "acknowledged", {"called_at": called_at, "offsets": {TP: offset}}
 
 
 def observed(began: float, offset: int) -> Line:
-    """Another client read the committed offset."""
+    """Return the event that another client read the committed offset."""
     return "observer", "observed", {"began": began, "offsets": {TP: offset}}
 
 
 def called(name: str, *, error: str | None = None, took_s: float = 0.0, bound_s: float = 0.0) -> Line:
-    """A call ended."""
+    """Return the event that a call ended."""
     return "a", "call", {"name": name, "bound_s": bound_s, "took_s": took_s, "error": error, "text": "text"}
 
 
