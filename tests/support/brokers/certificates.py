@@ -1,6 +1,6 @@
-"""Certificates for tests: an authority, and what it issues, as PEM text and files.
+"""Certificates for tests: a certificate authority and the certificates that it issues, as PEM text and files.
 
-Keys are of elliptic curves, which take no time to make. Brokers read the same PEM files as clients.
+Keys are of elliptic curves, which are quick to make. Brokers read the same PEM files as clients.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ DAY = datetime.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key, as PEM text. `chain` is what its owner shows: the certificate first."""
+    """A certificate and its key, as PEM text. `chain` is sent to the peer: the certificate first, then its issuers."""
 
     chain: str
     key: str
 
     @property
     def both(self) -> str:
-        """Key and chain in one text, as brokers and `ssl_certfile` take them."""
+        """Returns key and chain in one text, in the form that brokers and `ssl_certfile` take."""
         return self.key + self.chain
 
     def write(self, path: Path) -> str:
-        """Key and chain into one file; its path as text."""
+        """Write key and chain into one file. Returns its path as text."""
         path.write_text(self.both)
         return str(path)
 
     def encrypted(self, password: str) -> str:
-        """The key again, behind a password."""
+        """Returns the key encrypted with a password."""
         key = serialization.load_pem_private_key(self.key.encode(), None)
         return _key_text(key, serialization.BestAvailableEncryption(password.encode()))
 
 
 class Authority:
-    """Issues certificates; `certificate` is its own, which others trust."""
+    """Issues certificates; `certificate` is its own, which peers trust."""
 
     def __init__(self, name: str = "kconsumer tests") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -60,7 +60,7 @@ class Authority:
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = DAY,
     ) -> Certificate:
-        """A certificate for these hosts, valid from and to these times from now; good for servers and clients."""
+        """Returns a certificate for these hosts, valid between these times relative to now, for servers and clients."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = _builder(_name(name), self._name, key, begins, ends)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -71,7 +71,7 @@ class Authority:
         return Certificate(_text(made.sign(self._key, hashes.SHA256())), _key_text(key, serialization.NoEncryption()))
 
     def write(self, path: Path) -> str:
-        """The authority's certificate into a file; its path as text."""
+        """Write the authority's certificate into a file. Returns its path as text."""
         path.write_text(self.certificate)
         return str(path)
 
@@ -122,9 +122,10 @@ def broker_properties(
     listeners: tuple[str, ...],
     asking: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Options of a broker whose TLS listeners show this certificate; those `asking` want one of the client's, too.
+    """Returns properties of a broker whose TLS listeners use this certificate. Listeners in `asking` require a client
+    certificate, too.
 
-    The store's file is `broker.pem` in the folder, where a test may put another one.
+    The store's file is `broker.pem` in the folder; a test may replace it.
     """
     store, trusted = certificate.write(folder / "broker.pem"), authority.write(folder / "trusted.pem")
     properties = {}

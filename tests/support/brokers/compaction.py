@@ -1,4 +1,4 @@
-"""A topic with holes: keys written over, and transactions of which half were aborted."""
+"""A topic whose log has gaps, because keys were overwritten and half of the transactions were aborted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END = 4 * 50 + 4 * 4 + 1
 
 
 def write_compacted(kafka: Kafka, topic: str) -> None:
-    """Make the topic, of one partition, and fill it; the broker compacts it within some seconds."""
+    """Create the topic with one partition and fill it; the broker compacts it within some seconds."""
     kafka.create_topic(topic, config=COMPACTED)
     transactions = kafka.producer({"transactional.id": topic})
     transactions.init_transactions(30)
@@ -32,5 +32,5 @@ def write_compacted(kafka: Kafka, topic: str) -> None:
             transactions.abort_transaction(30)
         else:
             transactions.commit_transaction(30)
-        time.sleep(0.15)  # a segment ends by the time of its records
+        time.sleep(0.15)  # a segment ends according to the timestamps of its records
     kafka.produce(topic, [b"last"], keys=[b"last"])

@@ -56,7 +56,9 @@ LOGGING = (
 
 
 def broker_properties(nodes: int) -> dict[str, str]:
-    """Properties of every test broker: quick groups and failover, small internal topics, no surprises."""
+    """Returns the properties of every test broker, for example quick rebalances and failover, and small internal
+    topics.
+    """
     replication, in_sync = str(min(3, nodes)), str(min(2, nodes))
     return {
         "process.roles": "broker,controller",
@@ -89,7 +91,7 @@ def broker_properties(nodes: int) -> dict[str, str]:
         "num.io.threads": "4",
         "background.threads": "2",
         "log.segment.delete.delay.ms": "1000",
-        "log.retention.ms": "-1",  # tests write records of long ago, and read them when the broker has looked for such
+        "log.retention.ms": "-1",  # tests write records with old timestamps, which retention would delete
     }
 
 
@@ -134,17 +136,17 @@ class KafkaNode:
 
     @property
     def alive(self) -> bool:
-        """Whether the JVM runs."""
+        """Returns True while the JVM runs."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def guard_pid(self) -> int | None:
-        """The process that keeps the JVM."""
+        """Returns the id of the guard process, which owns the JVM."""
         return self._guard.pid if self._guard else None
 
     @property
     def bootstrap(self) -> str:
-        """host:port of this node's listener."""
+        """Returns host:port of this node's listener."""
         return f"{HOST}:{self.port}"
 
     def write_configuration(self, voters: str, properties: Mapping[str, str]) -> None:
@@ -181,7 +183,7 @@ class KafkaNode:
             raise RuntimeError(f"formatting storage failed:\n{(done.stdout + done.stderr)[-4000:]}")
 
     def copy_format(self, other: KafkaNode) -> None:
-        """Take another node's fresh storage folder; only who it belongs to differs; saves a JVM."""
+        """Copy another node's new storage folder and change its owner's id, which saves a JVM."""
         shutil.copytree(other.folder / "data", self.folder / "data")
         file = self.folder / "data" / "meta.properties"
         own = {"node.id": str(self.node_id), "directory.id": random_uuid()}
@@ -205,7 +207,7 @@ class KafkaNode:
             self.pid = int(out.readline() or 0)
 
     def wait_ready(self) -> None:
-        """Wait until the broker serves requests; RuntimeError with the end of its log if it ends instead."""
+        """Wait until the broker serves requests. Raises RuntimeError with the end of its log if it exits instead."""
 
         def ready() -> bool:
             if not self.alive:
@@ -215,7 +217,7 @@ class KafkaNode:
         wait_until(ready, START_TIMEOUT_S, f"start of broker {self.node_id} (log: {self.log})")
 
     def log_text(self) -> str:
-        """What the JVM wrote since its last start."""
+        """Returns the JVM's output since its last start."""
         with self.log.open(errors="replace") as file:
             file.seek(self._log_read_from)
             return file.read()
@@ -329,16 +331,16 @@ class KafkaCluster(Kafka):
             shutil.rmtree(self.root, ignore_errors=True)
 
     def node(self, node_id: int) -> KafkaNode:
-        """The node with this broker id, such as the one `leader_of` names."""
+        """Returns the node with this broker id, for example the one that `leader_of` returns."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
     @property
     def proxied_servers(self) -> str:
-        """host:port of the proxies' listeners before all nodes."""
+        """Returns host:port of the proxies' listeners for all nodes."""
         return ",".join(f"{HOST}:{node.proxied_port}" for node in self.nodes)
 
     def servers(self, listener: str) -> str:
-        """host:port of this listener of all nodes."""
+        """Returns host:port of this listener for all nodes."""
         return ",".join(f"{HOST}:{node.more_ports[listener]}" for node in self.nodes)
 
     def java(self, *arguments: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""What tests do to a running Kafka from outside: topics, records, who leads what, what a group committed.
+"""Operations on a running Kafka from outside: topics, records, leaders, committed offsets.
 
-Everything goes through confluent-kafka, a client that shares no code with the one under test.
+All of them use confluent-kafka, a client that shares no code with the one under test.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def java_hash(text: str) -> int:
 
 
 class Kafka:
-    """A running cluster seen from outside, given its bootstrap servers."""
+    """A running cluster, given by its bootstrap servers, as a client sees it."""
 
     def __init__(self, bootstrap_servers: str, version: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -71,7 +71,7 @@ class Kafka:
         return self.create(NewTopic(name, partitions, replication, config=dict(config or {})))
 
     def create(self, topic: NewTopic) -> str:
-        """The same, with all that a NewTopic can say."""
+        """Create a topic from a NewTopic with any attributes, and wait as `create_topic` does."""
         name, count = topic.topic, len(topic.replica_assignment or ()) or topic.num_partitions
         try:
             self.admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
@@ -139,7 +139,7 @@ class Kafka:
         return int(self._partitions_of(topic)[partition].leader)
 
     def coordinator_of(self, group: str) -> int:
-        """The broker id that coordinates a group: the leader of its partition of __consumer_offsets."""
+        """Returns the broker id of a group's coordinator: the leader of the group's partition of __consumer_offsets."""
         if OFFSETS_TOPIC not in self.metadata().topics:
             self._look_up_coordinator(group)
         partitions = len(self._partitions_of(OFFSETS_TOPIC))
@@ -147,7 +147,7 @@ class Kafka:
         return self.leader_of(OFFSETS_TOPIC, abs(java_hash(group)) % partitions)
 
     def _look_up_coordinator(self, group: str) -> None:
-        """Ask for it: the first lookup of any coordinator makes the broker create the topic of offsets."""
+        """Look the coordinator up: the first lookup of any coordinator makes the broker create the offsets topic."""
         # An AdminClient may wait for ever for the response to that first lookup (confluent-kafka 2.16).
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0})
         try:
@@ -169,7 +169,7 @@ class Kafka:
     # Groups and offsets
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The committed offsets of a group in one topic, by partition."""
+        """Returns the committed offsets of a group in one topic, by partition."""
         asked = [TopicPartition(topic, partition) for partition in self.metadata().topics[topic].partitions]
         self.coordinator_of(group)
         # AdminClient.list_consumer_group_offsets crashes while a coordinator loads (confluent-kafka 2.16).

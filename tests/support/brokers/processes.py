@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def of_session(leader: int) -> list[int]:
-    """The ids of all processes in the session that `leader` began."""
+    """Returns the ids of all processes in the session that `leader` started."""
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _fields(pid)[3:4] == [str(leader)]]
 
 
@@ -43,7 +43,7 @@ def kill(pids: list[int]) -> None:
 
 
 def anonymous_memory(pid: int) -> int:
-    """Bytes of memory that no file is behind; 0 if the process is gone."""
+    """Returns the process's anonymous memory in bytes; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,8 +1,7 @@
-"""A TCP proxy in front of brokers, to disturb the connections between a client and them.
+"""A TCP proxy in front of brokers that disturbs the connections between a client and them.
 
-Decides how bytes travel: at once, late, a few at a time, not at all, or not any more (a reset). When which of these
-happens is the caller's business. Every method may be called from any thread; the work is done on one thread of the
-proxy's own.
+It delivers bytes at once, late, a few at a time, or not at all, or resets the connection; the caller decides when.
+Every method may be called from any thread; the proxy works on a thread of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What becomes of bytes on a link."""
+    """How a link delivers bytes."""
 
     up_stalled: bool = False  # from the client to the broker
     down_stalled: bool = False
@@ -78,7 +77,7 @@ class Link:
                     data = await self._forward(data, sink, up=up)
 
     async def _forward(self, data: bytes, sink: socket.socket, *, up: bool) -> bytes:
-        """Send some of `data`, and give what is left."""
+        """Send some of `data`. Returns the remaining bytes."""
         conditions = self.conditions
         size = len(data)
         if conditions.delay_s:
@@ -106,7 +105,7 @@ class Link:
 
 
 class Listener:
-    """A port clients connect to in place of a broker's."""
+    """A port that clients connect to in place of a broker's port."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -162,7 +161,7 @@ class Proxy:
         self.close()
 
     def listen_for(self, port: int) -> int:
-        """The port that leads to a broker's port; made when first asked for."""
+        """Returns the proxy's port for a broker's port; the first call opens it."""
 
         def listen() -> int:
             if port not in self._listeners:
@@ -187,7 +186,7 @@ class Proxy:
     def set_climate(
         self, conditions: Conditions, port: int | None = None, *, refuses: bool = False, but: Collection[Link] = ()
     ) -> None:
-        """Change a broker's connections, or all connections, but for some: those that are open and those to come."""
+        """Set the conditions of a broker's connections, or of all, for open and for new ones; some may be excepted."""
 
         def change() -> None:
             for listener in self._chosen(port):
@@ -207,7 +206,7 @@ class Proxy:
         self._on_loop(reset)
 
     def calm(self, *, but: Collection[Link] = ()) -> None:
-        """Let everything through again, with exceptions; what was withheld arrives late."""
+        """Remove all faults, with exceptions; withheld bytes then arrive late."""
         self.set_climate(CALM, but=but)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What a broker says of the requests it served: Kafka's own request log, one line for each.
+"""Kafka's own request log: a broker writes one line for each request it has served.
 
-A cluster writes it when its JVMs are given `REQUEST_LOG`.
+A cluster writes it if its JVMs get the options `REQUEST_LOG`.
 """
 
 from __future__ import annotations

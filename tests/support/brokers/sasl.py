@@ -1,4 +1,4 @@
-"""Brokers that want a login, users for them, tokens, and an issuer of tokens over TLS."""
+"""Brokers that require a login, their users and tokens, and a token issuer over TLS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def sasl_properties(listener: str, mechanisms: Iterable[str], users: dict[str, str]) -> dict[str, str]:
-    """The properties of a listener: `users` are those of PLAIN; SCRAM's are made by `set_password`."""
+    """Returns the properties of a listener. `users` are those of PLAIN; SCRAM users are made by `set_password`."""
     prefix = f"listener.name.{listener.lower()}."
     known = "".join(f' user_{name}="{password}"' for name, password in users.items())
     entries = {
@@ -58,7 +58,7 @@ def set_password(kafka: Kafka, user: str, password: str, mechanisms: Iterable[st
 
 
 def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: str = "") -> None:
-    """Let a user do something."""
+    """Give a user a permission."""
     kind, name = (ResourceType.TOPIC, topic) if topic else (ResourceType.GROUP, group)
     acl = AclBinding(
         kind,
@@ -74,7 +74,7 @@ def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: st
 
 
 def forbid(kafka: Kafka, user: str) -> None:
-    """Take back everything that `allow` has allowed."""
+    """Remove all permissions that `allow` has given."""
     anything: Any = None  # its annotations forget that a name and a host may be left out
     everything = AclBindingFilter(
         ResourceType.ANY,
@@ -90,7 +90,7 @@ def forbid(kafka: Kafka, user: str) -> None:
 
 
 def unsecured_token(user: str, lifetime_s: float = 60.0, **claims: Any) -> str:
-    """A JWT without a signature, which a broker believes unless it is configured with keys."""
+    """Returns a JWT without a signature, which a broker accepts unless it is configured with keys."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_s, **claims})
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
@@ -112,11 +112,12 @@ def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: 
 
 
 class Issuer:
-    """An endpoint of the client-credentials flow over TLS. `answers` go first, as (status, body); then every client
-    that shows its secret gets a token. A context manager."""
+    """An endpoint of the client-credentials flow over TLS. It sends `answers` first, as (status, body); then every
+    client with the right secret gets a token. A context manager.
+    """
 
     def __init__(self, certificate: str, user: str, client_id: str, secret: str, lifetime_s: float = 60.0) -> None:
-        """`certificate`: path of the key and the certificate."""
+        """`certificate` is the path of the certificate and its key."""
         self.user, self.lifetime_s = user, lifetime_s
         self.answers: list[tuple[int, bytes]] = []
         self.asked: list[dict[str, str]] = []
@@ -143,11 +144,11 @@ class Issuer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Returns the endpoint's URL."""
         return f"https://localhost:{self._server.server_address[1]}/oauth2/token"
 
     def answer(self, body: bytes, authorization: str) -> tuple[int, bytes]:
-        """Status and body for one request."""
+        """Returns status and body of the response to a request."""
         self.asked.append(dict(urllib.parse.parse_qsl(body.decode())))
         if self.answers:
             return self.answers.pop(0)
@@ -167,6 +168,6 @@ class Issuer:
 
 
 def write_secret(path: Path, text: str) -> str:
-    """A file with a secret; the reference to it."""
+    """Write a file with a secret. Returns the reference to it."""
     path.write_text(text)
     return f"file:{path}"

@@ -54,25 +54,25 @@ class CoordinatorBroker(GroupBroker):
             log.add(build_batch(pairs, base_offset=log.end, leader_epoch=0), end)
 
     def rebalance(self) -> None:
-        """The member has to join again; one of the consumer protocol loses a partition and gets it back."""
+        """Make the member join again; in the consumer protocol it also loses a partition and gets it back."""
         self._rebalance = True
 
     def evict(self) -> None:
-        """Heartbeats hear that there is no such member, until it joins again."""
+        """Respond to heartbeats with "unknown member" until the member joins again."""
         self._evict = True
 
     def garble(self, api: str, number: int) -> None:
-        """The n-th response of this kind from now on cannot be parsed."""
+        """Make the n-th response of this kind from now on invalid."""
         self._garbled[api] = number
 
     def garbled(self, api: str) -> bool:
-        """Whether it was sent."""
+        """Returns whether the invalid response was sent."""
         return self._garbled[api] <= 0
 
     # --- responses ---
 
     def answer(self, frame: bytes) -> bytes | None:
-        """As any scripted broker, unless it is the turn of a response that cannot be parsed."""
+        """Respond as a scripted broker does, except for the response that must be invalid."""
         out = super().answer(frame)
         request = read_request(frame)
         left = self._garbled.get(request.api.name)

@@ -1,4 +1,4 @@
-"""Sockets and a selector that exist only in a test, on a clock that moves when nothing else happens."""
+"""Simulated sockets and a simulated selector, on a clock that advances only when nothing is ready."""
 
 from __future__ import annotations
 
@@ -179,8 +179,11 @@ class FakeSelector(selectors.BaseSelector):
 
 
 class FakeNetwork:
-    """Names, attempts to connect and scheduled events. `servers` says what happens to attempts at an IP: a
-    Script responds, an errno fails the attempt, and without an entry it hangs."""
+    """Simulated name resolution, connection attempts and scheduled events.
+
+    `servers` maps an IP to the result of attempts: a Script accepts and responds, and an errno fails the attempt.
+    Without an entry the attempt hangs.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -195,12 +198,12 @@ class FakeNetwork:
         self._scheduled: list[tuple[float, Callable[[], object]]] = []
 
     def at(self, moment: float, action: Callable[[], object]) -> None:
-        """Do something when the clock gets there."""
+        """Schedule an action for a time of the clock."""
         self._scheduled.append((moment, action))
         self._scheduled.sort(key=lambda item: item[0])
 
     def wait(self, timeout_s: float | None) -> None:
-        """Nothing is ready: let time pass until something scheduled happens or the timeout."""
+        """Advance the clock to the next scheduled event or the end of the timeout."""
         until = float("inf") if timeout_s is None else self.clock.now() + timeout_s * 1000
         if self._scheduled and self._scheduled[0][0] <= until:
             moment, action = self._scheduled.pop(0)

@@ -1,4 +1,4 @@
-"""The broker's side of fetch sessions, written from KIP-227: what a broker knows, and what it responds with."""
+"""The broker's side of fetch sessions, written from KIP-227: the state it keeps, and its responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str | bytes, int]  # topic name or id, and partition
 
 @dataclass
 class Session:
-    """What the broker remembers: partitions in the order in which it reads them."""
+    """A fetch session as the broker stores it, with its partitions in the order in which it reads them."""
 
     by_id: bool
     epoch: int = 1
@@ -25,8 +25,9 @@ class Session:
 
 @dataclass
 class View:
-    """What a request means to the broker: an error, or the partitions to read, all of which are in the response or only
-    those that changed."""
+    """The broker's interpretation of a request: an error, or the partitions to read. The response contains all of them,
+    or only changed ones.
+    """
 
     error: int = 0
     session_id: int = 0
@@ -36,7 +37,7 @@ class View:
 
 
 class SessionCache:
-    """One broker's sessions. `slots`: how many it keeps; a new one takes the place of the oldest."""
+    """The fetch sessions of one broker. `slots` is the maximum number; a new session replaces the oldest."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -44,7 +45,7 @@ class SessionCache:
         self._ids = itertools.count(100)
 
     def read(self, request: FetchRequest, version: int) -> View:
-        """Take in a request, as the broker does before it reads any log."""
+        """Apply a request to the session, before any log is read."""
         by_id = version > 12
         if request.session_epoch <= 0:
             return self._full(request, by_id)

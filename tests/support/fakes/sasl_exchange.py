@@ -1,4 +1,4 @@
-"""A client that logs in, its broker, network and clock: see `fake_network.py`."""
+"""A client that logs in, with its broker, network and clock (see `fake_network.py`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SaslHarness(NetworkHarness):
         return self
 
     def until_failed(self, polls: int = 12) -> Any:
-        """Let time pass, a second a poll, until the connection fails; with which error."""
+        """Poll once a second until the connection fails. Returns the error."""
         for _ in range(polls):
             self.poll(1_000)
             if self.failed() is not None:
@@ -54,7 +54,9 @@ class SaslHarness(NetworkHarness):
         return self.failed()
 
     def take_bare_tokens(self, answer: bytes | None) -> list[bytes]:
-        """The broker takes what follows each handshake for a token and responds with this; return what it took."""
+        """Make the broker read a token without a header after each handshake, and respond with the given bytes. Returns
+        the list of tokens.
+        """
         taken: list[bytes] = []
         ordinary = self.broker.answer
 

@@ -1,4 +1,4 @@
-"""The other side of a TLS connection, as servers of Python's `ssl`, for tests without a broker."""
+"""Servers of Python's `ssl` as the other end of TLS connections, for tests without a broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.brokers.certificates import Authority, Certificate
 def server_context(
     folder: Path, certificate: Certificate, asks_for: Authority | None = None, **versions: ssl.TLSVersion
 ) -> ssl.SSLContext:
-    """Of a server with this certificate, which wants one of `asks_for` from its clients."""
+    """Returns the context of a server with this certificate. It requires client certificates issued by `asks_for`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.write(folder / "server.pem"))
     if asks_for is not None:
@@ -28,7 +28,7 @@ def server_context(
 
 @contextmanager
 def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that does this with each connection, one after the other; its port. It ends with the block."""
+    """Serve connections with this function, one after the other, while the block runs. Returns the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stopping = threading.Event()
 

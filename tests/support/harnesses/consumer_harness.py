@@ -61,7 +61,7 @@ class ConsumerGroupHarness:
         self.learn(EVERYTHING)
 
     def learn(self, topics: Mapping[str, int], ids: Mapping[str, bytes] | None = None) -> None:
-        """Metadata says that these topics have this many partitions, and these ids if not the usual ones."""
+        """Deliver metadata with these partition counts, and these topic ids if not the usual ones."""
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
             topics=[
@@ -86,31 +86,31 @@ class ConsumerGroupHarness:
         return self.member.state
 
     def poll(self) -> list[UnsentRequest]:
-        """What the managers send when the caller polls; callbacks are not run."""
+        """Returns the requests that the managers send when the caller polls. Callbacks do not run."""
         self.heartbeat.poll_started(self.now)
         result = self.membership.poll(self.now)
         assert result.requests == []
         return self.background()
 
     def background(self) -> list[UnsentRequest]:
-        """What heartbeats and commits send without the caller."""
+        """Returns the heartbeats and commits that are sent without the caller."""
         return [r for manager in (self.heartbeat, self.commits) for r in manager.poll(self.now).requests]
 
     def beat(self) -> UnsentRequest:
-        """The one heartbeat of a poll."""
+        """Returns the only heartbeat of a poll."""
         requests = self.poll()
         assert ["ConsumerGroupHeartbeat"] == [r.api.name for r in requests], (requests, self.member)
         return requests[0]
 
     def run_callbacks(self, *, raising: Exception | None = None) -> None:
-        """Run what callbacks are due, as the engine does between steps."""
+        """Run the callbacks that are due, as the engine does between steps."""
         while (callback := self.membership.due_callback) is not None:
             self.calls.append((callback.kind.value, callback.partitions))
             self.membership.callback_began(callback)
             self.membership.callback_done(callback, self.now, raising)
 
     def reply(self, request: UnsentRequest, message: Any) -> None:
-        """The broker responds."""
+        """Deliver a response."""
         request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", self.now))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
@@ -122,7 +122,7 @@ class ConsumerGroupHarness:
         self.reply(request, answered(epoch, assigned))
 
     def refuse(self, request: UnsentRequest, code: int, text: str | None = None) -> None:
-        """An error code for a heartbeat."""
+        """Respond to a heartbeat with an error code."""
         self.reply(request, ConsumerGroupHeartbeatResponse(error_code=code, error_message=text))
 
     # --- whole steps ---
@@ -143,12 +143,12 @@ class ConsumerGroupHarness:
         raise AssertionError(f"not stable: {self.member!r}")
 
     def joined(self, assigned: Mapping[str, list[int]] | None = None, epoch: int = 1) -> None:
-        """Join and own this."""
+        """Join and get this assignment."""
         self.answer(self.beat(), epoch, {} if assigned is None else assigned)
         self.until_stable()
 
     def target(self, assigned: Mapping[str, list[int]], epoch: int) -> None:
-        """The next regular heartbeat brings a new assignment."""
+        """Respond to the next regular heartbeat with a new assignment."""
         self.now += INTERVAL_MS
         self.answer(self.beat(), epoch, assigned)
 

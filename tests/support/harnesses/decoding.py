@@ -1,4 +1,4 @@
-"""What the compiled decoder makes of bytes, in the form of the reference decoder."""
+"""Results of the compiled decoder in the form of the reference decoder's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compiled(
     aborted: list[tuple[int, int]] | None = None,
     log_bytes: bool = True,
 ) -> reference.Decoded:
-    """What a PartitionFetch returns in runs of `step`. `aborted`: None reads uncommitted."""
+    """Returns the records of a PartitionFetch, taken in runs of `step`. `aborted=None` reads uncommitted."""
     fetch = PartitionFetch(
         TP,
         data,
@@ -58,7 +58,7 @@ def as_tuple(record: Any) -> tuple[object, ...]:
 
 
 def assert_same(expected: reference.Decoded, actual: reference.Decoded) -> None:
-    """The same records, position and epoch, and both or neither stopped by malformed bytes."""
+    """Check that records, position and epoch are equal, and that both or neither stopped at malformed bytes."""
     assert expected.records == actual.records
     assert (expected.next_offset, expected.leader_epoch) == (actual.next_offset, actual.leader_epoch)
     assert (expected.malformed is None) == (actual.malformed is None), (expected.malformed, actual.malformed)

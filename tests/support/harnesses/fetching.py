@@ -32,7 +32,7 @@ TOPIC_ID = bytes(range(16))
 
 @dataclass
 class Log:
-    """A partition as a broker has it: batches by base offset."""
+    """A partition's log on a broker: batches by base offset."""
 
     starts: list[int] = field(default_factory=list)
     batches: list[bytes] = field(default_factory=list)
@@ -40,18 +40,18 @@ class Log:
     start: int = 0
 
     def append(self, count: int, *, epoch: int = 0, **options: Any) -> None:
-        """One batch of `count` records whose values are their offsets."""
+        """Append one batch of `count` records whose values are their offsets."""
         values = [b"%d" % offset for offset in range(self.end, self.end + count)]
         self.add(build_batch(values, base_offset=self.end, leader_epoch=epoch, **options), self.end + count)
 
     def add(self, batch: bytes, end: int) -> None:
-        """Any bytes as the next batch; the log then ends at `end`."""
+        """Append any bytes as the next batch; the log then ends at `end`."""
         self.starts.append(self.end)
         self.batches.append(batch)
         self.end = end
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one with `offset` on, `max_bytes` of them but at least one."""
+        """Returns whole batches from the one that contains `offset`, up to `max_bytes` but at least one."""
         if offset >= self.end:
             return b""
         first = bisect_right(self.starts, offset) - 1
@@ -64,10 +64,11 @@ class Log:
 
 
 class FetchHarness:
-    """One topic `t`; partition p is led by broker p % brokers. Nothing moves unless a test moves it.
+    """A cluster with one topic `t`, where broker p % brokers leads partition p. Nothing happens unless the test calls
+    it.
 
-    `sessions`: how many fetch sessions each broker keeps. With none every request is a full one, so that it names
-    every partition. `rng`: of the jitter of backoffs, which are exact without it.
+    `sessions` is the number of fetch sessions that each broker keeps; without sessions every request is a full one and
+    names every partition. `rng` gives the jitter of backoffs, which are exact without it.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class FetchHarness:
                 self.seek(tp, 0)
 
     def wait(self, ms: float) -> None:
-        """Let time go by, for the states, too."""
+        """Advance the clock, also that of the partition states."""
         self.now += ms
         self.subscription.now = self.now
 
@@ -135,17 +136,17 @@ class FetchHarness:
         self.subscription.validate_all(self.cluster)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """What `Consumer.seek` does."""
+        """Seek as `Consumer.seek` does."""
         self.subscription.seek(tp, offset)
         self.subscription.validate_all(self.cluster)
 
     def validate(self) -> None:
-        """Positions that wait for it are found good."""
+        """Complete the validation of positions that wait for it, without a truncation."""
         for tp in self.subscription.partitions_to_validate(self.now):
             self.subscription.get(tp).complete_validation()
 
     def poll(self) -> list[UnsentRequest]:
-        """The fetches to send now."""
+        """Returns the fetches to send now."""
         return self.manager.poll(self.now).requests
 
     def answer(self, request: UnsentRequest, **changes: Any) -> None:

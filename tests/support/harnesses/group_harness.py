@@ -35,7 +35,7 @@ COORDINATOR = Node(1, "broker", 9092)
 
 
 class FirstTakesAll(Assignor):
-    """Gives everything to the member whose id sorts first."""
+    """An assignor that gives all partitions to the member whose id sorts first."""
 
     name = "first-takes-all"
     protocols = (RebalanceProtocol.EAGER,)
@@ -47,7 +47,7 @@ class FirstTakesAll(Assignor):
 
 
 class FirstTakesAllCooperative(FirstTakesAll):
-    """The same, for the cooperative protocol."""
+    """The same assignor for the cooperative protocol."""
 
     name = "first-takes-all-cooperative"
     protocols = (RebalanceProtocol.COOPERATIVE,)
@@ -83,11 +83,11 @@ class GroupHarness:
         self.learn(dict.fromkeys(topics, 2))
 
     def find_coordinator(self) -> None:
-        """The coordinator is known."""
+        """Deliver a response with the coordinator."""
         self.coordinator.coordinator = COORDINATOR
 
     def learn(self, topics: Mapping[str, int]) -> None:
-        """Metadata says that these topics have this many partitions."""
+        """Deliver metadata with these partition counts."""
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
             topics=[
@@ -106,7 +106,7 @@ class GroupHarness:
     # --- driving ---
 
     def poll(self) -> list[UnsentRequest]:
-        """What the managers send when the caller polls; callbacks are not run."""
+        """Returns the requests that the managers send when the caller polls. Callbacks do not run."""
         self.heartbeat.poll_started(self.now)
         requests: list[UnsentRequest] = []
         for manager in (self.heartbeat, self.membership, self.commits):
@@ -114,23 +114,23 @@ class GroupHarness:
         return requests
 
     def background(self) -> list[UnsentRequest]:
-        """What heartbeats and commits send while the caller is not in poll."""
+        """Returns the heartbeats and commits that are sent while the caller is not in poll."""
         return [r for manager in (self.heartbeat, self.commits) for r in manager.poll(self.now).requests]
 
     def request(self) -> UnsentRequest:
-        """The one request of a poll."""
+        """Returns the only request of a poll."""
         requests = self.poll()
         assert [1] == [len(requests)], [r.api.name for r in requests]
         return requests[0]
 
     def run_callbacks(self) -> None:
-        """Run what callbacks are due, as the engine does between steps."""
+        """Run the callbacks that are due, as the engine does between steps."""
         while (callback := self.membership.due_callback) is not None:
             self.calls.append((callback.kind, callback.partitions))
             self.membership.callback_done(callback, self.now)
 
     def answer(self, request: UnsentRequest, message: Any, version: int | None = None, took_ms: float = 0) -> None:
-        """The broker responds, `took_ms` from now."""
+        """Deliver a response, `took_ms` from now."""
         spoken = min(request.api.max_version, request.max_version) if version is None else version
         sent_at, self.now = self.now, self.now + took_ms
         request.handler(Reply(message, None, self.now, spoken, request.node or "1", sent_at))
@@ -184,7 +184,7 @@ class GroupHarness:
         return SyncGroupResponse(protocol_type="consumer", protocol_name=name, assignment=data)
 
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> None:
-        """Join and get these partitions, callbacks run."""
+        """Join and get these partitions, with callbacks."""
         sync = self.join(generation=generation)
         self.answer(sync, self.synced(*partitions))
         self.poll()
@@ -192,7 +192,7 @@ class GroupHarness:
         self.poll()
 
     def consume(self, tp: TopicPartition, offset: int) -> None:
-        """The caller was given records up to this offset."""
+        """Advance the position, as if records up to this offset were returned."""
         self.subscription.seek(tp, offset)
 
 

@@ -1,4 +1,4 @@
-"""Builders of lz4 and zstd frames, part by part, so that each part can be wrong."""
+"""Builders of lz4 and zstd frames from their parts, any of which may be invalid."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ Hook = Callable[[Consumer, tuple[TopicPartition, ...]], object]
 
 
 def tps(topic: str, *partitions: int) -> tuple[TopicPartition, ...]:
-    """Partitions of one topic."""
+    """Returns partitions of one topic."""
     return tuple(TopicPartition(topic, partition) for partition in partitions)
 
 
 def poll_until(
     consumers: Consumer | Iterable[Consumer], condition: Callable[[], Any], timeout_s: float = 20
 ) -> list[ConsumerRecord]:
-    """Poll the consumers in turn until the condition holds; all records returned meanwhile."""
+    """Poll the consumers in turn until the condition is true. Returns all records."""
     members = [consumers] if isinstance(consumers, Consumer) else list(consumers)
     pause_s = 0.1 if len(members) == 1 else 0.02
     records: list[ConsumerRecord] = []
@@ -39,7 +39,7 @@ def poll_until(
 
 @contextmanager
 def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
-    """Poll the consumers from another thread while the block runs; the errors they raised."""
+    """Poll the consumers from another thread while the block runs. Returns the list of their errors."""
     errors: list[KafkaError] = []
 
     def poll_on(ended: threading.Event) -> None:
@@ -55,7 +55,7 @@ def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
 
 
 def read(consumer: Consumer, count: int, timeout_s: float = 20, **poll: Any) -> list[ConsumerRecord]:
-    """Poll until there are `count` records; fails if there are more."""
+    """Poll until `count` records were returned, and return them. Fails if there are more."""
     records: list[ConsumerRecord] = []
     deadline = time.monotonic() + timeout_s
     while len(records) < count:
@@ -66,30 +66,30 @@ def read(consumer: Consumer, count: int, timeout_s: float = 20, **poll: Any) -> 
 
 
 def await_assignment(consumer: Consumer, *partitions: TopicPartition) -> list[ConsumerRecord]:
-    """Poll until exactly these partitions are assigned; records returned meanwhile."""
+    """Poll until exactly these partitions are assigned. Returns the records."""
     wanted = frozenset(partitions)
     return poll_until(consumer, lambda: consumer.assignment() == wanted)
 
 
 def values(records: Iterable[ConsumerRecord]) -> list[bytes | None]:
-    """The records' values."""
+    """Returns the records' values."""
     return [record.value for record in records]
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
-    """Values b"0", b"1", …"""
+    """Returns the values b"0", b"1", …"""
     return [b"%d" % number for number in range(start, start + count)]
 
 
 def later(delay_s: float, action: Callable[[], object]) -> threading.Timer:
-    """Do something from another thread a little later."""
+    """Call a function from another thread after a short delay."""
     timer = threading.Timer(delay_s, action)
     timer.start()
     return timer
 
 
 class Recorder(RebalanceListener):
-    """Remembers each callback as (kind, partitions); `during` runs more code inside one kind of callback."""
+    """Records each callback as (kind, partitions); `during` runs more code inside one kind of callback."""
 
     def __init__(self, **during: Hook) -> None:
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
@@ -116,9 +116,9 @@ class Recorder(RebalanceListener):
 
     @property
     def kinds(self) -> list[str]:
-        """The callbacks' kinds in order."""
+        """Returns the callbacks' kinds in order."""
         return [kind for kind, _ in self.calls]
 
     def count(self, kind: str) -> int:
-        """How often one kind of callback ran."""
+        """Returns how often callbacks of one kind ran."""
         return self.kinds.count(kind)

@@ -51,8 +51,9 @@ COMMITTED = {0: 5, 1: -1}  # the first position of one comes from a commit, of t
 
 
 class Fault(NamedTuple):
-    """What is wrong with every response of one API: an error code, in the messages at this depth (0: the response
-    itself, 1: in its lists, …), or an error in place of the response."""
+    """The fault of every response of one API: an error code in the messages at this depth (0: the response itself, 1:
+    the messages in its lists, …), or an error in place of the response.
+    """
 
     api: str
     depth: int = 0
@@ -86,7 +87,7 @@ class Simulation:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def run(self, seconds: int) -> Simulation:
-        """Let this much time pass."""
+        """Simulate this much time."""
         end = self.clock.now() + 1000.0 * seconds
         try:
             while self.clock.now() < end:
@@ -137,7 +138,7 @@ class Simulation:
         return ran
 
     def _take_errors(self) -> None:
-        """The caller catches what is raised, and polls again."""
+        """Catch the errors that the caller would get, and poll again."""
         parts, group = self.parts, self.parts.group
         assert group is not None
         raising = (parts.metadata, parts.offsets, parts.positions, group.coordinator, group.heartbeat, group.commits)
@@ -147,7 +148,7 @@ class Simulation:
             parts.collector.collect(500)
 
     def _ask(self, now: float) -> None:
-        """Questions as a user asks them; the next of a kind half a second after the last."""
+        """Start look-ups as a caller does; the next one of a kind starts half a second after the last one has ended."""
         parts, group, deadline = self.parts, self.parts.group, now + 60_000
         assert group is not None
         kinds: dict[str, Callable[[], Any]] = {

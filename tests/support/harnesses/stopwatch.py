@@ -1,4 +1,4 @@
-"""How long something took of itself, on a machine that is busy with other things."""
+"""Measures how long something took, without the time that a busy machine spent on other processes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ NANOSECONDS = 1e9
 
 
 class Stopwatch:
-    """Runs from when it is made.
+    """Measures from its creation on.
 
-    What this process waited for a processor while others had it is not counted: of its threads, the one that waited
-    longest. So a bound holds on a busy machine, and is as strict as the clock on an idle one.
+    Subtracts the time that this process waited for a processor: that of its thread that waited longest. So a limit
+    holds on a busy machine, and is as strict as the clock on an idle one.
     """
 
     def __init__(self) -> None:
         self._began, self._waited_before = time.monotonic(), waited_s()
 
     def seconds(self) -> float:
-        """The time until now (s), without that."""
+        """Returns the time until now (s) without the waiting time."""
         waited = (after - self._waited_before.get(thread, 0.0) for thread, after in waited_s().items())
         return self.clock() - max(waited)
 
     def clock(self) -> float:
-        """All the time until now (s)."""
+        """Returns all the time until now (s)."""
         return time.monotonic() - self._began
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 def elsewhere(action: Callable[[], object]) -> BaseException | None:
-    """Run an action in another thread; what it raised."""
+    """Run an action in another thread. Returns the error that it raised."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -26,7 +26,9 @@ def elsewhere(action: Callable[[], object]) -> BaseException | None:
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """While the block runs, work in another thread; it is given an event that is set when the block has ended."""
+    """While the block runs, run a function in another thread; its argument is an event that is set when the block has
+    ended.
+    """
     ended = threading.Event()
     thread = threading.Thread(target=work, args=(ended,))
     thread.start()
@@ -38,8 +40,8 @@ def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
-    """Wait for what another thread does."""
+    """Wait until the condition is true, which another thread changes. Fails after 20 s."""
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(0.001)  # a look without rest would keep the interpreter from it where threads rarely switch
+        time.sleep(0.001)  # checks without a pause would block that thread where threads rarely switch

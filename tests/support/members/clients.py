@@ -1,6 +1,6 @@
 """Members of one group by three clients: kconsumer, Kafka's own Java consumer, and confluent-kafka (librdkafka).
 
-All start at the beginning, commit what they were given, heartbeat often and are missed after six seconds.
+All start at the beginning, commit the returned records, heartbeat often and have a session timeout of six seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Assignors = Sequence[str] | None
 
 
 def start(client: str, name: str, kafka: Kafka, group: str, assignors: Assignors) -> MemberProcess:
-    """A running member of the group that has the name of the topic it reads."""
+    """Start a member of the group that has the name of the topic it reads."""
     if client == "java":
         return JavaMember(name, kafka.bootstrap_servers, group, assignors)
     if client == "confluent":
@@ -40,7 +40,7 @@ def start(client: str, name: str, kafka: Kafka, group: str, assignors: Assignors
 
 
 def settings(kafka: Kafka, topic: str, assignors: Assignors, **options: Any) -> dict[str, Any]:
-    """A kconsumer member."""
+    """Returns the settings of a kconsumer member."""
     classic = {"heartbeat_interval_ms": HEARTBEAT_MS, "session_timeout_ms": SESSION_MS}
     return {
         "topics": [topic],
@@ -53,7 +53,7 @@ def settings(kafka: Kafka, topic: str, assignors: Assignors, **options: Any) -> 
 
 
 def confluent_settings(kafka: Kafka, topic: str, assignors: Assignors) -> dict[str, Any]:
-    """The same for librdkafka; its log says who leads."""
+    """Returns the same settings for librdkafka; its log names the leader."""
     classic = {"heartbeat.interval.ms": HEARTBEAT_MS, "session.timeout.ms": SESSION_MS}
     chosen = {"partition.assignment.strategy": ",".join(assignors or ()), **classic}
     return {

@@ -1,4 +1,4 @@
-"""The same member as `member.py`, written with confluent-kafka: a stranger in the same group."""
+"""The same member as `member.py`, written with confluent-kafka."""
 
 from __future__ import annotations
 

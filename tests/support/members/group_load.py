@@ -1,4 +1,4 @@
-"""A topic with records flowing in while a group reads it, and what a group has read of it."""
+"""A topic to which records are written while a group reads it, and checks of what the group has read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = 6
 
 
 def load(kafka: Kafka, topic: str) -> AbstractContextManager[None]:
-    """Records flow into the topic, about 3,000 per second, until the block ends."""
+    """Write about 3,000 records per second to the topic until the block ends."""
 
     def produce(ended: threading.Event) -> None:
         number = 0
@@ -40,7 +40,7 @@ def everything(topic: str) -> list[Partition]:
 
 
 def drained(kafka: Kafka, topic: str, members: list[MemberProcess]) -> dict[Partition, int]:
-    """Wait until the group has read all there is; the end of each partition."""
+    """Wait until the group has read all records. Returns the end of each partition."""
     ends = {(topic, partition): end for partition, end in kafka.end_offsets(topic).items()}
     total = sum(ends.values())
     wait_for(lambda: sum(m.consumed() for m in members) >= total, f"all {total} records", members)
@@ -48,7 +48,7 @@ def drained(kafka: Kafka, topic: str, members: list[MemberProcess]) -> dict[Part
 
 
 def all_offsets(members: list[MemberProcess], ends: dict[Partition, int]) -> bool:
-    """Whether every record was read by someone."""
+    """Returns whether every record was read by some member."""
     try:
         assert_all_seen(members, ends, once=False)
     except AssertionError:
@@ -57,8 +57,10 @@ def all_offsets(members: list[MemberProcess], ends: dict[Partition, int]) -> boo
 
 
 def one_three_two(kafka: Kafka, topic: str, chosen: dict[str, Any], *, keeps: bool) -> None:
-    """1 → 3 → 2 members with these settings while records flow: each record once, in order, one owner at a time, all of
-    it committed; with `keeps` what stays with a member is not interrupted."""
+    """Run the group with one, three and two members while records are written. Check that each record is read once and
+    in order, that each partition has one owner at a time, and that all is committed; with `keeps`, that retained
+    partitions are not interrupted.
+    """
     with ExitStack() as stack:
         with load(kafka, topic):
             first = stack.enter_context(MemberProcess("first", chosen))

@@ -1,4 +1,4 @@
-"""Records who owns what, as the coordinator describes it, while a group changes."""
+"""Records the owners of partitions, as the coordinator describes them, while a group changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERIOD_S = 0.15
 
 
 class GroupWatch:
-    """Descriptions of a group that has members; in one of them everything is of one generation."""
+    """Descriptions of a group with members; all data of one description is of one generation."""
 
     def __init__(self, kafka: Kafka, group: str) -> None:
         self._kafka, self._group = kafka, group
@@ -32,16 +32,16 @@ class GroupWatch:
                     self._seen.append(found)
 
     def running(self) -> AbstractContextManager[None]:
-        """Look while the block runs."""
+        """Describe the group repeatedly while the block runs."""
         return meanwhile(self._run)
 
     def assert_one_owner(self) -> None:
-        """In everything seen no partition has two owners; of enough to mean something."""
+        """Check that no description gives a partition two owners, and that there are enough descriptions."""
         assert len(self._seen) >= 5
         for found in self._seen:
             owners = Counter(tp for member in found.members for tp in member.assignment)
             assert [] == [tp for tp, count in owners.items() if count > 1], found
 
     def protocols(self) -> set[str]:
-        """The assignors that the group used."""
+        """Returns the assignors that the group used."""
         return {found.protocol for found in self._seen}

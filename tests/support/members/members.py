@@ -1,4 +1,4 @@
-"""Members of a group in processes of their own, and the checks that hold for any run of a group."""
+"""Members of a group as processes, and the checks that every run of a group must pass."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MemberProcess:
 
     @property
     def crashed(self) -> bool:
-        """Whether it ended with an error of its own."""
+        """Returns whether it ended with an error."""
         return self.killed_at is None and self._process.poll() not in (None, 0)
 
     def seen(self, kind: str) -> list[dict[str, Any]]:
@@ -88,11 +88,11 @@ class MemberProcess:
             return [event for event in self.events if event["event"] == kind]
 
     def generations_led(self) -> set[int]:
-        """The generations of a classic group in which this member was the leader, by its log."""
+        """Returns the generations of a classic group that this member led, according to its log."""
         return {int(found) for found in self.LEADS.findall(self.errors)}
 
     def owned(self) -> set[Partition]:
-        """What the member owns, by its callbacks."""
+        """Returns the partitions that the member owns, according to its callbacks."""
         with self._lock:
             events = list(self.events)
         partitions: set[Partition] = set()
@@ -105,7 +105,7 @@ class MemberProcess:
         return partitions
 
     def consumed(self) -> int:
-        """How many records it was given."""
+        """Returns the number of records that were returned to it."""
         return sum(len(event["offsets"]) for event in self.seen("records"))
 
     def _ask_to_stop(self) -> None:
@@ -113,14 +113,14 @@ class MemberProcess:
         self._process.stdin.close()
 
     def stop(self, timeout_s: float = 30) -> None:
-        """End it cleanly: it leaves the group."""
+        """Stop the process cleanly, so that it leaves the group."""
         self._ask_to_stop()
         code = self._process.wait(timeout_s)
         self._finish_reading()
         assert 0 == code, f"{self.name} ended with {code}:\n{self.errors}"
 
     def kill(self) -> None:
-        """SIGKILL: the group learns of it only by its silence."""
+        """Kill the process by SIGKILL; the group detects it only by the session timeout."""
         self.killed_at = time.monotonic()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -159,7 +159,7 @@ def wait_for(
 
 
 def shared_out(members: Iterable[MemberProcess], partitions: Iterable[Partition]) -> bool:
-    """Whether the members own these partitions between them, each at least one."""
+    """Returns whether the members own these partitions between them, each at least one."""
     owned = [member.owned() for member in members]
     everything = set(partitions)
     return all(owned) and sum(map(len, owned)) == len(everything) and set().union(*owned) == everything
@@ -177,10 +177,10 @@ def offsets_seen(members: Iterable[MemberProcess]) -> dict[Partition, Counter[in
 def assert_all_seen(
     members: Sequence[MemberProcess], ends: Mapping[Partition, int], *, once: bool, lost_after: float = float("inf")
 ) -> None:
-    """Every offset below each end was returned; `once`: and none of them twice.
+    """Check that every offset below each end was returned; with `once`, that none was returned twice.
 
-    What a member had read of a partition that it lost after the given moment may be returned again: it was not asked
-    to give it up, so it could not commit.
+    Records of a partition that a member lost after the given moment may be returned again: on_revoke was not called, so
+    the member could not commit.
     """
     seen = offsets_seen(members)
     for partition, end in ends.items():
@@ -213,7 +213,7 @@ def _offsets_kept(members: Iterable[MemberProcess], lost_after: float) -> dict[P
 
 
 def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:
-    """No partition is owned by two members at any moment: it is given out after its last owner was notified."""
+    """Check that no partition has two owners at any moment: it is assigned after its last owner was notified."""
     for partition, spans in ownership(members).items():
         spans.sort()
         for (_, end, first), (start, _, second) in pairwise(spans):

@@ -1,4 +1,4 @@
-"""A group whose members are processes of several clients, while records flow; and what holds for any of its runs."""
+"""A group whose members are processes of several clients, while records are written; and the checks of each run."""
 
 from __future__ import annotations
 
@@ -64,19 +64,20 @@ class MixedGroup:
         return max(self.everyone, key=lambda member: max(member.generations_led(), default=0))
 
     def leave(self, member: MemberProcess) -> None:
-        """It closes."""
+        """Stop a member cleanly."""
         self.live.remove(member)
         self.last_leave = time.monotonic()
         member.stop()
 
     def kill(self, member: MemberProcess) -> None:
-        """The coordinator notices by its silence."""
+        """Kill a member; the coordinator detects it by the session timeout."""
         self.live.remove(member)
         member.kill()
 
     def finish(self, *, once: bool = False, lost_after: float = float("inf")) -> None:
-        """Read to the end and leave. Nothing is lost (`once`: nor read twice, but for what a member lost after the
-        given moment), owners are single, all is committed."""
+        """Read to the end and leave. Check that no record is lost, owners are single, and all is committed; with
+        `once`, that no record is read twice except those that a member lost after the given moment.
+        """
         ends = drained(self._kafka, self.topic, self.everyone)
         wait_for(lambda: all_offsets(self.everyone, ends), "every record to be read by someone", self.live)
         for member in self.live:

@@ -1,7 +1,7 @@
-"""Kafka's own assignors, to compare ours with: a JVM that computes one case after another.
+"""Kafka's own assignors in a JVM that computes one case after another, for comparison with ours.
 
-Compiles tests/support/java/AssignorOracle.java against the kafka-clients jar on first use and keeps the class
-next to the jars' cache. Decides nothing about what counts as equal; the tests do.
+Compiles tests/support/java/AssignorOracle.java against the kafka-clients jar on first use and caches the class next to
+the jars. The tests decide which results count as equal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 
 @dataclass
 class Answer:
-    """What Java gave: partitions by member, the time of each run (ns), or how it failed."""
+    """Java's result: the partitions by member and the time of each run (ns), or the error."""
 
     given: dict[str, list[TopicPartition]] = field(default_factory=dict)
     times_ns: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class AssignorOracle:
     def assign(
         self, name: str, cluster: ClusterView, subscriptions: Mapping[str, Subscription], runs: int = 1
     ) -> Answer:
-        """What Java's assignor gives for this input, run `runs` times in a warm JVM."""
+        """Returns the result of Java's assignor for this input, after `runs` runs in a warm JVM."""
         self._send([*_topic_lines(cluster), *_member_lines(subscriptions), f"assign {name} {runs}"])
         answer = Answer()
         while (line := self._line()) != "end":

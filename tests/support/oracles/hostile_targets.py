@@ -1,8 +1,8 @@
-"""What is done with hostile bytes, target by target, and what must be true of the end: the tests of `tests/fuzz` run
-each target for a moment, `tests/fuzz/run.py` for as long as asked.
+"""Reads hostile bytes, target by target, and checks the outcomes. The tests in `tests/fuzz` run each target for a
+moment, `tests/fuzz/run.py` for as long as requested.
 
-A target makes an input and reads it. It returns how that ended, and raises if it ended in any way but records or the
-errors that are allowed. Inputs come in chunks: `run_chunk(target, n)` gives the same ones wherever it runs.
+A target makes an input and reads it. It returns the outcome, and raises if that is anything but records or an allowed
+error. Inputs come in chunks: `run_chunk(target, n)` uses the same inputs wherever it runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def new_fetch(
     log_bytes: bool | None = None,
     hold: Callable[[Any], object] | None = None,
 ) -> PartitionFetch:
-    """As a consumer may be configured and positioned."""
+    """Returns a fetch with any configuration and position that a consumer may have."""
     bits = rng.getrandbits(8)
     return PartitionFetch(
         TP,
@@ -82,12 +82,12 @@ def new_fetch(
 
 
 def aborted(rng: Random) -> list[tuple[int, int]]:
-    """Aborted transactions as a broker lists them, or does not."""
+    """Returns aborted transactions as a broker lists them, or None."""
     return [(rng.randint(-1, 3), rng.randint(-1, 12)) for _ in range(int(rng.random() * 4))]
 
 
 def taken(fetch: PartitionFetch, rng: Random, *, back: bool = True) -> Iterator[RecordRun]:
-    """Take in runs of any size until there is nothing left; the position never goes `back` unless it may."""
+    """Take runs of any length until no record is left; the position never decreases unless `back` is set."""
     step, bounded = inputs.pick(rng, STEPS), rng.random() < 0.2
     for _ in range(MOST_TAKES):
         if fetch.exhausted:
@@ -102,7 +102,7 @@ def taken(fetch: PartitionFetch, rng: Random, *, back: bool = True) -> Iterator[
 
 
 def next_error(fetch: PartitionFetch) -> Exception | None:
-    """What the next take raises."""
+    """Returns the error of the next take."""
     try:
         fetch.take(1)
     except RECORD_ERRORS as error:
@@ -111,7 +111,7 @@ def next_error(fetch: PartitionFetch) -> Exception | None:
 
 
 def ending(fetch: PartitionFetch, count: int, error: Exception | None = None) -> str:
-    """How it ended; an error names the place, and comes again."""
+    """Returns the outcome. An error must contain the place and be raised again."""
     if error is None:
         return RECORDS if count else NOTHING
     again = next_error(fetch)
@@ -150,8 +150,9 @@ def read_records(data: bytes | Slice, rng: Random) -> str:
 
 
 def read_in_two_ways(data: bytes, rng: Random) -> str:
-    """Records and end are the same however much is taken at once; if deserializers fail and it is tried again, none is
-    lost."""
+    """Check that records and outcome do not depend on the length of runs. If a deserializer fails and is called again,
+    no record is lost.
+    """
     seed = rng.getrandbits(32)
     at_once: Straight = []
     in_runs: Straight = []
@@ -175,7 +176,7 @@ def read_in_two_ways(data: bytes, rng: Random) -> str:
 
 
 def going_back(fetch: PartitionFetch, rng: Random) -> Straight:
-    """Everything, with a deserializer that fails now and then."""
+    """Read everything with a deserializer that sometimes fails."""
     out: Straight = []
 
     def convert(_topic: str, _headers: object, data: bytes | None) -> bytes | None:

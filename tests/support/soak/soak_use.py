@@ -1,4 +1,4 @@
-"""What a reader of a soak may use of memory, file descriptors, threads and time."""
+"""Limits for the memory, file descriptors, threads and poll times of a reader in a soak."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Status(NamedTuple):
 
 
 def use(statuses: Sequence[Status]) -> dict[str, Any]:
-    """What a process used: memory at first and at last, and the most of the rest."""
+    """Returns the memory of a process in the second and the last quarter, and maxima of what else it used."""
     early, late = quarters(statuses)
     return {
         "rss_mb": [round(statistics.median(s.rss_kb for s in part) / 1024, 1) for part in (early, late)],
@@ -45,7 +45,7 @@ def quarters(statuses: Sequence[Status]) -> tuple[Sequence[Status], Sequence[Sta
 
 
 def check_use(name: str, statuses: Sequence[Status]) -> list[str]:
-    """Where a reader used more than it may, or more and more."""
+    """Returns where a reader exceeded its limits or used more and more."""
     used = use(statuses)
     early, late = used["rss_mb"]
     bounds: list[tuple[str, float, float]] = [

@@ -1,6 +1,7 @@
-"""Makes a stream's last micro-batch undone: planned and logged, but neither finished nor in the sink's own log.
+"""Undoes a stream's last micro-batch: it is planned and logged, but neither committed nor in the sink's own log.
 
-That is what a driver leaves that was killed while a micro-batch ran; the next run does it again, with the same offsets.
+A driver that is killed while a micro-batch runs leaves this state; the next run executes it again with the same
+offsets.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from support.spark.spark_parity import Stream
 
 
 def undo_last(stream: Stream) -> None:
-    """Forget that the last micro-batch was done."""
+    """Remove the records of Spark that the last micro-batch was completed."""
     for log in (stream.folder / "checkpoint" / "commits", stream.folder / "out" / "_spark_metadata"):
         last = newest(log)
         last.unlink()
@@ -19,5 +20,5 @@ def undo_last(stream: Stream) -> None:
 
 
 def newest(log: Path) -> Path:
-    """The last entry of one of Spark's logs."""
+    """Returns the newest entry of one of Spark's logs."""
     return max((path for path in log.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))

@@ -22,7 +22,7 @@ def running(stream: Stream, interval: str = "100 milliseconds") -> Iterator[Any]
 
 
 def read_up_to(query: Any) -> dict[str, dict[str, int]]:
-    """Where the last micro-batch that is done ended. Raises what the query failed with."""
+    """Returns the offsets at which the last completed micro-batch ended. Raises the query's error."""
     if not query.isActive and query.exception() is not None:
         raise query.exception()
     report = query.lastProgress
@@ -30,13 +30,15 @@ def read_up_to(query: Any) -> dict[str, dict[str, int]]:
 
 
 def wait_for_all(query: Any, kafka: Kafka, topic: str, timeout_s: float = 90) -> None:
-    """Wait until the query has read all that is in a topic now."""
+    """Wait until the query has read all records that the topic has now."""
     ends = {str(partition): end for partition, end in kafka.end_offsets(topic).items()}
     wait_until(lambda: read_up_to(query).get(topic) == ends, timeout_s, f"reading {topic} up to {ends}")
 
 
 def wait_for_count(query: Any, topic: str, count: int, timeout_s: float = 90) -> None:
-    """Wait until the query has read this many offsets of a topic; asks no broker, while those are being killed."""
+    """Wait until the query has read this many offsets of a topic; sends nothing to brokers, which tests kill
+    meanwhile.
+    """
     wait_until(
         lambda: sum(read_up_to(query).get(topic, {}).values()) == count, timeout_s, f"reading {count} of {topic}"
     )

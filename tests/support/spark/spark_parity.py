@@ -1,6 +1,6 @@
 """Runs the same query through Spark's own Kafka source and through ours, for tests that compare the two.
 
-An outcome is plain data: rows, tasks and offsets, or the words of the failure. What must be equal is said by the tests.
+An outcome is plain data: rows, tasks and offsets, or the text of the error. The tests decide what must be equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Options = Mapping[str, str]
 
 @dataclass
 class Outcome:
-    """What a query gave."""
+    """The outcome of a query."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     tasks: int = 0
@@ -27,19 +27,19 @@ class Outcome:
 
 
 def read_batch(spark: Any, source: str, options: Options) -> Outcome:
-    """All rows of a batch."""
+    """Returns all rows of a batch query."""
     frame = spark.read.format(source).options(**options).load()
     rows = sorted(map(plain, frame.collect()))
     return Outcome(rows, frame.rdd.getNumPartitions(), schema=frame._jdf.schema().treeString())
 
 
 def plain(row: Any) -> tuple[Any, ...]:
-    """A row in a form that sorts: nothing is None."""
+    """Returns a row without None, so that rows can be sorted."""
     return tuple(("", ()) if value is None else ("x", value) for value in row)
 
 
 def failure(run: Callable[[], object]) -> str:
-    """The words a query fails with; AssertionError if it does not."""
+    """Returns the text of the error with which a query fails. Raises AssertionError if it succeeds."""
     try:
         run()
     except Exception as error:
@@ -48,7 +48,7 @@ def failure(run: Callable[[], object]) -> str:
 
 
 def chain(error: BaseException) -> str:
-    """The messages of an error and of what caused it in the JVM."""
+    """Returns the messages of an error and of its causes in the JVM."""
     parts = [str(error)]
     cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while cause is not None:
@@ -66,14 +66,14 @@ class Stream:
         self.batches: list[tuple[Any, ...]] = []
 
     def start(self, **trigger: Any) -> Any:
-        """The query, running."""
+        """Start the query."""
         frame = self.spark.readStream.format(self.source).options(**self.options).load()
         columns = frame.select("partition", "offset", "topic", "value", "key")
         writer = columns.writeStream.format("parquet").option("path", str(self.folder / "out"))
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
 
     def run(self, **trigger: Any) -> Stream:
-        """Run to its end, with AvailableNow unless another trigger is given."""
+        """Run to the end, with AvailableNow unless another trigger is given."""
         query = self.start(**(trigger or {"availableNow": True}))
         try:
             query.awaitTermination(120)
@@ -83,7 +83,7 @@ class Stream:
         return self
 
     def outcome(self) -> Outcome:
-        """What it wrote and in which steps."""
+        """Returns the rows that the stream wrote and its micro-batches."""
         out = self.folder / "out"
         rows = sorted(map(plain, self.spark.read.parquet(str(out)).collect())) if any(out.rglob("*.parquet")) else []
         return Outcome(rows, batches=self.batches)
@@ -101,11 +101,11 @@ def progress(query: Any) -> list[tuple[Any, ...]]:
 
 
 def offsets(value: Any) -> dict[str, dict[str, int]] | None:
-    """Offsets as progress reports have them, as text or as what the text says."""
+    """Returns the offsets of a progress report as a dict; the report has them as JSON text or parsed."""
     found: dict[str, dict[str, int]] | None = json.loads(value) if isinstance(value, str) else value
     return found
 
 
 def has_words(text: str, pattern: str) -> bool:
-    """Whether an error says this, on however many lines."""
+    """Returns whether an error contains these words, on any number of lines."""
     return re.search(pattern, text, re.DOTALL | re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""What Spark shows of a query: where secrets of its options must not be."""
+"""The texts in which Spark shows a query, which must not contain secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def plan_of(frame: Any) -> str:
-    """The plans of a batch, in every form in which Spark prints them."""
+    """Returns the plans of a batch query in every form in which Spark prints them."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         frame.explain(mode="extended")
@@ -18,7 +18,9 @@ def plan_of(frame: Any) -> str:
 
 
 def run_stream(frame: Any, table: str, folder: Path) -> str:
-    """Run a stream into a table of the session until it has read all there is; progress, status and checkpoint."""
+    """Run a stream into a table of the session until it has read all records. Returns progress, status and
+    checkpoint.
+    """
     query = frame.writeStream.format("memory").queryName(table).trigger(availableNow=True)
     running = query.option("checkpointLocation", str(folder)).start()
     running.awaitTermination(120)
