@@ -130,7 +130,7 @@ def test_no_memory_for_columns(record: Rec) -> None:
 
 
 def test_offsets_out_of_order_in_a_batch() -> None:
-    """Every reader skips a record whose offset is lower than that of the record before it."""
+    """Every reader skips a record below the position, even if it is between two records above it."""
     records = [Rec(b"%d" % offset, offset=offset) for offset in (5, 3, 6)]
     run = taken(build_batch(records, base_offset=3, last_offset_delta=3), start=4)
     assert 2 == len(run)
