@@ -335,7 +335,7 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
     """Neither a poll that waits nor repeated polls without a timeout cause needless rounds of the network thread."""
     consumer.pause(ZERO, ONE)
     engine: Any = consumer._engine
-    consumer.poll(0.3)  # what was to be done has been
+    consumer.poll(0.3)  # lets pending work complete
     rounds = 0
     one_round = engine.driver._network._run_once
 
@@ -368,7 +368,8 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
     try:
         made = 0
         while made < 5:
-            # The broker cannot answer either while nobody waits, and with a fetch in flight no poll makes one.
+            # The broker's thread, too, runs only while this thread waits, and no poll makes a fetch while one is in
+            # flight.
             eventually(lambda: not fetch.has_in_flight, "the answer")
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)

@@ -124,13 +124,13 @@ def commit_back(member: Member, _topics: Sequence[str]) -> None:
 
 
 def committed(member: Member, _topics: Sequence[str]) -> None:
-    """Ask for commits."""
+    """Look up committed offsets."""
     if partitions := some(member, member.assignment()):
         member.committed(partitions, member.random.choice([0.3, 2.0]))
 
 
 def position(member: Member, _topics: Sequence[str]) -> None:
-    """Ask for positions."""
+    """Look up positions."""
     for tp in some(member, member.assignment())[:2]:
         member.position(tp, member.random.choice([0.3, 2.0]))
 
@@ -156,7 +156,7 @@ def seek_to_beginning(member: Member, _topics: Sequence[str]) -> None:
 
 
 def seek_to_end_and_back(member: Member, _topics: Sequence[str]) -> None:
-    """Look where the end is by going there, and return before the next poll."""
+    """Seek to the end to look it up, and return before the next poll."""
     for tp in some(member, [tp for tp in member.assignment() if tp in member.done])[:1]:
         offset = member.done[tp]
         member.log.add(member.name, "unknown", partitions=[tp])
@@ -170,13 +170,13 @@ def seek_to_end_and_back(member: Member, _topics: Sequence[str]) -> None:
 
 
 def end_offsets(member: Member, _topics: Sequence[str]) -> None:
-    """Ask for ends."""
+    """Look up end offsets."""
     if partitions := some(member, member.assignment()):
         member.call("end_offsets", lambda: member.consumer.end_offsets(partitions, 1.0), 1.0)
 
 
 def offsets_for_times(member: Member, _topics: Sequence[str]) -> None:
-    """Ask for offsets by time."""
+    """Look up offsets by time."""
     if wanted := dict.fromkeys(some(member, member.assignment()), round(time.time() * 1000) - 2000):
         member.call("offsets_for_times", lambda: member.consumer.offsets_for_times(wanted, 1.0), 1.0)
 
@@ -229,7 +229,7 @@ def enforce_rebalance(member: Member, _topics: Sequence[str]) -> None:
 
 
 def rest(member: Member, _topics: Sequence[str]) -> None:
-    """Do something else."""
+    """Sleep."""
     time.sleep(member.random.choice([0.01, 0.1, 0.4]))
 
 

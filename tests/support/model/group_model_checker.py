@@ -22,7 +22,7 @@ Written = Mapping[Partition, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that was broken, and the partition whose history explains it."""
+    """A broken rule, and the partition whose history explains it."""
 
     at: float
     member: str
@@ -34,7 +34,7 @@ class Finding:
 
 
 def check(events: Sequence[Event], written: Written) -> list[Finding]:
-    """Everything that is wrong in a run, in order of time."""
+    """Returns the broken rules of a run, in order of time."""
     found = [
         *check_errors(events),
         *check_times(events),
@@ -47,7 +47,7 @@ def check(events: Sequence[Event], written: Written) -> list[Finding]:
 
 
 def history(events: Iterable[Event], finding: Finding, count: int = 40) -> list[Event]:
-    """The last events that concern a finding: of its partition, or of its member."""
+    """Returns the last events of a finding's partition, or of its member."""
     partition = finding.partition
     before = [
         event
@@ -131,7 +131,7 @@ class Ownership:
 
 @dataclass(slots=True)
 class Owners:
-    """Who owns what, as callbacks were called. `take` applies one event."""
+    """The owners of partitions according to callbacks. `take` applies one event."""
 
     owned: dict[tuple[str, Partition], Ownership] = field(default_factory=dict)
     ended: list[tuple[Partition, Ownership]] = field(default_factory=list)
@@ -226,7 +226,7 @@ def check_records(events: Iterable[Event], written: Written) -> Iterator[Finding
 
 
 class _Reader:
-    """What one member may be given next."""
+    """The records that a member may be given next."""
 
     def __init__(self, written: Written) -> None:
         self.next: dict[Partition, int] = {}  # the offset to continue with, where it is known
@@ -257,7 +257,7 @@ class _Reader:
                 self.next.pop(partition, None)
 
     def returned(self, run: Run) -> Iterator[str]:
-        """What is wrong with records that were returned now."""
+        """Returns what is wrong with records that were just returned."""
         partition, first, last = run
         if partition[0] not in self._topics:
             yield f"{_text(run)} returned, but subscribed to {sorted(self._topics)}"
@@ -273,7 +273,7 @@ class _Reader:
         self.next[partition] = last + 1
 
     def position(self, partition: Partition, offset: int) -> str | None:
-        """What is wrong with a position."""
+        """Returns what is wrong with a position."""
         offsets = self._written.get(partition, ())
         expected = self.next.setdefault(partition, offset)
         if bisect_left(offsets, expected) == bisect_left(offsets, offset):
@@ -329,7 +329,7 @@ class _Commits:
         self._starting = False  # the position of a new owner has not been seen
 
     def begin(self, event: Event) -> None:
-        """An ownership begins."""
+        """Begin an ownership."""
         self._owner, self._owned_from, self._starting = event.member, event.at, True
         self._lowered.clear()
 
@@ -374,7 +374,7 @@ class _Commits:
             self._floors.append((at, offset))
 
     def _floor_since(self, began: float) -> int:
-        """The lowest floor from a time until now."""
+        """Returns the lowest floor between a time and now."""
         index = bisect_right(self._floors, began, key=lambda floor: floor[0]) - 1
         return min(offset for _, offset in self._floors[max(index, 0) :])
 

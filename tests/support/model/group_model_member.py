@@ -25,15 +25,15 @@ SHORT_POLL_INTERVAL_MS = 1500
 
 
 class CallbackFailed(Exception):
-    """What callbacks of the model raise."""
+    """The error that callbacks of the model raise."""
 
 
 class BodyFailed(Exception):
-    """What the body of a `with` statement raises."""
+    """The error that the body of a `with` statement raises."""
 
 
 def deserialize(data: bytes) -> bytes:
-    """Refuse poison."""
+    """Raise for the value POISON."""
     if data == POISON:
         raise ValueError("poison")
     return data
@@ -57,7 +57,7 @@ class Processed:
 
 
 class Member:
-    """A consumer and what is known of it. `done`: where each partition's next unprocessed record is, if known."""
+    """A consumer and its recorded state. `done` has each partition's next unprocessed offset, if known."""
 
     def __init__(
         self, name: str, options: Mapping[str, Any], log: EventLog, processed: Processed, drawn: random.Random

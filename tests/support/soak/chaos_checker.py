@@ -42,7 +42,7 @@ class Fault:
 
 
 def replay(name: str, events: Iterable[Mapping[str, Any]], killed_at: float | None = None) -> Journal:
-    """The journal of one member from its event log."""
+    """Returns the journal of a member, made from its event log."""
     journal = Journal(name)
     for event in events:
         journal.note(event)
@@ -52,7 +52,9 @@ def replay(name: str, events: Iterable[Mapping[str, Any]], killed_at: float | No
 
 
 def check_owners(journals: Sequence[Journal], faults: Sequence[Fault], session_s: float, until: float) -> list[str]:
-    """Where two members owned a partition at the same time without an excuse; `until`: how long the logs go."""
+    """Returns where two members owned a partition at the same time without an excuse. `until` is the end of the
+    logs.
+    """
     wrong: list[str] = []
     for partition, spans in _ownerships(journals).items():
         spans.sort(key=lambda span: span.began)
@@ -74,7 +76,7 @@ def _ownerships(journals: Iterable[Journal]) -> dict[Partition, list[Span]]:
 
 
 def _two_owners(first: Span, second: Span, faults: Sequence[Fault], session_s: float, until: float) -> str | None:
-    """Why these two may not own the same partition at the same time; None if they may."""
+    """Returns why these two may not own the same partition at the same time, or None if they may."""
     suffered = [fault for fault in faults if fault.befell(first.reader)]
     silent_s = _covered_s(suffered, second.began - 2 * session_s, second.began)
     if silent_s < session_s - HEARTBEATS_S:
@@ -105,7 +107,7 @@ def _covered_s(faults: Iterable[Fault], start: float, end: float) -> float:
 
 
 def check_generations(journals: Iterable[Journal]) -> list[str]:
-    """Where the generation, or the member epoch, of one member went backwards."""
+    """Returns where the generation, or the member epoch, of a member decreased."""
     wrong: list[str] = []
     for journal in journals:
         highest: dict[str, int] = {}
@@ -121,7 +123,7 @@ def check_generations(journals: Iterable[Journal]) -> list[str]:
 def stable_since(
     journals: Sequence[Journal], partitions: Iterable[Partition], began: float, ended: float
 ) -> float | None:
-    """From when on in a calm each partition had exactly one owner until its end; None if it did not come to that."""
+    """Returns the time in a calm from which each partition had exactly one owner until its end, or None."""
     spans = _ownerships(journals)
     since = began
     for partition in partitions:

@@ -43,29 +43,29 @@ class Span:
 
     @property
     def first(self) -> int:
-        """The number it began with."""
+        """Returns the number of its first record."""
         return self.runs[0][1]
 
     @property
     def next(self) -> int:
-        """The number after its last."""
+        """Returns the number after its last record."""
         _, number, count = self.runs[-1]
         return number + count
 
     @property
     def committed(self) -> bool:
-        """Whether its end was committed for sure."""
+        """Returns whether its end is known to be committed."""
         return self.ended == "revoked" and not self.doubtful
 
     def committed_by(self, moment: float) -> int:
-        """Up to which number it had committed for sure."""
+        """Returns the number up to which it is known to have committed."""
         if self.committed and self.ended_at <= moment:
             return self.next
         count = bisect_right(self.commits, moment, key=itemgetter(0))
         return self.commits[count - 1][1] if count else 0
 
     def add(self, run: Run) -> str | None:
-        """Note records; what is wrong with them, if anything."""
+        """Add records. Returns what is wrong with them, if anything."""
         offset, number, count = run
         if not self.runs:
             self.runs.append(run)
@@ -105,7 +105,7 @@ class Journal:
         self._doubted_at = self._no_response_at = float("-inf")
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of the reader's."""
+        """Add one event of the reader."""
         kind, at = event["event"], event["at"]
         if kind == "records":
             self._records(tuple(event["partition"]), event["runs"])
@@ -133,7 +133,7 @@ class Journal:
             self.statuses.append(Status(at, *(event[name] for name in Status._fields[1:])))
 
     def killed(self, at: float) -> None:
-        """Its process was killed: what it owned has no owner."""
+        """Record that the process was killed, so that its partitions have no owner."""
         for partition in list(self._open):
             self._end(partition, "killed", at)
 
@@ -174,21 +174,21 @@ class ReaderProcess(MemberProcess):
         return None if event["event"] in ("records", "status") else event
 
     def kill(self) -> None:
-        """SIGKILL; what it had reported counts."""
+        """Kill the process by SIGKILL; its earlier reports count."""
         super().kill()
         assert self.killed_at is not None
         self.journal.killed(self.killed_at)
 
     def freeze(self) -> None:
-        """Let it stand still: its connections stay open and it sends no heartbeat."""
+        """Suspend the process: its connections stay open and it sends no heartbeat."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Resume it."""
+        """Resume the process."""
         self._process.send_signal(signal.SIGCONT)
 
     def dump_stacks(self) -> None:
-        """Have it write to standard error where its threads are."""
+        """Make the process write the stacks of its threads to standard error."""
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGUSR1)
 

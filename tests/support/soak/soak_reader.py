@@ -35,7 +35,7 @@ DOUBTS = ("commit", "lost coordinator")
 
 
 class DoubtReporter(logging.Handler):
-    """Says when the client logs that it does not know what became of a commit."""
+    """Reports when the client logs that the result of a commit is unknown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report one line of the log."""
@@ -45,7 +45,7 @@ class DoubtReporter(logging.Handler):
 
 
 class CommitReporter:
-    """An interceptor that says which offsets the coordinator took."""
+    """An interceptor that reports the committed offsets."""
 
     def on_commit(self, offsets: dict[kconsumer.TopicPartition, kconsumer.OffsetAndMetadata]) -> None:
         """Report one commit."""
@@ -53,7 +53,7 @@ class CommitReporter:
 
 
 class Listener(Reporter):
-    """Says what the callbacks get; a member that commits by itself does so before it gives partitions up."""
+    """Reports what the callbacks receive; a member that commits by itself commits before its partitions are revoked."""
 
     def __init__(self, commits: str) -> None:
         self._commits = commits
@@ -78,7 +78,7 @@ def say_generation(consumer: kconsumer.Consumer) -> None:
 
 
 def commit(consumer: kconsumer.Consumer) -> None:
-    """Commit what was read, and say so if it may not have been."""
+    """Commit the offsets of what was read, and report if the commit may have failed."""
     try:
         consumer.commit(timeout=COMMIT_S)
     except KafkaError as error:
