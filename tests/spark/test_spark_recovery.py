@@ -53,8 +53,8 @@ def workers(driver: int) -> list[int]:
 
 
 def run_and_kill(kafka: Kafka, topic: str, folder: Path, worker_first: bool) -> None:
-    """Let a driver complete at least one micro-batch, kill one of its workers (whose task is retried), and then the
-    driver and all its processes.
+    """Let a driver complete at least one micro-batch and kill all its processes. With `worker_first`, kill one of its
+    workers earlier; Spark retries the worker's task.
     """
     before = commits(folder)
     driver = start(kafka, topic, folder)

@@ -82,7 +82,7 @@ def new_fetch(
 
 
 def aborted(rng: Random) -> list[tuple[int, int]]:
-    """Returns aborted transactions as a broker lists them, or None."""
+    """Returns up to three random aborted transactions (producer id, first offset), also impossible ones."""
     return [(rng.randint(-1, 3), rng.randint(-1, 12)) for _ in range(int(rng.random() * 4))]
 
 
