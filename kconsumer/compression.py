@@ -291,7 +291,10 @@ def _zstd_parts(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
 
 
 def _collect(name: str, parts: Iterator[bytes], limit: int) -> Plain:
-    """Returns the joined parts. Raises OutputLimitError as soon as they exceed `limit`. Does not copy a single part."""
+    """Returns the joined parts. Raises OutputLimitError as soon as they exceed `limit`.
+
+    If there is only one part, returns it without a copy.
+    """
     first = next(parts, b"")
     if len(first) > limit:
         raise _too_large(name, limit)

@@ -150,7 +150,8 @@ class MinCostFlow:
                 return
 
     def _push_directly(self, block: list[int], high: int, low: int, allow: Allow) -> None:
-        """Make the moves that `_push` can make in a single step. They are most moves, and need no search for a path."""
+        """Make the moves that `_push` can make in a single step. Most moves are of this kind. They need no search
+        for a path."""
         inside = frozenset(block)
         lines: dict[tuple[int, bool], list[int]] = {}  # members with room, by class and whether they must be local
         for giver in block:

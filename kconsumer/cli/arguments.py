@@ -96,6 +96,6 @@ def _names(options: Mapping[str, object]) -> set[str]:
 
 
 def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
-    """Add options of `more` to `chosen`, except those that `chosen` contains already, also by another name."""
+    """Add options of `more` to `chosen`, except those that `chosen` already contains, even under another name."""
     named = _names(chosen)
     chosen.update({key: value for key, value in more.items() if canonical_name(key) not in named})

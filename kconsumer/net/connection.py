@@ -175,7 +175,10 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Queue the first request, once the transport can send: that of the probe, one of SASL, or ApiVersions."""
+        """Queue the first request, that of the probe or ApiVersions, or start to authenticate.
+
+        Called when the transport can send.
+        """
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe

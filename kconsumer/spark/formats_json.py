@@ -150,10 +150,13 @@ class JsonDecoder:
 
 
 def _lines(values: pa.Array) -> bytes | None:
-    """Join values with newlines, for Arrow's parser. Returns None if it might parse them in another way than Python.
+    """Join values with newlines, for Arrow's parser.
 
-    All values must begin and end with a brace. A JSON string contains no raw newline, so each value then ends where an
-    object ends. If the parser returns as many rows as there are values, each row is one value.
+    Returns None if Arrow might parse the values differently from Python.
+
+    Every value must begin and end with a brace. Then no object can continue in the next value: a JSON string contains
+    no raw newline, and inside an object `}` is never directly followed by `{`. So if the parser returns as many rows as
+    there are values, each row is one value.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -324,7 +324,10 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _assign(self, now: float) -> bool:
-        """Compute all members' assignments, as the leader. Returns False if metadata is missing or this fails."""
+        """Compute all members' assignments, as the leader.
+
+        Returns False if the leader still waits for metadata, or if the assignments cannot be computed.
+        """
         leader = self._leader
         if leader is None:
             return False

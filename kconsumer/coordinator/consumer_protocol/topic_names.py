@@ -21,9 +21,9 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
 
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
-        """Returns the part of the target assignment whose topic names are known: with topic ids, and with names.
+        """Returns the part of the target assignment whose topic names are known.
 
-        Requests metadata of the other topics.
+        Returns it in two forms: by topic id, and as TopicPartitions with names. Requests metadata of the other topics.
         """
         known = {
             topic_id: self._cluster.topic_name(topic_id) or self._names.get(topic_id) for topic_id in target.partitions

@@ -48,8 +48,7 @@ log = get_logger(__name__)
 
 
 class TlsConnector:
-    """Starts TLS connections. All use one SSLContext, which is replaced after a file has changed from which it was
-    made.
+    """Starts TLS connections. All use one SSLContext, which `refresh` replaces after one of its files has changed.
 
     So certificates with a short validity can be replaced on disk, and new connections use the new ones.
     """
@@ -190,9 +189,10 @@ class TlsTransport(TcpTransport):
 
     def recv_into(self, view: memoryview) -> int:
         """Decrypt records into `view`, until it is full or no more have arrived. Stops after MAX_READ_BYTES, because a
-        broker may send as fast as this decrypts, and the call would exceed the caller's timeout.
+        broker may send as fast as this decrypts, and the call could then exceed the caller's timeout.
 
-        Returns as `Transport.recv_into`. Raises AuthenticationError for an alert, and OSError for other failures.
+        Returns the same values as `Transport.recv_into`. Raises AuthenticationError for an alert, and OSError
+        for other failures.
         """
         if self._end is not False:
             return self._ended()
