@@ -126,18 +126,18 @@ class Driver(ABC):
     def wait(self, wait: Wait) -> None:
         """Block the calling thread until something has happened, or until the deadline of the wait.
 
-        A signal ends the wait. Its handler runs before this method returns, unless the wait excludes managers. Raises
-        StateError if a handler or a callback has closed the consumer.
+        A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a callback
+        has closed the consumer.
         """
         timeout_ms = max(0.0, wait.deadline - self._clock.now())
-        if not wait.managers:
-            self.wait_for_activity(timeout_ms)
-            return
         self._check_open()
         holds = SIGNALS.hold(self._components.end_wait)
         try:
             SIGNALS.refresh()
-            self._step(wait, timeout_ms)
+            if wait.managers:
+                self._step(wait, timeout_ms)
+            else:
+                self.wait_for_activity(timeout_ms)
             SIGNALS.run_noted()
         finally:
             if holds:

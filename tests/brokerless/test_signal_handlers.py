@@ -17,6 +17,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.errors import KafkaError
+from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, LEAVE_GROUP
 from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import SILENCE
 from support.harnesses.fetching import Log
@@ -242,3 +243,21 @@ def test_handler_while_a_call_waits(
             assert consumer._guard.closed
     assert no_thread_left()
     assert len(caplog.records) < 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_ends_a_close_that_waits_to_leave(broker: GroupBroker, kind: str) -> None:
+    """An exception of a signal handler ends close() while the coordinator does not respond to the leaving member."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with member(broker, kind) as consumer:
+        for api in (LEAVE_GROUP, CONSUMER_GROUP_HEARTBEAT):
+            broker.on(api, SILENCE)
+        began = time.monotonic()
+        with handler(signal.SIGUSR1, interrupt), signal_after(0.3, signal.SIGUSR1), pytest.raises(KeyboardInterrupt):
+            consumer.close(20)
+        assert time.monotonic() - began < 8
+        assert consumer._guard.closed
+    assert no_thread_left()

@@ -36,7 +36,7 @@ class Guarded:
 def test_public_method_is_itself() -> None:
     """The guard keeps arguments, result, name and docstring of a method."""
     assert 7 == Guarded().double(3, plus=1)
-    assert ("double", "Doubles.") == (Guarded.double.__name__, Guarded.double.__doc__)
+    assert ("double", "Return twice the value.") == (Guarded.double.__name__, Guarded.double.__doc__)
 
 
 def test_same_thread_may_come_in_again() -> None:
