@@ -126,8 +126,8 @@ class Driver(ABC):
     def wait(self, wait: Wait) -> None:
         """Block the calling thread until something has happened, or until the deadline of the wait.
 
-        A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a callback
-        has closed the consumer.
+        A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a
+        callback has closed the consumer.
         """
         timeout_ms = max(0.0, wait.deadline - self._clock.now())
         self._check_open()
