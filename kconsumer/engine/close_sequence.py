@@ -152,7 +152,8 @@ class CloseSequence:
     def _await_sessions(self) -> Operation[None]:
         """Wait until the brokers have ended their fetch sessions.
 
-        A broker ends an unused session later in any case, so the wait is hardly longer than for a fetch.
+        The wait is hardly longer than for a fetch: a session that is not ended takes room in the broker's cache until
+        the broker evicts it.
         """
         in_flight = self._components.client.in_flight
         limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS

@@ -15,6 +15,7 @@ from kconsumer.errors import BrokerError, error_for
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember
 from kconsumer.managers import Reply
 from kconsumer.schema.admin import (
+    ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeMember,
     ConsumerGroupDescribeResponse,
     DescribedGroupMember,
@@ -23,6 +24,7 @@ from kconsumer.schema.admin import (
 )
 from kconsumer.schema.share_group import (
     DescribeShareGroupOffsetsResponse,
+    ShareGroupDescribeGroup,
     ShareGroupDescribeMember,
     ShareGroupDescribeResponse,
 )
@@ -82,34 +84,14 @@ def parse_consumer(reply: Reply) -> GroupDescription:
     """Returns the description of a group of the consumer protocol (KIP-848)."""
     message: ConsumerGroupDescribeResponse = reply.message
     group = message.groups[0]
-    _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
-    return GroupDescription(
-        group.group_id,
-        "consumer",
-        group.group_state,
-        CONSUMER_PROTOCOL_TYPE,
-        group.assignor_name,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        members=tuple(map(_consumer_member, group.members)),
-    )
+    return _with_epochs(group, "consumer", CONSUMER_PROTOCOL_TYPE, map(_consumer_member, group.members))
 
 
 def parse_share(reply: Reply) -> GroupDescription:
     """Returns the description of a share group (KIP-932)."""
     message: ShareGroupDescribeResponse = reply.message
     group = message.groups[0]
-    _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
-    return GroupDescription(
-        group.group_id,
-        "share",
-        group.group_state,
-        SHARE_PROTOCOL_TYPE,
-        group.assignor_name,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        members=tuple(map(_share_member, group.members)),
-    )
+    return _with_epochs(group, "share", SHARE_PROTOCOL_TYPE, map(_share_member, group.members))
 
 
 def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
@@ -185,6 +167,26 @@ def _share_member(member: ShareGroupDescribeMember) -> GroupMember:
 
 def _partitions(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(t.topic_name, p) for t in topics for p in t.partitions))
+
+
+def _with_epochs(
+    group: ConsumerGroupDescribeGroup | ShareGroupDescribeGroup,
+    group_type: str,
+    protocol_type: str,
+    members: Iterable[GroupMember],
+) -> GroupDescription:
+    """Returns the description of a group whose members are assigned by the coordinator. Raises the group's error."""
+    _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
+    return GroupDescription(
+        group.group_id,
+        group_type,
+        group.group_state,
+        protocol_type,
+        group.assignor_name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        members=tuple(members),
+    )
 
 
 def _raise(code: int, context: str, text: str | None = None) -> None:

@@ -118,12 +118,15 @@ class BackgroundExecutor:
         self._waiting.clear()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep on the thread of a task, in intervals of MAX_SLEEP_S. Raises StateError before the next interval if the
-        executor was closed."""
-        for _ in range(max(1, round(seconds / MAX_SLEEP_S))):
+        """Sleep on the thread of a task, in intervals of at most MAX_SLEEP_S. Raises StateError at the end of an
+        interval if the executor was closed."""
+        while True:
             if self._closed:
                 raise StateError("the consumer was closed")
+            if seconds <= 0:
+                return
             threading.Event().wait(min(seconds, MAX_SLEEP_S))
+            seconds -= MAX_SLEEP_S
 
     def _fail_all(self, error: RuntimeError) -> None:
         """Fail the waiting tasks with this error. They cannot run on the calling thread, because they may call user

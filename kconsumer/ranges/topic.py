@@ -31,7 +31,8 @@ Found = queue.SimpleQueue["Step | BaseException | None"]
 Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and how many offsets were read
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # bytes of fetched data, for each thread
-MAX_WAITING_BATCHES = 2  # per thread; while this many batches wait for the caller, the threads block
+# While this number of batches, times the number of threads, waits for the caller, the threads block.
+MAX_WAITING_BATCHES = 2
 
 
 def read_topic(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -170,7 +171,7 @@ class Admin:
         """
         found: dict[TopicPartition, float] = {}
         for tp, offset in start.items():
-            size = self._retry(lambda tp=tp, offset=offset: self._sample(tp, offset))  # type: ignore[misc]
+            size = self._retry(partial(self._sample, tp, offset))
             if size is not None:
                 found[tp] = size
         return found

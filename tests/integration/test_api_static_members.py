@@ -172,7 +172,7 @@ def test_a_join_that_unsubscribe_abandoned_does_not_fence_the_successor(topic: s
         new.poll(0.2)
     spread(other, new)
     with polled(other, new) as errors:
-        time.sleep(1)
+        time.sleep(1)  # time for heartbeats, whose responses would report the fencing
     assert [] == errors
 
 

@@ -100,10 +100,11 @@ def test_two_thousand_partitions(small_cache: KafkaCluster, topic_name: str) -> 
         first = session(consumer).id
         assert first > 0
         for number in range(3):
+            epoch = session(consumer).epoch
             wanted += produce(small_cache, topic_name, range(number, many, many // 20), f"later-{number}")
             read(consumer, seen, wanted)
+            assert session(consumer).epoch > epoch  # an incremental fetch returned these records
         assert first == session(consumer).id
-        assert session(consumer).epoch > 5
         consumer.pause(*partitions[::2])
         wanted += (odd := produce(small_cache, topic_name, range(1, many, 2 * (many // 80)), "odd"))
         later = produce(small_cache, topic_name, range(0, many, 2 * (many // 80)), "even")

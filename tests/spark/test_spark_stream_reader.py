@@ -32,6 +32,6 @@ def test_the_first_micro_batch_of_a_start_takes_everything() -> None:
     """
     config = parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}, "stream")
     reader = StreamReader(config, default_projection(config))
-    reader._connected = (None, Progress())  # type: ignore[assignment]
+    reader._connected = (None, Progress())
     assert {"t": {"0": 1000}} == reader.latestOffset()
     assert {"t": {"0": 1200}} == reader.latestOffset()

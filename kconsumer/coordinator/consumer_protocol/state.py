@@ -110,8 +110,8 @@ class ConsumerMember:
 
     @property
     def heartbeating(self) -> bool:
-        """True if heartbeats must be sent."""
-        return self.state not in NOT_IN_GROUP
+        """True if heartbeats must be sent. A classic member has the same property, with more conditions."""
+        return self.in_group
 
     @property
     def generation(self) -> Generation:

@@ -8,6 +8,7 @@ import base64
 import json
 import random
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -377,3 +378,12 @@ def test_an_expiry_in_milliseconds_that_has_passed() -> None:
     source = Source(lambda: ("token", (source.now_s() - 10) * 1000))
     with pytest.raises(MechanismError, match="has expired already"):
         source.tokens.token()
+
+
+def test_sleep_takes_as_long_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intervals of a sleep add up to its duration, also if it is no multiple of the longest interval."""
+    waits: list[float] = []
+    monkeypatch.setattr(threading.Event, "wait", lambda _, seconds: waits.append(seconds))
+    BackgroundExecutor(lambda: None).sleep(0.25)
+    assert 3 == len(waits)
+    assert 0.25 == pytest.approx(sum(waits))
