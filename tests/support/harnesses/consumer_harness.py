@@ -117,7 +117,7 @@ class ConsumerGroupHarness:
         """The request fails without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
-    def answer(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
+    def respond(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
         """Respond to a heartbeat without an error: this epoch, and this assignment if any."""
         self.reply(request, answered(epoch, assigned))
 
@@ -136,7 +136,7 @@ class ConsumerGroupHarness:
                     self.reply(request, committed(request))
                 else:
                     sent.append(request)
-                    self.answer(request, self.member.member_epoch)
+                    self.respond(request, self.member.member_epoch)
             self.run_callbacks()
             if self.state is MemberState.STABLE:
                 return sent
@@ -144,13 +144,13 @@ class ConsumerGroupHarness:
 
     def joined(self, assigned: Mapping[str, list[int]] | None = None, epoch: int = 1) -> None:
         """Join and get this assignment."""
-        self.answer(self.beat(), epoch, {} if assigned is None else assigned)
+        self.respond(self.beat(), epoch, {} if assigned is None else assigned)
         self.until_stable()
 
     def target(self, assigned: Mapping[str, list[int]], epoch: int) -> None:
         """Respond to the next regular heartbeat with a new assignment."""
         self.now += INTERVAL_MS
-        self.answer(self.beat(), epoch, assigned)
+        self.respond(self.beat(), epoch, assigned)
 
 
 def answered(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:

@@ -129,7 +129,7 @@ class GroupHarness:
             self.calls.append((callback.kind, callback.partitions))
             self.membership.callback_done(callback, self.now)
 
-    def answer(self, request: UnsentRequest, message: Any, version: int | None = None, took_ms: float = 0) -> None:
+    def respond(self, request: UnsentRequest, message: Any, version: int | None = None, took_ms: float = 0) -> None:
         """Deliver a response, `took_ms` from now."""
         spoken = min(request.api.max_version, request.max_version) if version is None else version
         sent_at, self.now = self.now, self.now + took_ms
@@ -144,7 +144,7 @@ class GroupHarness:
     def join(self, *, leader: bool = False, member_id: str = "me", generation: int = 1) -> UnsentRequest:
         """Respond to the JoinGroup; return the SyncGroup that follows."""
         join = self.until("JoinGroup")
-        self.answer(join, self.joined(leader=leader, member_id=member_id, generation=generation))
+        self.respond(join, self.joined(leader=leader, member_id=member_id, generation=generation))
         return self.until("SyncGroup")
 
     def until(self, api: str) -> UnsentRequest:
@@ -154,7 +154,7 @@ class GroupHarness:
                 if request.api.name == api:
                     return request
                 if request.api.name == "OffsetCommit":
-                    self.answer(request, committed(request))
+                    self.respond(request, committed(request))
             self.run_callbacks()
         raise AssertionError(f"no {api} was sent; {self.member!r}")
 
@@ -186,7 +186,7 @@ class GroupHarness:
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> None:
         """Join and get these partitions, with callbacks."""
         sync = self.join(generation=generation)
-        self.answer(sync, self.synced(*partitions))
+        self.respond(sync, self.synced(*partitions))
         self.poll()
         self.run_callbacks()
         self.poll()

@@ -89,7 +89,7 @@ def led_by(leaders: Mapping[str, int], epoch: int = 0) -> Any:
     return metadata(*(topic(name, *rows) for name, rows in by_name.items()))
 
 
-def answer(request: UnsentRequest, message: Any, now: float, version: int | None = None) -> None:
+def respond(request: UnsentRequest, message: Any, now: float, version: int | None = None) -> None:
     """Deliver a response to a request, at the newest version if none is given."""
     version = request.api.max_version if version is None else version
     request.handler(Reply(message, None, now, version, request.node or "-1"))

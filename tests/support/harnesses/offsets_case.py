@@ -10,7 +10,7 @@ from kconsumer.schema.offsets import ListOffsetsPartitionResponse, ListOffsetsRe
 from kconsumer.state.partition import FetchPosition
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetReset
-from support.harnesses.manager_driver import answer, config, led_by, tp, tps
+from support.harnesses.manager_driver import config, led_by, respond, tp, tps
 from support.harnesses.wiring import make_components
 
 WALL_MS = 1_700_000_000_000
@@ -67,7 +67,7 @@ class OffsetsCase:
             node = self.cluster.leader(partition).leader
             assert node is not None
             leaders[str(partition)] = node.id
-        answer(self.metadata.poll(now).requests[0], led_by(leaders, 3), now)
+        respond(self.metadata.poll(now).requests[0], led_by(leaders, 3), now)
 
 
 def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:

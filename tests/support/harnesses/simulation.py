@@ -182,7 +182,7 @@ class Simulation:
 
     def _respond(self, request: UnsentRequest) -> Any:
         name, fault = request.api.name, self.fault
-        message = ANSWERS[name](request.message)
+        message = RESPONSES[name](request.message)
         levels = list(coded(message))
         self.depths.setdefault(name, set()).update(depth for depth, _ in levels)
         if fault is None or fault.api != name:
@@ -309,7 +309,7 @@ def _fetch(request: Any) -> FetchResponse:
     return FetchResponse(responses=responses)
 
 
-ANSWERS: dict[str, Callable[[Any], Any]] = {
+RESPONSES: dict[str, Callable[[Any], Any]] = {
     "Metadata": _metadata,
     "FindCoordinator": _coordinator,
     "ConsumerGroupHeartbeat": _epoch_heartbeat,

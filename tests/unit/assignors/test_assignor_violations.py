@@ -120,7 +120,7 @@ def test_cooperative_hand_over(answer: Mapping[str, Assignment], right: bool) ->
 def test_a_leader_that_was_given_nonsense_sends_nothing() -> None:
     """The violation is raised to the caller once, no SyncGroup is sent, and the member joins again."""
     group = GroupHarness(assignor=broken("eager", to(me=(A0, A0))))
-    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    group.respond(group.until("JoinGroup"), group.joined(leader=True))
     assert [] == group.poll()
     error = group.membership.take_error()
     assert isinstance(error, AssignorError)

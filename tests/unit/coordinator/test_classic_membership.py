@@ -41,7 +41,7 @@ def test_member_id_required_rejoins_with_the_id_given() -> None:
     between.
     """
     group = GroupHarness()
-    group.answer(group.request(), JoinGroupResponse(error_code=79, member_id="given"))
+    group.respond(group.request(), JoinGroupResponse(error_code=79, member_id="given"))
     assert "given" == group.request().message.member_id
     assert [] == group.calls
 
@@ -51,7 +51,7 @@ def test_follower_gets_its_assignment() -> None:
     group = GroupHarness()
     sync = group.join()
     assert [] == sync.message.assignments
-    group.answer(sync, group.synced(*tps("t", 1)))
+    group.respond(sync, group.synced(*tps("t", 1)))
     group.poll()
     assert tps("t", 1) == group.subscription.assigned()
     group.run_callbacks()
@@ -75,7 +75,7 @@ def test_leader_waits_for_metadata_of_topics_it_does_not_know() -> None:
     """The leader requests metadata of a topic that only another member subscribes to before it assigns."""
     group = GroupHarness(topics=("t", "unknown"))
     group.learn({"t": 2})
-    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    group.respond(group.until("JoinGroup"), group.joined(leader=True))
     assert [] == group.poll()
     group.learn({"t": 2, "unknown": 1})
     group.metadata._complete_refreshes(1 << 30)
@@ -88,7 +88,7 @@ def test_leader_rejoins_when_partitions_are_added() -> None:
     """A stable leader joins again when metadata shows another partition count than that of its last assignment."""
     group = GroupHarness()
     sync = group.join(leader=True)
-    group.answer(sync, group.synced(*tps("t", 0, 1)))
+    group.respond(sync, group.synced(*tps("t", 0, 1)))
     group.poll()
     group.run_callbacks()
     assert group.membership.idle
@@ -104,7 +104,7 @@ def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
             raise RuntimeError("no idea")
 
     group = GroupHarness(assignor=Broken())
-    group.answer(group.until("JoinGroup"), group.joined(leader=True))
+    group.respond(group.until("JoinGroup"), group.joined(leader=True))
     assert [] == group.poll()
     error = group.membership.take_error()
     assert error is not None
@@ -128,7 +128,7 @@ def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
     assert 1 == commit.message.generation_id_or_member_epoch
     assert not group.subscription.is_fetchable(tps("t", 0)[0]), "nothing is returned while it is being revoked"
     assert group.membership.due_callback is None, "the callback waits for the commit"
-    group.answer(commit, committed(commit))
+    group.respond(commit, committed(commit))
     group.poll()
     group.run_callbacks()
     assert [(REVOKED, tps("t", 0, 1))] == group.calls
@@ -173,12 +173,12 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
     group.calls.clear()
     group.member.request_rejoin("test")
     sync = group.join(generation=2)
-    group.answer(sync, group.synced(*tps("t", 0), *tps("u", 1)))
+    group.respond(sync, group.synced(*tps("t", 0), *tps("u", 1)))
     commit = group.request()
     assert ("OffsetCommit", 2) == (commit.api.name, commit.message.generation_id_or_member_epoch)
     assert not group.subscription.is_fetchable(tps("t", 1)[0])
     assert group.subscription.is_fetchable(tps("t", 0)[0]), "what stays is not interrupted"
-    group.answer(commit, committed(commit))
+    group.respond(commit, committed(commit))
     group.poll()
     group.run_callbacks()
     assert [(REVOKED, tps("t", 1)), (ASSIGNED, tps("u", 1))] == group.calls
@@ -193,7 +193,7 @@ def test_lost_generation_runs_on_lost() -> None:
     group.calls.clear()
     group.now += 3001
     heartbeat = group.until("Heartbeat")
-    group.answer(heartbeat, HeartbeatResponse(error_code=25))
+    group.respond(heartbeat, HeartbeatResponse(error_code=25))
     assert Generation() == group.member.generation
     join = group.until("JoinGroup")
     assert [(LOST, tps("t", 0, 1))] == group.calls
@@ -215,7 +215,7 @@ def test_answer_to_an_older_join_is_ignored() -> None:
     group = GroupHarness()
     join = group.request()
     group.membership.leave("test", group.now)
-    group.answer(join, group.joined(leader=False))
+    group.respond(join, group.joined(leader=False))
     assert MemberState.UNJOINED is group.member.state
     assert Generation() == group.member.generation
 
@@ -233,7 +233,7 @@ def test_no_join_is_sent_behind_an_abandoned_one(lost: bool) -> None:
     if lost:
         group.break_connection(join, BrokerConnectionError("gone"))
     else:
-        group.answer(join, group.joined(leader=False))
+        group.respond(join, group.joined(leader=False))
     assert "" == group.until("JoinGroup").message.member_id
 
 
@@ -263,7 +263,7 @@ def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str
     else:
         sync = rejoins(group)
     if step in ("synced", "revoked"):
-        group.answer(sync, group.synced(*tps("t", 0)))
+        group.respond(sync, group.synced(*tps("t", 0)))
     if step == "revoked":
         group.poll()
         group.run_callbacks()
@@ -276,7 +276,7 @@ def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str
     assert [] == decode_subscription(message.protocols[0].metadata).owned_partitions
     if step == "revoked":  # the same consumer may subscribe again
         assert [] == group.poll()
-        group.answer(last, group.joined(leader=False, generation=3))
+        group.respond(last, group.joined(leader=False, generation=3))
         assert MemberState.JOINING is group.member.state
         assert "" == group.until("JoinGroup").message.member_id
 
@@ -298,7 +298,7 @@ def test_no_last_join_is_sent_for_nothing(case: str) -> None:
         group = static_member()
     if case != "first":
         sync = rejoins(group)
-        group.answer(sync, group.synced(*tps("t", 0, 1) if case == "kept" else tps("t", 0)))
+        group.respond(sync, group.synced(*tps("t", 0, 1) if case == "kept" else tps("t", 0)))
     if case == "unknown coordinator":
         group.coordinator.mark_unknown("test", group.now)
     group.membership.leave_callback()
@@ -311,14 +311,14 @@ def test_a_static_member_that_was_reset_while_it_owed_a_join_joins_twice() -> No
     rebalance.
     """
     group = static_member()
-    group.answer(rejoins(group), group.synced(*tps("t", 0)))
+    group.respond(rejoins(group), group.synced(*tps("t", 0)))
     group.member.reset("test")
     sync = group.join(generation=2)
-    group.answer(sync, group.synced(*tps("t", 0)))
+    group.respond(sync, group.synced(*tps("t", 0)))
     again = group.until("JoinGroup")
     assert [0] == decode_subscription(again.message.protocols[0].metadata).owned_partitions[0].partitions
-    group.answer(again, group.joined(leader=False, generation=3))
-    group.answer(group.until("SyncGroup"), group.synced(*tps("t", 0, 1)))
+    group.respond(again, group.joined(leader=False, generation=3))
+    group.respond(group.until("SyncGroup"), group.synced(*tps("t", 0, 1)))
     group.poll()
     group.run_callbacks()
     assert [] == group.poll()
@@ -342,7 +342,7 @@ def test_assignment_for_an_older_subscription_is_not_taken() -> None:
     group = GroupHarness()
     sync = group.join()
     group.subscription.subscribe(["u"])
-    group.answer(sync, group.synced(*tps("t", 0)))
+    group.respond(sync, group.synced(*tps("t", 0)))
     group.until("JoinGroup")
     assert () == group.subscription.assigned()
     assert (ASSIGNED, tps("t", 0)) not in group.calls
@@ -372,10 +372,10 @@ def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -
     if under_way is None:
         group.stable(*tps("t", 0))
     else:
-        group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"))
+        group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"))
         join = group.until("JoinGroup")
         if under_way == "SyncGroup":
-            group.answer(join, group.joined(leader=False))
+            group.respond(join, group.joined(leader=False))
             group.until("SyncGroup")
     request = group.membership.leave("the consumer closed", group.now)
     assert request is not None

@@ -49,7 +49,7 @@ def joins_and_reads(group: GroupHarness) -> None:
     group.run_callbacks()
     if group.member.state is not MemberState.STABLE:
         sync = group.join(leader=True, generation=group.member.generation.id + 1)
-        group.answer(sync, group.synced(ZERO, ONE))
+        group.respond(sync, group.synced(ZERO, ONE))
         group.poll()
         group.run_callbacks()
         group.poll()
@@ -83,10 +83,10 @@ def test_plugin_that_fails_once(method: str, outcome: object) -> None:
     group = GroupHarness(assignor=Raising(method, outcome))
     requests = group.poll()
     if requests:
-        group.answer(requests[0], group.joined(leader=True))
+        group.respond(requests[0], group.joined(leader=True))
         requests = group.poll()
     if requests:
-        group.answer(requests[0], group.synced(ZERO, ONE))
+        group.respond(requests[0], group.synced(ZERO, ONE))
         group.poll()
     error = raised(group)
     assert isinstance(error, AssignorError)
@@ -102,7 +102,7 @@ def test_assignment_that_cannot_be_read(data: bytes) -> None:
     again, rather than only send heartbeats.
     """
     group = GroupHarness()
-    group.answer(group.join(), SyncGroupResponse(assignment=data))
+    group.respond(group.join(), SyncGroupResponse(assignment=data))
     error = raised(group)
     assert isinstance(error, ProtocolError)
     assert "cannot be read" in str(error)
@@ -119,7 +119,7 @@ def test_leader_of_a_member_whose_subscription_cannot_be_read(metadata: bytes) -
     response = group.joined(leader=True)
     stranger = type(response.members[0])(member_id="stranger", metadata=metadata)
     response.members = [*response.members, stranger]
-    group.answer(group.until("JoinGroup"), response)
+    group.respond(group.until("JoinGroup"), response)
     error = raised(group)
     assert isinstance(error, ProtocolError)
     assert "'stranger'" in str(error)
@@ -134,7 +134,7 @@ def test_assignor_that_is_not_configured(leader: bool) -> None:
     group = GroupHarness()
     response = group.joined(leader=leader)
     response.protocol_name = "unheard-of"
-    group.answer(group.until("JoinGroup"), response)
+    group.respond(group.until("JoinGroup"), response)
     assert isinstance(raised(group), ConfigError)
     joins_and_reads(group)
 
@@ -150,7 +150,7 @@ def test_cooperative_member_keeps_its_partitions_when_a_join_fails() -> None:
     group.stable(ZERO, ONE)
     group.calls.clear()
     group.member.request_rejoin("test")
-    group.answer(group.until("JoinGroup"), group.joined(leader=True, generation=2))
+    group.respond(group.until("JoinGroup"), group.joined(leader=True, generation=2))
     group.poll()
     assert isinstance(raised(group), AssignorError)
     group.now += 1300
@@ -168,9 +168,9 @@ def test_repeated_failures_back_off() -> None:
         for request in group.poll():
             if request.api.name == "JoinGroup":
                 joins += 1
-                group.answer(request, group.joined(leader=False))
+                group.respond(request, group.joined(leader=False))
             elif request.api.name == "SyncGroup":
-                group.answer(request, SyncGroupResponse(assignment=b""))
+                group.respond(request, SyncGroupResponse(assignment=b""))
         group.membership.take_error()
         group.now += 10
     assert 10 <= joins <= 17
@@ -193,7 +193,7 @@ def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Call
     while group.now < began + 10_000:
         for request in group.poll():
             joins += 1
-            group.answer(request, answer())
+            group.respond(request, answer())
         group.now += 1
     assert 10 <= joins <= 19
 
@@ -204,7 +204,7 @@ def test_exception_between_two_steps_is_followed_by_another_join() -> None:
     """
     group = GroupHarness()
     sync = group.join()
-    group.answer(sync, group.synced(ZERO, ONE))
+    group.respond(sync, group.synced(ZERO, ONE))
     group.membership._steps.clear()
     assert MemberState.COMPLETING is group.member.state
     joins_and_reads(group)
@@ -215,7 +215,7 @@ def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
     callbacks.
     """
     group = GroupHarness()
-    group.answer(group.join(), group.synced(ZERO, ONE))
+    group.respond(group.join(), group.synced(ZERO, ONE))
     group.member.reset("fenced")
     group.until("JoinGroup")
     assert () == group.subscription.assigned()
@@ -240,7 +240,7 @@ def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
     group.member.request_rejoin("test")
     sync = group.join(generation=2)
     assert 1 == metadata(), "JoinGroup is answered, the assignment is not known"
-    group.answer(sync, group.synced(ZERO))
+    group.respond(sync, group.synced(ZERO))
     assert 1 == metadata(), "the assignment is not taken over"
     group.poll()
     callback = group.membership.due_callback

@@ -33,7 +33,7 @@ def sync_in_flight(group: GroupHarness) -> None:
 def assignment_received(group: GroupHarness) -> None:
     """Let the SyncGroup response arrive outside poll."""
     group.member.request_rejoin("test")
-    group.answer(group.join(generation=2), group.synced(KEPT, DROPPED))
+    group.respond(group.join(generation=2), group.synced(KEPT, DROPPED))
 
 
 def coordinator_unknown(group: GroupHarness) -> None:
@@ -44,7 +44,7 @@ def coordinator_unknown(group: GroupHarness) -> None:
 def backing_off(group: GroupHarness) -> None:
     """Fail a JoinGroup, so that the member is in backoff."""
     group.member.request_rejoin("test")
-    group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=14))
+    group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=14))
 
 
 def connection_lost(group: GroupHarness) -> None:

@@ -66,7 +66,7 @@ def test_commit_carries_generation_metadata_and_epoch() -> None:
         partition.committed_metadata,
     )
     assert request.max_version == 9, "a classic member commits by topic name"
-    group.answer(request, committed(request))
+    group.respond(request, committed(request))
     assert OFFSETS == promise.result()
 
 
@@ -109,7 +109,7 @@ def test_refusal_of_an_older_generation_while_rejoining_is_a_rebalance() -> None
     group.member.request_rejoin("test")
     group.until("JoinGroup")
     group.member.generation = newer = Generation(2, "me", "first-takes-all")
-    group.answer(request, committed(request, 22))
+    group.respond(request, committed(request, 22))
     assert isinstance(promise.error, RebalanceInProgressError)
     assert newer == group.member.generation
 
@@ -119,7 +119,7 @@ def test_async_commit_is_tried_once() -> None:
     group = member()
     promise = group.commits.commit(OFFSETS)
     (request,) = sent(group)
-    group.answer(request, committed(request, 14))
+    group.respond(request, committed(request, 14))
     assert promise.error is not None
     assert promise.error.retriable
     assert [] == sent(group)
@@ -143,7 +143,7 @@ def test_commit_gives_up_at_its_deadline_with_the_last_error() -> None:
     group = member()
     promise = group.commits.commit(OFFSETS, group.now + 1000)
     (request,) = sent(group)
-    group.answer(request, committed(request, 14))
+    group.respond(request, committed(request, 14))
     group.now += 1000
     sent(group)
     assert isinstance(promise.error, TimeoutError)
@@ -175,7 +175,7 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
     requests = sent(group)
     assert [*range(MAX_IN_FLIGHT)] == committed_by(requests)
     assert [] == sent(group)
-    group.answer(requests[0], committed(requests[0]))
+    group.respond(requests[0], committed(requests[0]))
     (last,) = sent(group)
     assert {0: 16, 1: 15} == {
         partition.partition_index: partition.committed_offset
@@ -185,7 +185,7 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
     promise = group.commits.commit({T0: OffsetAndMetadata(99)})
     assert [] == sent(group), "what is under way takes nobody in"
     for request in [*requests[1:], last]:
-        group.answer(request, committed(request))
+        group.respond(request, committed(request))
     assert [*range(MAX_IN_FLIGHT + 7)] == done
     assert [99] == committed_by(sent(group))
     assert not promise.done
@@ -201,7 +201,7 @@ def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata
 def the_rest(group: GroupHarness) -> list[UnsentRequest]:
     """Return the requests that are sent when the first commits of `merged` are complete."""
     for request in sent(group):
-        group.answer(request, committed(request))
+        group.respond(request, committed(request))
     return sent(group)
 
 
@@ -218,7 +218,7 @@ def test_merged_commits_fail_separately() -> None:
     response = committed(request)
     for partition in response.topics[0].partitions:
         partition.error_code = {1: 12, 2: 0, 0: 29}[partition.partition_index]
-    group.answer(request, response)
+    group.respond(request, response)
     too_large, good, refused = promises
     assert "OFFSET_METADATA_TOO_LARGE" == getattr(too_large.error, "name", "")
     assert offsets[1] == good.result()
@@ -245,9 +245,9 @@ def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
     *before, last = sent(group)
     assert [2] == committed_by([last])
     for request in before:
-        group.answer(request, committed(request))
+        group.respond(request, committed(request))
     assert not nothing.done
-    group.answer(last, committed(last))
+    group.respond(last, committed(last))
     assert [True] * 3 == [promise.done for promise in (*promises, nothing)]
 
 
@@ -263,7 +263,7 @@ def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
     requests = sent(group)
     assert [*range(MAX_IN_FLIGHT + 1), 50] == committed_by(requests)
     for request in requests:
-        group.answer(request, committed(request))
+        group.respond(request, committed(request))
     assert [52, 53] == committed_by(sent(group))
 
 
@@ -295,7 +295,7 @@ def test_auto_commit_follows_the_interval() -> None:
     group.now += 5000
     group.commits.maybe_auto_commit(group.now)
     assert [] == sent(group)
-    group.answer(request, committed(request))
+    group.respond(request, committed(request))
     group.commits.maybe_auto_commit(group.now)
     assert 1 == len(sent(group))
 
@@ -307,7 +307,7 @@ def test_failed_auto_commit_is_tried_again_soon() -> None:
     group.now += 60_000
     group.commits.maybe_auto_commit(group.now)
     (request,) = sent(group)
-    group.answer(request, committed(request, 14))
+    group.respond(request, committed(request, 14))
     group.now += 100
     group.commits.maybe_auto_commit(group.now)
     assert 1 == len(sent(group))
@@ -324,7 +324,7 @@ def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest
         group.now += 1_000
         group.commits.maybe_auto_commit(group.now)
         for request in sent(group):
-            group.answer(request, committed(request, 14))
+            group.respond(request, committed(request, 14))
             attempts += 1
     warnings = [text for entry in caplog.records if "auto-commit failed" in (text := entry.getMessage())]
     assert attempts > 50
@@ -341,7 +341,7 @@ def test_commit_before_rebalance_is_of_the_poll_that_began_it() -> None:
     group.commits.auto_commit_before_rebalance(group.now + 10_000)
     (request,) = sent(group)
     group.consume(T0, 8)
-    group.answer(request, committed(request, 14))
+    group.respond(request, committed(request, 14))
     group.now += 130
     (again,) = sent(group)
     assert 7 == again.message.topics[0].partitions[0].committed_offset
@@ -364,7 +364,7 @@ def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> 
 
     def fail() -> None:
         if first == "refused":
-            group.answer(older, committed(older, 14))
+            group.respond(older, committed(older, 14))
         else:
             group.break_connection(older, BrokerConnectionError("reset"))
             group.find_coordinator()
@@ -386,7 +386,7 @@ def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> 
         fail()
     for request in requests:
         if committed_by([request]) == [expected]:
-            group.answer(request, committed(request))
+            group.respond(request, committed(request))
     group.now += 200
     (again,) = [request for request in [*requests, *sent(group)] if len(request.message.topics[0].partitions) == 2]
     assert {0: expected, 1: 50} == {
@@ -402,7 +402,7 @@ def test_commit_that_succeeds_late_reports_what_it_sent() -> None:
     promise = group.commits.commit({T0: OffsetAndMetadata(1)}, group.now + 1000)
     (request,) = sent(group)
     group.commits.commit({T0: OffsetAndMetadata(2)})
-    group.answer(request, committed(request))
+    group.respond(request, committed(request))
     assert {T0: OffsetAndMetadata(1)} == promise.result()
 
 
@@ -421,10 +421,10 @@ def test_committed_offsets_are_fetched() -> None:
     promise = group.commits.committed([T0], group.now + 1000)
     (request,) = sent(group)
     assert request.message.require_stable
-    group.answer(request, fetched())
+    group.respond(request, fetched())
     assert {T0: OffsetAndMetadata(9, "m", 2)} == promise.result()
     promise = group.commits.committed([T0], group.now + 1000)
-    group.answer(sent(group)[0], fetched(offset=-1))
+    group.respond(sent(group)[0], fetched(offset=-1))
     assert {T0: None} == promise.result()
 
 
@@ -436,7 +436,7 @@ def test_equal_lookups_end_separately() -> None:
     other.set_exception(WakeupError("wakeup() was called"))
     assert not lookup.done
     for request in requests:
-        group.answer(request, fetched())
+        group.respond(request, fetched())
     assert {T0: OffsetAndMetadata(9, "m", 2)} == lookup.result()
 
 
@@ -471,7 +471,7 @@ def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
     assert {} == group.commits.commit({}).result()
     for promise, request in zip(promises, sent(group), strict=True):
         assert not nothing.done
-        group.answer(request, committed(request))
+        group.respond(request, committed(request))
         assert promise.done
     assert {} == nothing.result()
 
@@ -484,14 +484,14 @@ def test_automatic_commit_gives_up_on_a_topic_that_is_gone() -> None:
     group.consume(T0, 7)
     before = group.commits.auto_commit_before_rebalance(group.now + 300_000)
     (request,) = sent(group)
-    group.answer(request, committed(request, 3))
+    group.respond(request, committed(request, 3))
     assert before is not None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in str(before.error)
     group.commits.reset_auto_commit(group.now)
     group.now += 5000
     group.commits.maybe_auto_commit(group.now)
     (request,) = sent(group)
-    group.answer(request, committed(request, 3))
+    group.respond(request, committed(request, 3))
     group.now += 1000
     group.commits.maybe_auto_commit(group.now)
     assert [] == sent(group)

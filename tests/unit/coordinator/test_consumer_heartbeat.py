@@ -53,7 +53,7 @@ def test_the_first_heartbeat_tells_everything() -> None:
 def test_later_heartbeats_tell_what_changed() -> None:
     """Later heartbeats omit unchanged fields; an acknowledgement is sent at once and contains the owned partitions."""
     group = ConsumerGroupHarness()
-    group.answer(group.beat(), 1, {"t": [0, 1]})
+    group.respond(group.beat(), 1, {"t": [0, 1]})
     (ack,) = group.until_stable()
     assert {"partitions": {topic_id("t"): [0, 1]}} == fields(ack)
     group.now += INTERVAL_MS
@@ -91,7 +91,7 @@ def test_one_heartbeat_per_interval() -> None:
     request = group.beat()
     group.now += 10 * INTERVAL_MS
     assert [] == group.poll()
-    group.answer(request)
+    group.respond(request)
     assert group.beat()
 
 
@@ -113,7 +113,7 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
         request.message.subscribed_topic_names,
         request.min_version,
     )
-    group.answer(request, 1, {})
+    group.respond(request, 1, {})
     group.until_stable()
     group.subscription.unsubscribe()
     group.subscription.subscribe(["t"])

@@ -33,7 +33,7 @@ def test_join_take_and_acknowledge() -> None:
     group = ConsumerGroupHarness()
     join = group.beat()
     assert S.JOINING is group.state
-    group.answer(join, 3, {"t": [0, 1]})
+    group.respond(join, 3, {"t": [0, 1]})
     assert S.RECONCILING is group.state
     assert [] == group.poll()
     group.run_callbacks()
@@ -55,7 +55,7 @@ def test_an_empty_assignment_is_announced_and_acknowledged() -> None:
 def test_new_partitions_are_fetched_only_after_the_callback() -> None:
     """A new partition is fetchable only after on_assign has returned."""
     group = ConsumerGroupHarness()
-    group.answer(group.beat(), 1, {"t": [0]})
+    group.respond(group.beat(), 1, {"t": [0]})
     group.poll()
     (tp,) = tps("t", 0)
     group.subscription.seek(tp, 5)
@@ -114,7 +114,7 @@ def test_a_newer_target_waits_for_the_present_one() -> None:
     for epoch, partitions in ((3, [2]), (4, [3])):
         group.now += INTERVAL_MS
         (beat,) = group.background()
-        group.answer(beat, epoch, {"t": partitions})
+        group.respond(beat, epoch, {"t": partitions})
     group.until_stable()
     assert [*tps("t", 3)] == owned(group)
     assert (ASSIGNED, tps("t", 2)) not in group.calls
@@ -127,7 +127,7 @@ def test_there_and_back_is_acknowledged() -> None:
     group.target({"t": [0, 1]}, 2)
     group.now += INTERVAL_MS
     (beat,) = group.background()
-    group.answer(beat, 3, {"t": [0]})
+    group.respond(beat, 3, {"t": [0]})
     group.calls.clear()
     group.poll()
     assert ([], S.STABLE) == (group.calls, group.state)
@@ -140,7 +140,7 @@ def test_there_and_back_is_acknowledged() -> None:
 def test_a_failed_assignment_callback_is_tried_again() -> None:
     """Nothing is acknowledged or fetched until on_assign has returned; each call receives the same partitions."""
     group = ConsumerGroupHarness()
-    group.answer(group.beat(), 1, {"t": [0]})
+    group.respond(group.beat(), 1, {"t": [0]})
     group.poll()
     group.run_callbacks(raising=ValueError("no"))
     assert S.RECONCILING is group.state
@@ -205,14 +205,14 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe(["t", "new"])
     join = group.beat()
-    group.answer(join, 1, {"t": [0], "new": [0]})
+    group.respond(join, 1, {"t": [0], "new": [0]})
     assert S.RECONCILING is group.state
     group.poll()
     group.run_callbacks()
     (ack,) = group.background()
     assert {topic_id("t"): [0]} == {t.topic_id: t.partitions for t in ack.message.topic_partitions}
     assert S.RECONCILING is group.state
-    group.answer(ack, 1)
+    group.respond(ack, 1)
     assert ["new", "t"] == asked_for_topics(group)
     assert [topic_id("new")] == asked_for_topics(group)
     group.learn({"t": 4, "new": 1})
@@ -223,11 +223,11 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
 def test_unknown_ids_are_acknowledged_once() -> None:
     """While metadata is missing the partitions of known topics are acknowledged only once."""
     group = ConsumerGroupHarness()
-    group.answer(group.beat(), 1, {"gone": [0]})
+    group.respond(group.beat(), 1, {"gone": [0]})
     group.poll()
     group.run_callbacks()
     (ack,) = group.background()
-    group.answer(ack, 1)
+    group.respond(ack, 1)
     assert [] == group.poll()
     assert [] == group.poll()
     assert S.RECONCILING is group.state
@@ -250,7 +250,7 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
     group = ConsumerGroupHarness(subscribe=False)
     group.learn({})
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("x.*"))
-    group.answer(group.beat(), 1, {"x1": [0]})
+    group.respond(group.beat(), 1, {"x1": [0]})
     group.poll()
     (request,) = group.metadata.poll(group.now).requests
     assert [(None, topic_id("x1"))] == [(t.name, t.topic_id) for t in request.message.topics]
@@ -345,7 +345,7 @@ def test_what_was_never_given_is_not_lost(begun: bool) -> None:
     during on_assign, it is.
     """
     group = ConsumerGroupHarness()
-    group.answer(group.beat(), 1, {"t": [0]})
+    group.respond(group.beat(), 1, {"t": [0]})
     group.poll()
     callback = group.membership.due_callback
     assert callback is not None
@@ -382,13 +382,13 @@ def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) 
     for _ in range(11):
         group.now += INTERVAL_MS
         for beat in group.background():
-            group.answer(beat, 1)
+            group.respond(beat, 1)
     assert S.STABLE is group.state
     group.now += INTERVAL_MS
     (leave,) = group.background()
     assert (epoch, S.STALE) == (leave.message.member_epoch, group.state)
     assert not group.subscription.is_fetchable(TopicPartition("t", 0))
-    group.answer(leave, epoch)
+    group.respond(leave, epoch)
     group.now += 10 * INTERVAL_MS
     assert [] == group.background()
     assert [] == group.poll()
@@ -459,7 +459,7 @@ def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
     group.joined({"t": [0]})
     group.now += 60_000
     (leave,) = group.background()
-    group.answer(leave, -1)
+    group.respond(leave, -1)
     callback = group.membership.leave_callback()
     assert callback is not None
     assert (LOST, tps("t", 0)) == (callback.kind.value, callback.partitions)
@@ -504,7 +504,7 @@ def test_leaving_before_the_join_is_answered() -> None:
     request = group.membership.leave("test", group.now)
     assert request is not None
     assert -1 == request.message.member_epoch
-    group.answer(join, 1, {"t": [0]})
+    group.respond(join, 1, {"t": [0]})
     assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
 
 
@@ -536,7 +536,7 @@ def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
     group.membership.leave_callback()
     request = group.membership.leave("test", group.now)
     assert request is not None
-    group.answer(request, -1)
+    group.respond(request, -1)
     group.subscription.unsubscribe()
     group.subscription.subscribe(["u"])
     join = group.beat()
@@ -634,6 +634,6 @@ def test_commits_carry_the_epoch_of_the_moment() -> None:
     group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(3)}, group.now + 60_000)
     group.now += INTERVAL_MS
     (beat,) = group.heartbeat.poll(group.now).requests
-    group.answer(beat, 9)
+    group.respond(beat, 9)
     (commit,) = group.commits.poll(group.now).requests
     assert 9 == commit.message.generation_id_or_member_epoch

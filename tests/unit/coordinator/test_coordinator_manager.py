@@ -19,7 +19,7 @@ from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
-from support.harnesses.manager_driver import RETRY_MS, answer, config, fail
+from support.harnesses.manager_driver import RETRY_MS, config, fail, respond
 from support.harnesses.wiring import group_of, make_components
 
 LOST = BrokerConnectionError("lost")
@@ -72,7 +72,7 @@ def test_the_coordinator_has_its_own_connection() -> None:
     """The coordinator's connection id differs from that of the same broker's fetches."""
     case = manager()
     assert case.connection_id is None
-    answer(asks(case, 0.0), found(3), 1.0)
+    respond(asks(case, 0.0), found(3), 1.0)
     assert (Node(3, "h", 9), "+3") == (case.coordinator, case.connection_id)
     assert FOREVER == waits(case, 1.0)
 
@@ -81,7 +81,7 @@ def test_the_coordinator_has_its_own_connection() -> None:
 def test_old_answers(version: int) -> None:
     """A response before v4 has one coordinator and no list."""
     case = manager()
-    answer(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
+    respond(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
     assert Node(2, "h", 9) == case.coordinator
 
 
@@ -90,25 +90,25 @@ def test_finding_tells_listeners() -> None:
     case = manager()
     moments: list[float] = []
     case.on_found.append(moments.append)
-    answer(asks(case, 0.0), found(), 7.0)
+    respond(asks(case, 0.0), found(), 7.0)
     assert [7.0] == moments
 
 
 def test_a_lost_coordinator_is_looked_up_again() -> None:
     """After `mark_unknown` the coordinator is looked up again, no sooner than retry_backoff_ms after it was found."""
     case = manager()
-    answer(asks(case, 0.0), found(), 0.0)
+    respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("NOT_COORDINATOR", 30.0)
     assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.unknown_since)
     assert RETRY_MS - 30.0 == waits(case, 30.0)
-    answer(asks(case, RETRY_MS), found(2), 101.0)
+    respond(asks(case, RETRY_MS), found(2), 101.0)
     assert ("+2", None, "") == (case.connection_id, case.unknown_since, case.lost_because)
 
 
 def test_a_later_loss_is_looked_up_at_once() -> None:
     """If the coordinator was found longer ago than the backoff, it is looked up at once."""
     case = manager()
-    answer(asks(case, 0.0), found(), 0.0)
+    respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown(LOST, 5000.0)
     asks(case, 5000.0)
 
@@ -118,12 +118,12 @@ def test_failures_back_off() -> None:
     case = manager()
     fail(asks(case, 0.0), LOST, 0.0)
     assert 100.0 == waits(case, 0.0)
-    answer(asks(case, 100.0), found(error=15), 100.0)
+    respond(asks(case, 100.0), found(error=15), 100.0)
     assert 200.0 == waits(case, 100.0)
-    answer(asks(case, 300.0), found(error=14), 300.0)
+    respond(asks(case, 300.0), found(error=14), 300.0)
     assert 400.0 == waits(case, 300.0)
     assert case.take_error() is None
-    answer(asks(case, 700.0), found(), 700.0)
+    respond(asks(case, 700.0), found(), 700.0)
     case.mark_unknown("again", 900.0)
     fail(asks(case, 900.0), LOST, 900.0)
     assert 100.0 == waits(case, 900.0)
@@ -140,7 +140,7 @@ def test_failures_back_off() -> None:
 def test_final_errors_are_raised_once(code: int, error: type[KafkaError], text: str) -> None:
     """An error that is not retriable is raised once, with the name of the group; lookups continue after the backoff."""
     case = manager()
-    answer(asks(case, 0.0), found(error=code), 0.0)
+    respond(asks(case, 0.0), found(error=code), 0.0)
     raised = case.take_error()
     assert isinstance(raised, error)
     assert text in str(raised)
@@ -159,14 +159,14 @@ def test_final_errors_of_the_client_are_raised() -> None:
 def test_the_brokers_words_are_passed_on() -> None:
     """The error contains the message that the broker sends with the code."""
     case = manager()
-    answer(asks(case, 0.0), found(error=24, text="bad name"), 0.0)
+    respond(asks(case, 0.0), found(error=24, text="bad name"), 0.0)
     assert "bad name" in str(case.take_error())
 
 
 def test_an_answer_about_another_group_is_refused() -> None:
     """A response without the requested group is a protocol error."""
     case = manager()
-    answer(asks(case, 0.0), found(key="other"), 0.0)
+    respond(asks(case, 0.0), found(key="other"), 0.0)
     assert isinstance(case.take_error(), ProtocolError)
     assert case.coordinator is None
 
@@ -174,7 +174,7 @@ def test_an_answer_about_another_group_is_refused() -> None:
 def test_marking_unknown_twice_keeps_the_time() -> None:
     """`unknown_since` is the moment of the first loss."""
     case = manager()
-    answer(asks(case, 0.0), found(), 0.0)
+    respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("first", 10.0)
     case.mark_unknown("second", 20.0)
     assert (10.0, "second") == (case.unknown_since, case.lost_because)
@@ -185,12 +185,12 @@ def test_the_last_error_is_that_of_a_lookup() -> None:
     fail before it was tried.
     """
     case = manager()
-    answer(asks(case, 0.0), found(), 0.0)
+    respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown(LOST, 200.0)
     assert case.last_error is None
     fail(asks(case, 200.0), LOST, 200.0)
     assert LOST is case.last_error
-    answer(asks(case, 300.0), found(), 300.0)
+    respond(asks(case, 300.0), found(), 300.0)
     assert case.last_error is None
 
 
@@ -202,7 +202,7 @@ def test_it_describes_itself() -> None:
     assert "unknown: no answer" == case.describe()
     request = asks(case, 0.0)
     assert "<CoordinatorManager of g: unknown: no answer, looking up>" == repr(case)
-    answer(request, found(), 0.0)
+    respond(request, found(), 0.0)
     assert "<CoordinatorManager of g: h:9 (id 3)>" == repr(case)
 
 
@@ -211,7 +211,7 @@ def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
     session timed out.
     """
     case = manager()
-    answer(asks(case, 0.0), found(3), 1.0)
+    respond(asks(case, 0.0), found(3), 1.0)
     assert case.poll(2.0).disconnect is None
     case.mark_unknown("session_timeout_ms passed", 1000.0)
     lost = case.poll(1000.0)
@@ -222,7 +222,7 @@ def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
 def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() -> None:
     """The connection is closed even while no coordinator is needed."""
     case = manager()
-    answer(asks(case, 0.0), found(3), 1.0)
+    respond(asks(case, 0.0), found(3), 1.0)
     case.request_lookup(False)
     case.mark_unknown("moved", 1000.0)
     assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)

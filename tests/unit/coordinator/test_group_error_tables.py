@@ -163,7 +163,7 @@ def test_find_coordinator(code: int) -> None:
     group.coordinator.request_lookup()
     (request,) = group.coordinator.poll(group.now).requests
     row = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=code)
-    group.answer(request, FindCoordinatorResponse(coordinators=[row]))
+    group.respond(request, FindCoordinatorResponse(coordinators=[row]))
     error = group.coordinator.take_error()
     raised = "raise" == expected(FIND_COORDINATOR, code, passing=True)
     assert (code if raised else None) == (error and getattr(error, "code", None))
@@ -193,7 +193,7 @@ def test_join(code: int) -> None:
     what = expected(JOIN, code)
     group = GroupHarness()
     group.member.generation = Generation(member_id="old")
-    group.answer(group.request(), JoinGroupResponse(error_code=code, member_id="given"))
+    group.respond(group.request(), JoinGroupResponse(error_code=code, member_id="given"))
     error = group.membership.take_error()
     assert (what == "raise") == (error is not None)
     if error is None:
@@ -213,7 +213,7 @@ def test_sync(code: int) -> None:
     """A SyncGroup that is refused always leads to another JoinGroup; some errors are raised by the next poll."""
     what = expected(SYNC, code)
     group = GroupHarness()
-    group.answer(group.join(), SyncGroupResponse(error_code=code))
+    group.respond(group.join(), SyncGroupResponse(error_code=code))
     error = group.membership.take_error()
     assert (code if what == "raise" else None) == (error and getattr(error, "code", None))
     assert group.member.rejoin_reason is not None
@@ -231,7 +231,7 @@ def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
     request = group.until("JoinGroup") if request_name == "JoinGroup" else group.join()
     group.member.generation = newer = Generation(7, "me", "first-takes-all")
     answer = JoinGroupResponse if request_name == "JoinGroup" else SyncGroupResponse
-    group.answer(request, answer(error_code=code))
+    group.respond(request, answer(error_code=code))
     assert newer == group.member.generation
     raised = code == 82 or (request_name, code) == ("JoinGroup", 22)
     assert raised == (group.membership.take_error() is not None)
@@ -241,7 +241,7 @@ def test_a_broker_without_static_members_is_named() -> None:
     """If group_instance_id is set, the error for UNSUPPORTED_VERSION advises to omit it."""
     for options, hint in (({"group_instance_id": "i"}, True), ({}, False)):
         group = GroupHarness(**options)
-        group.answer(group.request(), JoinGroupResponse(error_code=35))
+        group.respond(group.request(), JoinGroupResponse(error_code=35))
         assert hint == ("leave group_instance_id out" in str(group.membership.take_error()))
 
 
@@ -260,7 +260,7 @@ def test_heartbeat(code: int) -> None:
     """An error of a heartbeat is raised by the next poll, causes a rejoin, or only a lookup of the coordinator."""
     what = expected(HEARTBEAT, code)
     group = stable()
-    group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
+    group.respond(heartbeat(group), HeartbeatResponse(error_code=code))
     error = group.heartbeat.take_error()
     assert (code if what in ("raise", "fenced") else None) == (error and getattr(error, "code", None))
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
@@ -274,7 +274,7 @@ def test_heartbeat(code: int) -> None:
 def test_commit_after_a_heartbeat_that_ended_the_membership(code: int, raised: type[Exception]) -> None:
     """The commit fails with the same error as the heartbeat, so the order of the two responses does not matter."""
     group = stable()
-    group.answer(heartbeat(group), HeartbeatResponse(error_code=code))
+    group.respond(heartbeat(group), HeartbeatResponse(error_code=code))
     promise = group.commits.commit({TopicPartition("t", 0): OffsetAndMetadata(1)}, group.now + 1000)
     assert [] == group.commits.poll(group.now).requests
     assert raised is type(promise.error)
@@ -295,7 +295,7 @@ def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
     request = group.membership.leave("the end", group.now)
     assert request is not None
     rows = [MemberResponse(member_id="me", error_code=code)] if where == "member" else []
-    group.answer(request, LeaveGroupResponse(error_code=0 if rows else code, members=rows))
+    group.respond(request, LeaveGroupResponse(error_code=0 if rows else code, members=rows))
     assert (Generation(), MemberState.UNJOINED) == (group.member.generation, group.member.state)
     assert (None, None) == (group.membership.take_error(), group.coordinator.take_error())
     assert group.coordinator.connection_id is not None
@@ -337,10 +337,10 @@ def test_commit(code: int) -> None:
     group = stable()
     promise = group.commits.commit(OFFSETS, group.now + 10_000)
     request = sent(group)
-    group.answer(request, committed(request, code))
+    group.respond(request, committed(request, code))
     if what in ("retry", "coordinator"):
         again = asked_again(group, promise, what)
-        group.answer(again, committed(again))
+        group.respond(again, committed(again))
         assert OFFSETS == promise.result()
         return
     assert isinstance(promise.error, COMMIT_ERRORS.get(what, BrokerError))
@@ -364,7 +364,7 @@ def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
         group.member.request_rejoin("test")
         group.until("JoinGroup")
     group.member.generation = newer = Generation(2, "me", "first-takes-all")
-    group.answer(request, committed(request, code))
+    group.respond(request, committed(request, code))
     assert isinstance(promise.error, RebalanceInProgressError if rebalancing else CommitFailedError)
     assert newer == group.member.generation
     assert group.commits.take_error() is None
@@ -384,9 +384,9 @@ def fetch(answer: Callable[[int], OffsetFetchResponse], code: int, what: str) ->
     """Let a fetch of committed offsets receive this code, and check that it has the effect `what`."""
     group = stable()
     promise = group.commits.committed([T0], group.now + 10_000)
-    group.answer(sent(group), answer(code))
+    group.respond(sent(group), answer(code))
     if what in ("retry", "coordinator"):
-        group.answer(asked_again(group, promise, what), fetched())
+        group.respond(asked_again(group, promise, what), fetched())
         found = promise.result()[T0]
         assert found is not None
         assert 9 == found.offset

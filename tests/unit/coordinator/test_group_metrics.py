@@ -29,7 +29,7 @@ def test_a_heartbeat() -> None:
     group.now += 3000
     (request,) = group.heartbeat.poll(group.now).requests
     assert (0, 0) == (metric(group, "heartbeat-total"), metric(group, "last-heartbeat-seconds-ago"))
-    group.answer(request, HeartbeatResponse(error_code=27), took_ms=2500)
+    group.respond(request, HeartbeatResponse(error_code=27), took_ms=2500)
     assert (1, 2500) == (metric(group, "heartbeat-total"), metric(group, "heartbeat-response-time-max"))
     assert 2 == metric(group, "last-heartbeat-seconds-ago")
     assert metric(group, "heartbeat-rate") > 0
@@ -52,8 +52,8 @@ def test_a_rebalance() -> None:
     """
     group = GroupHarness()
     assert -1 == metric(group, "last-rebalance-seconds-ago")
-    group.answer(group.until("JoinGroup"), group.joined(leader=False), took_ms=100)
-    group.answer(group.until("SyncGroup"), group.synced(*tps("t", 0)), took_ms=30)
+    group.respond(group.until("JoinGroup"), group.joined(leader=False), took_ms=100)
+    group.respond(group.until("SyncGroup"), group.synced(*tps("t", 0)), took_ms=30)
     names = ("join-total", "join-time-avg", "join-time-max", "sync-total", "sync-time-avg", "sync-time-max")
     assert [1, 100, 100, 1, 30, 30] == [metric(group, name) for name in names]
     assert (1, 130, 130, 130) == tuple(
@@ -68,8 +68,8 @@ def test_a_rebalance() -> None:
 def test_a_member_id_is_no_failure() -> None:
     """A first response that only contains a member id (KIP-394) is not counted."""
     group = GroupHarness()
-    group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"), took_ms=10)
-    group.answer(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
+    group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"), took_ms=10)
+    group.respond(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
     assert (0, 1) == (metric(group, "failed-rebalance-total"), metric(group, "join-total"))
 
 
@@ -77,20 +77,20 @@ def test_a_member_id_is_no_failure() -> None:
 def test_failed_joins(code: int) -> None:
     """Any error of a JoinGroup counts as one failure, and the time of the rebalance continues."""
     group = GroupHarness()
-    group.answer(group.until("JoinGroup"), JoinGroupResponse(error_code=code), took_ms=10)
+    group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=code), took_ms=10)
     assert 1 == metric(group, "failed-rebalance-total")
     group.find_coordinator()
     group.membership.take_error()
     group.now += 1000
-    group.answer(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
-    group.answer(group.until("SyncGroup"), group.synced(), took_ms=10)
+    group.respond(group.until("JoinGroup"), group.joined(leader=False), took_ms=10)
+    group.respond(group.until("SyncGroup"), group.synced(), took_ms=10)
     assert (1, 1030) == (metric(group, "failed-rebalance-total"), metric(group, "rebalance-latency-max"))
 
 
 def test_failed_syncs_and_lost_connections() -> None:
     """An error of a SyncGroup and a lost connection count as failures."""
     group = GroupHarness()
-    group.answer(group.join(), SyncGroupResponse(error_code=27))
+    group.respond(group.join(), SyncGroupResponse(error_code=27))
     group.break_connection(group.until("JoinGroup"), BrokerConnectionError("gone"))
     assert 2 == metric(group, "failed-rebalance-total")
     assert metric(group, "failed-rebalance-rate-per-hour") > 0
@@ -103,8 +103,8 @@ def test_leaving_ends_a_rebalance() -> None:
     join = group.until("JoinGroup")
     group.membership.leave("test", group.now)
     group.now += 60_000
-    group.answer(join, group.joined(leader=False))
-    group.answer(group.join(), group.synced(), took_ms=10)
+    group.respond(join, group.joined(leader=False))
+    group.respond(group.join(), group.synced(), took_ms=10)
     assert 10 == metric(group, "rebalance-latency-max")
 
 
@@ -115,7 +115,7 @@ def test_commits() -> None:
     for code, took_ms in ((0, 20), (12, 40)):
         group.commits.commit({tps("t", 0)[0]: OffsetAndMetadata(5)})
         (request,) = group.commits.poll(group.now).requests
-        group.answer(request, committed(request, code), took_ms=took_ms)
+        group.respond(request, committed(request, code), took_ms=took_ms)
     assert [2, 30, 40] == [metric(group, f"commit-{what}") for what in ("total", "latency-avg", "latency-max")]
     assert metric(group, "commit-rate") > 0
 

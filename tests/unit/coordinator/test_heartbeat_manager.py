@@ -32,7 +32,7 @@ def test_heartbeats_follow_the_interval() -> None:
     assert (1, "me", "+1") == (request.message.generation_id, request.message.member_id, request.node)
     group.now += 3000
     assert [] == beat(group)
-    group.answer(request, HeartbeatResponse())
+    group.respond(request, HeartbeatResponse())
     assert 1 == len(beat(group))
 
 
@@ -62,7 +62,7 @@ def test_answers_for_an_older_generation_are_ignored(code: int) -> None:
     group.now += 3000
     (request,) = beat(group)
     group.member.generation = newer = Generation(2, "me", "first-takes-all")
-    group.answer(request, HeartbeatResponse(error_code=code))
+    group.respond(request, HeartbeatResponse(error_code=code))
     assert newer == group.member.generation
     assert group.heartbeat.take_error() is None
 
@@ -72,7 +72,7 @@ def test_rebalance_notice_is_ignored_before_the_member_is_stable() -> None:
     group = GroupHarness()
     group.join()
     group.now += 3000
-    group.answer(beat(group)[0], HeartbeatResponse(error_code=27))
+    group.respond(beat(group)[0], HeartbeatResponse(error_code=27))
     assert group.member.rejoin_reason is None
 
 

@@ -20,7 +20,7 @@ def in_the_middle_of_a_batch() -> GroupHarness:
     sync = group.join(generation=2)
     group.consume(ZERO, 200)
     group.consume(ONE, 200)
-    group.answer(sync, group.synced(ZERO))
+    group.respond(sync, group.synced(ZERO))
     return group
 
 
@@ -79,7 +79,7 @@ def test_rebalance_asked_for_outside_poll_commits_nothing(protocol: str) -> None
     group.consume(ZERO, 100)
     group.now += 3000
     (heartbeat,) = group.background()
-    group.answer(heartbeat, heartbeat.api.response(error_code=27))
+    group.respond(heartbeat, heartbeat.api.response(error_code=27))
     assert [] == group.background()
     assert not group.commits.pending_commits()
     assert {0: 100} == offsets(group)
@@ -95,7 +95,7 @@ def test_consumer_protocol_captures_in_poll_only() -> None:
     group.subscription.seek(ONE, 100)
     group.now += 5000
     (heartbeat,) = group.background()
-    group.answer(heartbeat, 2, {"t": [0]})
+    group.respond(heartbeat, 2, {"t": [0]})
     assert [] == group.background()
     assert not group.commits.pending_commits()
     group.subscription.seek(ONE, 50)
@@ -109,7 +109,7 @@ def test_commit_of_the_revocation_holds_up_what_follows() -> None:
     group = in_the_middle_of_a_batch()
     commit = group.request()
     assert group.membership.due_callback is None
-    group.answer(commit, committed(commit))
+    group.respond(commit, committed(commit))
     group.poll()
     callback = group.membership.due_callback
     assert callback is not None

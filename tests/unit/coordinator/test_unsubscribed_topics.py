@@ -99,7 +99,7 @@ def test_on_revoke_raised_and_the_target_came_back() -> None:
     assert {T, U} == set(group.subscription.assigned())
     group.now += INTERVAL_MS
     (beat,) = group.background()
-    group.answer(beat, 3, {"t": [0], "u": [0]})
+    group.respond(beat, 3, {"t": [0], "u": [0]})
     group.until_stable()
     assert (True, True) == fetchable(group)
 

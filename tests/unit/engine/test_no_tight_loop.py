@@ -39,7 +39,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeResponse,
 )
 from support.harnesses.error_codes import ALL, name_of
-from support.harnesses.simulation import ANSWERS, Fault, Simulation, coded
+from support.harnesses.simulation import RESPONSES, Fault, Simulation, coded
 from support.harnesses.wiring import make_groups_manager
 
 SECONDS = 3
@@ -108,7 +108,7 @@ def test_requests_are_bounded(protocol: str, api: str) -> None:
     assert [] == found
 
 
-GROUP_ANSWERS: dict[str, Callable[[], Any]] = {
+GROUP_RESPONSES: dict[str, Callable[[], Any]] = {
     "ListGroups": ListGroupsResponse,
     "DescribeGroups": lambda: DescribeGroupsResponse(groups=[DescribedGroup(group_id="g")]),
     "ConsumerGroupDescribe": lambda: ConsumerGroupDescribeResponse(groups=[ConsumerGroupDescribeGroup(group_id="g")]),
@@ -139,9 +139,9 @@ def requests_about_a_group(fault: Fault) -> Counter[int]:
         for request in result.requests:
             message, error = None, fault.error
             if request.api.name != fault.api:
-                message, error = ANSWERS[request.api.name](request.message), None
+                message, error = RESPONSES[request.api.name](request.message), None
             elif error is None:
-                message = GROUP_ANSWERS[fault.api]()
+                message = GROUP_RESPONSES[fault.api]()
                 for _, part in coded(message):
                     part.error_code = fault.code
             sent[int(now // 1000)] += request.api.name == fault.api
@@ -161,7 +161,7 @@ def test_questions_about_groups_are_bounded(api: str) -> None:
 
 def test_every_api_of_the_managers_is_covered() -> None:
     """Each request for which the simulated broker has a response is sent by one of the consumers."""
-    assert set(ANSWERS) == set().union(*CASES.values())
+    assert set(RESPONSES) == set().union(*CASES.values())
 
 
 def test_a_flood_would_be_noticed() -> None:

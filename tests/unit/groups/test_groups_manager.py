@@ -46,7 +46,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeResponse,
 )
 from kconsumer.types import Node
-from support.harnesses.manager_driver import RETRY_MS, answer, fail, tps
+from support.harnesses.manager_driver import RETRY_MS, fail, respond, tps
 from support.harnesses.wiring import make_groups_manager
 
 DEADLINE = 10_000.0
@@ -73,7 +73,7 @@ class Case:
                 return request
             key = request.message.coordinator_keys[0]
             row = Coordinator(key=key, node_id=2, host="two", port=9, error_code=0, error_message=None)
-            answer(request, FindCoordinatorResponse(coordinators=[row]), self.now)
+            respond(request, FindCoordinatorResponse(coordinators=[row]), self.now)
         raise AssertionError(f"no {api} was sent")
 
 
@@ -109,7 +109,7 @@ def test_a_listing_asks_the_broker_named() -> None:
         request.message.types_filter,
     )
     row = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="classic")
-    answer(request, ListGroupsResponse(groups=[row]), 1.0)
+    respond(request, ListGroupsResponse(groups=[row]), 1.0)
     assert [GroupListing("g", "classic", "Stable", "consumer")] == promise.result()
 
 
@@ -121,7 +121,7 @@ def test_old_brokers_report_less(version: int, state: str | None) -> None:
     request = case.one("ListGroups")
     assert 0 == request.min_version
     row = ListedGroup(group_id="g", protocol_type="consumer", group_state=state or "")
-    answer(request, ListGroupsResponse(groups=[row]), 1.0, version)
+    respond(request, ListGroupsResponse(groups=[row]), 1.0, version)
     assert [GroupListing("g", None, state, "consumer")] == promise.result()
 
 
@@ -136,10 +136,10 @@ def test_a_loading_coordinator_is_asked_again() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the same broker is asked again after the backoff."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
-    answer(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
+    respond(case.one("ListGroups"), ListGroupsResponse(error_code=14), case.now)
     assert [] == case.sent()
     case.now = RETRY_MS
-    answer(case.one("ListGroups"), ListGroupsResponse(), case.now)
+    respond(case.one("ListGroups"), ListGroupsResponse(), case.now)
     assert [] == promise.result()
 
 
@@ -165,7 +165,7 @@ def test_a_classic_group_is_found_second() -> None:
     promise = case.groups.describe("g", DEADLINE)
     request = case.one("ConsumerGroupDescribe")
     assert "2" == request.node
-    answer(request, no_such("consumer"), case.now)
+    respond(request, no_such("consumer"), case.now)
     data = encode_assignment(
         ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic="t", partitions=[1, 0])])
     )
@@ -173,7 +173,7 @@ def test_a_classic_group_is_found_second() -> None:
     group = DescribedGroup(
         group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=[row]
     )
-    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
+    respond(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
     found = promise.result()
     assert ("classic", "Stable", "range", Node(2, "two", 9)) == (
         found.type,
@@ -190,7 +190,7 @@ def test_members_of_other_protocol_types_are_not_decoded() -> None:
     promise = case.groups.describe("g", DEADLINE, "classic")
     row = DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=b"\xff")
     group = DescribedGroup(group_id="g", group_state="Stable", protocol_type="connect", members=[row])
-    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
+    respond(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[group]), case.now)
     assert () == promise.result().members[0].assignment
 
 
@@ -207,7 +207,7 @@ def test_a_consumer_group_has_epochs_and_targets() -> None:
     group = ConsumerGroupDescribeGroup(
         group_id="g", group_state="Stable", group_epoch=4, assignment_epoch=3, assignor_name="uniform", members=[member]
     )
-    answer(case.one("ConsumerGroupDescribe"), ConsumerGroupDescribeResponse(groups=[group]), case.now)
+    respond(case.one("ConsumerGroupDescribe"), ConsumerGroupDescribeResponse(groups=[group]), case.now)
     found = promise.result()
     assert ("consumer", "uniform", 4, 3) == (found.type, found.protocol, found.group_epoch, found.assignment_epoch)
     assert (3, tuple(tps("t-0")), tuple(tps("t-0")), ("t",)) == (
@@ -226,8 +226,8 @@ def test_a_group_that_does_not_exist() -> None:
     promise = case.groups.describe("g", DEADLINE)
     fail(case.one("ConsumerGroupDescribe"), UnsupportedVersionError("old"), case.now)
     dead = DescribedGroup(group_id="g", group_state="Dead")
-    answer(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[dead]), case.now)
-    answer(case.one("ShareGroupDescribe"), no_such("share"), case.now)
+    respond(case.one("DescribeGroups"), DescribeGroupsResponse(groups=[dead]), case.now)
+    respond(case.one("ShareGroupDescribe"), no_such("share"), case.now)
     error = error_of(promise)
     assert isinstance(error, BrokerError)
     assert NOT_FOUND == error.code
@@ -239,10 +239,10 @@ def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
     """The description continues with the same request at the new coordinator."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE, "consumer")
-    answer(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)
+    respond(case.one("ConsumerGroupDescribe"), no_such("consumer", code), case.now)
     case.now = RETRY_MS
     again = case.one("ConsumerGroupDescribe")
-    answer(again, no_such("consumer"), case.now)
+    respond(again, no_such("consumer"), case.now)
     assert promise.done
 
 
@@ -250,11 +250,11 @@ def test_refusals_end_the_question() -> None:
     """A missing permission on the group, reported by the coordinator or by its lookup, is raised at once."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)
-    answer(case.one("ConsumerGroupDescribe"), no_such("consumer", 30), case.now)
+    respond(case.one("ConsumerGroupDescribe"), no_such("consumer", 30), case.now)
     assert isinstance(promise.error, GroupAuthorizationError)
     other = case.groups.describe("h", DEADLINE)
     row = Coordinator(key="h", node_id=-1, host="", port=-1, error_code=30, error_message=None)
-    answer(case.one("FindCoordinator"), FindCoordinatorResponse(coordinators=[row]), case.now)
+    respond(case.one("FindCoordinator"), FindCoordinatorResponse(coordinators=[row]), case.now)
     case.sent()
     assert isinstance(other.error, GroupAuthorizationError)
 
@@ -278,7 +278,7 @@ def test_all_committed_offsets() -> None:
         OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1, metadata=None),
     ]
     group = OffsetFetchResponseGroup(group_id="g", topics=[OffsetFetchResponseTopics(name="t", partitions=rows)])
-    answer(request, OffsetFetchResponse(groups=[group]), case.now, 9)
+    respond(request, OffsetFetchResponse(groups=[group]), case.now, 9)
     (position,) = promise.result().values()
     assert (7, 2, "x", None) == position
 
@@ -294,5 +294,5 @@ def test_a_share_group_counts_its_lag_itself() -> None:
     ]
     topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=rows)
     group = DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=[topic])
-    answer(case.one("DescribeShareGroupOffsets"), DescribeShareGroupOffsetsResponse(groups=[group]), case.now)
+    respond(case.one("DescribeShareGroupOffsets"), DescribeShareGroupOffsetsResponse(groups=[group]), case.now)
     assert {"t-0": (5, 9), "t-1": (6, None)} == {str(tp): (at.committed, at.lag) for tp, at in promise.result().items()}

@@ -23,12 +23,12 @@ from support.harnesses.manager_driver import (
     MAX_AGE_MS,
     RETRY_MS,
     TRIGGER_MS,
-    answer,
     config,
     fail,
     led_by,
     metadata,
     partition,
+    respond,
     topic,
     tp,
     tps,
@@ -63,7 +63,7 @@ class Case:
 
     def update(self, now: float, message: Any = GOOD) -> None:
         """Send a request and respond to it at `now`."""
-        answer(self.asks(now), message, now)
+        respond(self.asks(now), message, now)
 
 
 def asked(request: UnsentRequest) -> list[str] | None:
@@ -124,7 +124,7 @@ def test_topics_that_are_not_wanted_are_not_kept() -> None:
     case = Case("a")
     request = case.asks(0.0)
     case.subscription.subscribe({"b"})
-    answer(request, GOOD, 1.0)
+    respond(request, GOOD, 1.0)
     assert frozenset() == case.cluster.topics()
 
 
@@ -242,7 +242,7 @@ def test_a_changed_subscription_is_asked_for_at_once() -> None:
     case.subscription.subscribe({"a", "b"})
     request = case.asks(1.0)
     assert ["b"] == asked(request)
-    answer(request, led_by({"b-0": 2}), 2.0)
+    respond(request, led_by({"b-0": 2}), 2.0)
     assert {"a", "b"} == case.cluster.topics()
     assert MAX_AGE_MS - 2.0 == case.waits(2.0)
 
@@ -262,7 +262,7 @@ def test_interest_during_a_request_is_not_lost() -> None:
     request = case.asks(0.0)
     case.subscription.subscribe({"a", "b"})
     case.waits(1.0)
-    answer(request, GOOD, 2.0)
+    respond(request, GOOD, 2.0)
     assert RETRY_MS == case.waits(2.0)
     assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
 
@@ -302,7 +302,7 @@ def test_a_pattern_during_a_request_is_not_lost() -> None:
     request = case.asks(0.0)
     case.subscription.subscribe_pattern(re.compile("a"))
     case.waits(1.0)
-    answer(request, metadata(), 2.0)
+    respond(request, metadata(), 2.0)
     assert asked(case.asks(2.0 + RETRY_MS)) is None
 
 
@@ -344,10 +344,10 @@ def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
     case = Case("a")
     first = case.asks(0.0)
     promise = case.manager.refresh()
-    answer(first, GOOD, 1.0)
+    respond(first, GOOD, 1.0)
     assert not promise.done
     second = case.asks(1.0 + RETRY_MS)
-    answer(second, GOOD, 200.0)
+    respond(second, GOOD, 200.0)
     assert promise.done
     assert MAX_AGE_MS == case.waits(200.0)
 
@@ -426,7 +426,7 @@ def test_a_partial_answer_keeps_other_topics_errors() -> None:
     case.subscription.subscribe({"a", "b"})
     request = case.asks(1.0)
     assert ["a", "b"] == asked(request)
-    answer(request, metadata(topic("b", partition(0))), 2.0)
+    respond(request, metadata(topic("b", partition(0))), 2.0)
     assert 29 == case.manager.topic_error("a")
 
 
@@ -528,7 +528,7 @@ def test_silence_means_bootstrapping_again() -> None:
     assert TRIGGER_MS == case.waits(TRIGGER_MS + 5.0)
     assert case.manager.wants_rebootstrap
     case.manager.rebootstrapped()
-    answer(request, GOOD, TRIGGER_MS + 6.0)
+    respond(request, GOOD, TRIGGER_MS + 6.0)
     assert frozenset() == case.cluster.topics()
     case.update(TRIGGER_MS + 7.0)
     assert {"a"} == case.cluster.topics()
@@ -552,7 +552,7 @@ def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
     if how == "no node":
         case.manager.on_no_node(200.0)
     elif how == "asked":
-        answer(request, metadata(error=129), 200.0)
+        respond(request, metadata(error=129), 200.0)
     else:
         assert FOREVER == case.waits(10.0 * TRIGGER_MS)
     assert (False, {"a"}) == (case.manager.wants_rebootstrap, case.cluster.topics())

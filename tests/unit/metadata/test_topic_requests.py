@@ -19,12 +19,12 @@ from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
 from support.harnesses.manager_driver import (
     RETRY_MS,
-    answer,
     config,
     fail,
     led_by,
     metadata,
     partition,
+    respond,
     topic,
 )
 from support.harnesses.wiring import make_components
@@ -40,7 +40,7 @@ class Case:
         self.cluster, self.subscription = components.cluster, components.subscription
         self.manager = components.metadata
         self.subscription.subscribe({"known"})
-        answer(self.poll(0.0).requests[0], known or led_by({"known-0": 1}), 0.0)
+        respond(self.poll(0.0).requests[0], known or led_by({"known-0": 1}), 0.0)
 
     def poll(self, now: float) -> PollResult:
         return self.manager.poll(now)
@@ -74,7 +74,7 @@ def test_unknown_topics_are_asked_for() -> None:
     request = case.asks(1.0)
     assert ["known", "new"] == [row.name for row in request.message.topics]
     assert (True, None) == (request.message.allow_auto_topic_creation, request.node)
-    answer(request, led_by({"known-0": 1, "new-0": 2, "new-1": 3}), 2.0)
+    respond(request, led_by({"known-0": 1, "new-0": 2, "new-1": 3}), 2.0)
     assert {"known": [1], "new": [2, 3]} == leaders(promise)
     assert {"known"} == case.cluster.topics()
 
@@ -85,7 +85,7 @@ def test_all_topics() -> None:
     promise = case.manager.fetch(None)
     request = case.asks(1.0)
     assert (None, False) == (request.message.topics, request.message.allow_auto_topic_creation)
-    answer(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
+    respond(request, metadata(topic("x", partition(0)), topic("__o", partition(0), internal=True)), 2.0)
     assert {"__o": [1], "x": [1]} == leaders(promise)
 
 
@@ -100,7 +100,7 @@ def test_a_topic_that_does_not_exist_is_left_out() -> None:
     """A topic with UNKNOWN_TOPIC_OR_PARTITION is omitted from the result."""
     case = Case()
     promise = case.manager.fetch(["known", "new"])
-    answer(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
+    respond(case.asks(1.0), metadata(topic("known", partition(0)), topic("new", error=3)), 2.0)
     assert {"known": [1]} == leaders(promise)
 
 
@@ -109,7 +109,7 @@ def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError])
     """Topic errors that are not retriable are raised with the topics."""
     case = Case()
     promise = case.manager.fetch(["new"])
-    answer(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
+    respond(case.asks(1.0), metadata(topic("new", error=code)), 2.0)
     with pytest.raises(error, match="new"):
         promise.result()
 
@@ -118,9 +118,9 @@ def test_passing_topic_errors_are_asked_again() -> None:
     """After LEADER_NOT_AVAILABLE (a topic that is being created) the lookup is repeated after the backoff."""
     case = Case()
     promise = case.manager.fetch(["new"])
-    answer(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
+    respond(case.asks(1.0), metadata(topic("new", error=5)), 2.0)
     assert (False, RETRY_MS) == (promise.done, case.poll(2.0).wait_ms)
-    answer(case.asks(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
+    respond(case.asks(2.0 + RETRY_MS), led_by({"new-0": 1}), 200.0)
     assert {"new": [1]} == leaders(promise)
 
 
@@ -131,9 +131,9 @@ def test_lost_requests_are_repeated() -> None:
     case = Case()
     promise = case.manager.fetch(["new"])
     fail(case.asks(0.0), LOST, 0.0)
-    answer(case.asks(100.0), metadata(error=129), 100.0)
+    respond(case.asks(100.0), metadata(error=129), 100.0)
     assert [] == case.poll(299.0).requests
-    answer(case.asks(300.0), led_by({"new-0": 1}), 300.0)
+    respond(case.asks(300.0), led_by({"new-0": 1}), 300.0)
     assert promise.done
 
 
@@ -167,7 +167,7 @@ def test_an_abandoned_lookup_is_forgotten() -> None:
     request = case.asks(0.0)
     promise.set_exception(StaleMetadataError(code=3))
     assert [] == case.poll(1.0).requests
-    answer(request, metadata(), 2.0)
+    respond(request, metadata(), 2.0)
     assert isinstance(promise.error, StaleMetadataError)
     assert FOREVER > case.poll(3.0).wait_ms
 

@@ -17,7 +17,7 @@ from kconsumer.errors import (
 )
 from kconsumer.managers import FOREVER
 from kconsumer.types import OffsetAndTimestamp, OffsetReset
-from support.harnesses.manager_driver import RETRY_MS, answer, fail, led_by, metadata, topic, tp, tps
+from support.harnesses.manager_driver import RETRY_MS, fail, led_by, metadata, respond, topic, tp, tps
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows
 
 A0, A1, X0, X1 = tps("a-0", "a-1", "x-0", "x-1")
@@ -43,9 +43,9 @@ def test_leaders_are_asked_and_answers_gathered() -> None:
     requests = {request.node: request for request in case.asks(0.0)}
     assert {"a-0": (77, 3)} == rows(requests["1"])
     assert {"a-1": (88, 3)} == rows(requests["2"])
-    answer(requests["2"], offsets({"a-1": -1}), 1.0)
+    respond(requests["2"], offsets({"a-1": -1}), 1.0)
     assert not promise.done
-    answer(requests["1"], offsets({"a-0": (5, 78, 2)}), 2.0)
+    respond(requests["1"], offsets({"a-0": (5, 78, 2)}), 2.0)
     assert {A0: OffsetAndTimestamp(5, 78, 2), A1: None} == promise.result()
     assert FOREVER == case.waits(3.0)
 
@@ -59,7 +59,7 @@ def test_answers_without_epoch() -> None:
     """Old brokers return no leader epoch, and end offsets have no timestamp."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1})
-    answer(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": (5, -1, -1)}), 1.0)
     assert {A0: OffsetAndTimestamp(5, -1, None)} == promise.result()
 
 
@@ -67,7 +67,7 @@ def test_an_old_message_format_has_no_timestamps() -> None:
     """UNSUPPORTED_FOR_MESSAGE_FORMAT means that no offset matches."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: 77})
-    answer(case.ask(0.0), offsets({"a-0": {"error": 43}}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": 43}}), 1.0)
     assert {A0: None} == promise.result()
 
 
@@ -76,12 +76,12 @@ def test_partition_errors_are_retried(code: int) -> None:
     """After errors of one partition only that partition is requested again, after the backoff and with new metadata."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
-    answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 1.0)
     assert (False, RETRY_MS) == (promise.done, case.waits(1.0))
     assert case.wants_metadata(200.0)
     again = case.ask(1.0 + RETRY_MS)
     assert {"a-0": (-1, 3)} == rows(again)
-    answer(again, offsets({"a-0": 9}), 200.0)
+    respond(again, offsets({"a-0": 9}), 200.0)
     assert {A0: OffsetAndTimestamp(9, -1), A1: OffsetAndTimestamp(8, -1)} == promise.result()
 
 
@@ -93,7 +93,7 @@ def test_a_lost_request_is_retried() -> None:
     assert RETRY_MS == case.waits(0.0)
     fail(case.ask(RETRY_MS), LOST, 100.0)
     assert 2 * RETRY_MS == case.waits(100.0)
-    answer(case.ask(300.0), offsets({"a-0": 9}), 300.0)
+    respond(case.ask(300.0), offsets({"a-0": 9}), 300.0)
     assert promise.done
 
 
@@ -104,8 +104,8 @@ def test_a_retry_waits_for_the_other_leaders() -> None:
     first, second = case.asks(0.0)
     fail(first, LOST, 0.0)
     assert FOREVER == case.waits(500.0)
-    answer(second, offsets({"a-1": 4}), 500.0)
-    answer(case.ask(500.0), offsets({"a-0": 3}), 501.0)
+    respond(second, offsets({"a-1": 4}), 500.0)
+    respond(case.ask(500.0), offsets({"a-0": 3}), 501.0)
     assert {A0: OffsetAndTimestamp(3, -1), A1: OffsetAndTimestamp(4, -1)} == promise.result()
 
 
@@ -113,7 +113,7 @@ def test_a_refused_topic_fails_the_question() -> None:
     """TOPIC_AUTHORIZATION_FAILED is raised at once with the topics, and not again by the next poll."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
-    answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": 29}, "a-1": 8}), 1.0)
     with pytest.raises(TopicAuthorizationError, match="of a-0: ") as caught:
         promise.result()
     assert {"a"} == caught.value.topics
@@ -126,7 +126,7 @@ def test_final_errors_fail_the_question() -> None:
     promise = case.manager.list_offsets({A0: -1, A1: -1})
     first, second = case.asks(0.0)
     fail(first, AuthenticationError(code=58), 1.0)
-    answer(second, offsets({"a-1": 8}), 2.0)
+    respond(second, offsets({"a-1": 8}), 2.0)
     assert isinstance(promise.error, AuthenticationError)
 
 
@@ -140,8 +140,8 @@ def test_unassigned_partitions_are_looked_up_first() -> None:
     assert [] == case.asks(1.0)
     request = case.metadata.poll(1.0).requests[0]
     assert ["x"] == [row.name for row in request.message.topics]
-    answer(request, led_by({"x-0": 3}), 2.0)
-    answer(case.ask(2.0), offsets({"x-0": 12}), 3.0)
+    respond(request, led_by({"x-0": 3}), 2.0)
+    respond(case.ask(2.0), offsets({"x-0": 12}), 3.0)
     assert {X0: OffsetAndTimestamp(12, -1)} == promise.result()
     case.metadata.request_update()
     assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
@@ -153,9 +153,9 @@ def test_known_leaders_are_asked_without_waiting_for_others() -> None:
     promise = case.manager.list_offsets({A0: -1, X0: -1})
     first = case.ask(0.0)
     assert {"a-0": (-1, 3)} == rows(first)
-    answer(first, offsets({"a-0": 4}), 1.0)
-    answer(case.metadata.poll(1.0).requests[0], led_by({"x-0": 3}, 3), 2.0)
-    answer(case.ask(2.0), offsets({"x-0": 5}), 3.0)
+    respond(first, offsets({"a-0": 4}), 1.0)
+    respond(case.metadata.poll(1.0).requests[0], led_by({"x-0": 3}, 3), 2.0)
+    respond(case.ask(2.0), offsets({"x-0": 5}), 3.0)
     assert {A0: OffsetAndTimestamp(4, -1), X0: OffsetAndTimestamp(5, -1)} == promise.result()
 
 
@@ -165,7 +165,7 @@ def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
     case.waits(0.0)
-    answer(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=code)), 1.0)
+    respond(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=code)), 1.0)
     case.waits(2.0)
     with pytest.raises(error, match="x"):
         promise.result()
@@ -176,8 +176,8 @@ def test_the_deadline_ends_the_question() -> None:
     """At the deadline the lookup fails with a TimeoutError that has the missing partitions and the reason."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1, X0: -1, X1: -1}, deadline=500.0)
-    answer(case.ask(0.0), offsets({"a-0": 4}), 1.0)
-    answer(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=3)), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": 4}), 1.0)
+    respond(case.metadata.poll(1.0).requests[0], metadata(topic("x", error=3)), 1.0)
     assert 498.0 == case.waits(2.0)
     assert not promise.done
     case.waits(500.0)
@@ -204,7 +204,7 @@ def test_end_offsets_update_the_lag(committed: bool) -> None:
     """The end offset of an assigned partition is stored as high watermark or last stable offset."""
     case = fetching("a-0", isolation_level="read_committed" if committed else "read_uncommitted")
     case.manager.list_offsets({A0: -1})
-    answer(case.ask(0.0), offsets({"a-0": 25}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": 25}), 1.0)
     assert 15 == case.subscription.get(A0).lag(committed)
     assert case.subscription.get(A0).lag(not committed) is None
 
@@ -214,7 +214,7 @@ def test_other_offsets_do_not_update_the_lag() -> None:
     case = fetching("a-0")
     case.lead({"a-0": 1, "x-0": 1})
     case.manager.list_offsets({A0: -2, X0: -1})
-    answer(case.ask(0.0), offsets({"a-0": 25, "x-0": 30}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": 25, "x-0": 30}), 1.0)
     assert case.subscription.get(A0).lag() is None
 
 
@@ -223,7 +223,7 @@ def test_an_end_offset_is_requested_once_at_a_time() -> None:
     case = fetching("a-0")
     case.manager.request_end_offset(A0)
     case.manager.request_end_offset(A0)
-    answer(case.ask(0.0), offsets({"a-0": 25}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": 25}), 1.0)
     assert (15, FOREVER) == (case.subscription.get(A0).lag(), case.waits(1.0))
     case.manager.request_end_offset(A0)
     case.ask(2.0)
@@ -256,7 +256,7 @@ def test_a_partition_that_does_not_exist_fails_the_question() -> None:
     promise = case.manager.list_offsets(dict.fromkeys(tps("a-7"), -1))
     assert 0.0 == case.waits(1.0)
     assert FOREVER == case.waits(2.0)
-    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 1}), 101.0)
+    respond(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 1}), 101.0)
     case.waits(102.0)
     with pytest.raises(StaleMetadataError, match=r"topic a has 2 partitions \(0 to 1\), there is no a-7"):
         promise.result()
@@ -267,6 +267,6 @@ def test_a_partition_that_was_added_meanwhile_is_found() -> None:
     case = fetching("a-0")
     promise = case.manager.list_offsets({A1: -1})
     case.waits(1.0)
-    answer(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 2}, 3), 101.0)
-    answer(case.ask(102.0), offsets({"a-1": 5}), 103.0)
+    respond(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 2}, 3), 101.0)
+    respond(case.ask(102.0), offsets({"a-1": 5}), 103.0)
     assert {A1: OffsetAndTimestamp(5, -1)} == promise.result()

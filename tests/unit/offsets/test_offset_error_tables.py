@@ -15,7 +15,7 @@ from kconsumer.state.cluster import LeaderAndEpoch
 from kconsumer.state.partition import FetchState
 from kconsumer.types import OffsetReset
 from support.harnesses.error_codes import ALL, CODE, name_of
-from support.harnesses.manager_driver import NODES, RETRY_MS, answer, led_by, tp
+from support.harnesses.manager_driver import NODES, RETRY_MS, led_by, respond, tp
 from support.harnesses.offsets_case import OffsetsCase, offsets, rows
 
 # Java's OffsetFetcherUtils and OffsetsForLeaderEpochUtils have the same table, except for the old message format.
@@ -86,7 +86,7 @@ def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> 
     logs a warning.
     """
     case, request = resetting()
-    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    respond(request, offsets({"a-0": {"error": code}}), 5.0)
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
     assert {"a-0": (-2, 3)} == rows(case.ask(5.0 + RETRY_MS))
@@ -100,10 +100,10 @@ def test_questions_of_users_are_asked_again(code: int) -> None:
     """A user's lookup is repeated after the backoff, with new metadata, until it succeeds."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
-    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
     assert ([], False) == (case.asks(5.0 + RETRY_MS - 1), promise.done)
     assert case.wants_metadata()
-    answer(case.ask(5.0 + RETRY_MS), offsets({"a-0": (8, 78, 3)}), 200.0)
+    respond(case.ask(5.0 + RETRY_MS), offsets({"a-0": (8, 78, 3)}), 200.0)
     found = promise.result()[A0]
     assert found is not None
     assert (8, 78) == (found.offset, found.timestamp)
@@ -114,10 +114,10 @@ def test_no_such_offset(code: int) -> None:
     """A user's lookup returns None; a reset, which needs an offset, is repeated."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
-    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
     assert {A0: None} == promise.result()
     case, request = resetting()
-    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    respond(request, offsets({"a-0": {"error": code}}), 5.0)
     assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
 
 
@@ -126,10 +126,10 @@ def test_refused_offsets_are_raised(code: int) -> None:
     """The error is raised by the user's lookup, or by the poll that needs a position; both name the partition."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
-    answer(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": code}}), 5.0)
     errors = [promise.error]
     case, request = resetting()
-    answer(request, offsets({"a-0": {"error": code}}), 5.0)
+    respond(request, offsets({"a-0": {"error": code}}), 5.0)
     errors.append(case.manager.take_error())
     for error in errors:
         assert isinstance(error, TopicAuthorizationError)
@@ -137,7 +137,7 @@ def test_refused_offsets_are_raised(code: int) -> None:
         assert "a-0" in str(error)
     assert None is case.manager.take_error()
     assert RETRY_MS == case.waits(5.0)
-    answer(case.ask(5.0 + RETRY_MS), offsets({"a-0": {"error": code}}), 200.0)
+    respond(case.ask(5.0 + RETRY_MS), offsets({"a-0": {"error": code}}), 200.0)
     assert isinstance(case.manager.take_error(), TopicAuthorizationError)
 
 
@@ -147,7 +147,7 @@ def test_validations_are_asked_again(code: int, caplog: pytest.LogCaptureFixture
     raised meanwhile.
     """
     case, request = validating()
-    answer(request, epoch_error(code), 5.0)
+    respond(request, epoch_error(code), 5.0)
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
     state = case.subscription.get(A0)
@@ -163,7 +163,7 @@ def test_refused_validations_are_raised(code: int) -> None:
     """The error is raised with partition and offset, and again after each backoff while the topic is refused."""
     case, request = validating()
     for now in (5.0, 5.0 + RETRY_MS):
-        answer(request if now == 5.0 else case.ask(now), epoch_error(code), now)
+        respond(request if now == 5.0 else case.ask(now), epoch_error(code), now)
         error = case.manager.take_error()
         assert isinstance(error, TopicAuthorizationError)
         assert (code, A0, 50) == (error.code, error.topic_partition, error.offset)
@@ -177,18 +177,18 @@ def test_refused_validations_are_raised(code: int) -> None:
 def catch_up(case: OffsetsCase, now: float) -> None:
     """Respond to the metadata request: broker 3 is the leader since epoch 6."""
     (request,) = case.metadata.poll(now).requests
-    answer(request, led_by({"a-0": 3}, 6), now)
+    respond(request, led_by({"a-0": 3}, 6), now)
 
 
 @pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
 def test_reset_follows_the_epoch(name: str) -> None:
     """A reset that failed because of a wrong leader epoch is sent to the new leader, with its epoch."""
     case, request = resetting()
-    answer(request, offsets({"a-0": {"error": CODE[name]}}), 5.0)
+    respond(request, offsets({"a-0": {"error": CODE[name]}}), 5.0)
     catch_up(case, 1000.0)
     again = case.ask(1000.0)
     assert ("3", {"a-0": (-2, 6)}) == (again.node, rows(again))
-    answer(again, offsets({"a-0": (4, -1, 6)}), 1001.0)
+    respond(again, offsets({"a-0": (4, -1, 6)}), 1001.0)
     position = case.position("a-0")
     assert position is not None
     assert (4, LeaderAndEpoch(NODES[3], 6)) == (position.offset, position.leader)
@@ -199,11 +199,11 @@ def test_question_follows_the_epoch(name: str) -> None:
     """A user's lookup that failed because of a wrong leader epoch is sent to the new leader."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: -1})
-    answer(case.ask(0.0), offsets({"a-0": {"error": CODE[name]}}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": CODE[name]}}), 5.0)
     catch_up(case, 1000.0)
     again = case.ask(1000.0)
     assert ("3", {"a-0": (-1, 6)}) == (again.node, rows(again))
-    answer(again, offsets({"a-0": 9}), 1001.0)
+    respond(again, offsets({"a-0": 9}), 1001.0)
     assert 9 == getattr(promise.result()[A0], "offset", None)
 
 
@@ -211,13 +211,13 @@ def test_question_follows_the_epoch(name: str) -> None:
 def test_validation_follows_the_epoch(name: str) -> None:
     """A validation that failed because of a wrong leader epoch is sent to the new leader at once."""
     case, request = validating()
-    answer(request, epoch_error(CODE[name]), 5.0)
+    respond(request, epoch_error(CODE[name]), 5.0)
     catch_up(case, 1000.0)
     again = case.ask(1000.0)
     (row,) = again.message.topics[0].partitions
     assert ("3", 6, 2) == (again.node, row.current_leader_epoch, row.leader_epoch)
     good = EpochEndOffset(partition=0, end_offset=50, leader_epoch=2)
-    answer(
+    respond(
         again, OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[good])]), 1001.0
     )
     assert [A0] == case.subscription.fetchable()
@@ -229,6 +229,6 @@ def test_a_leader_behind_its_epoch_is_asked_again(asks: Callable[[], tuple[Offse
     case, request = asks()
     code = CODE["UNKNOWN_LEADER_EPOCH"]
     unknown = epoch_error(code) if request.api is OFFSET_FOR_LEADER_EPOCH else offsets({"a-0": {"error": code}})
-    answer(request, unknown, 5.0)
+    respond(request, unknown, 5.0)
     again = case.ask(5.0 + RETRY_MS)
     assert (request.node, request.message) == (again.node, again.message)

@@ -21,10 +21,10 @@ from support.harnesses.manager_driver import (
     NODES,
     REQUEST_TIMEOUT_MS,
     RETRY_MS,
-    answer,
     fail,
     led_by,
     metadata,
+    respond,
     topic,
     tps,
 )
@@ -129,7 +129,7 @@ def test_without_leader_metadata_is_asked_for() -> None:
 def test_a_missing_topic_is_named() -> None:
     """If metadata reports that the topic does not exist, so does the partition's status."""
     case = Case("a-0", leaders={})
-    answer(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
+    respond(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
     assert "topic a does not exist" in case.subscription.get(A0).last_error
 
@@ -140,7 +140,7 @@ def test_a_missing_topic_is_named() -> None:
 def test_an_answer_sets_the_position() -> None:
     """The offset becomes the position, with the current leader and without validation."""
     case = Case("a-0")
-    answer(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
     assert FetchPosition(42, None, LeaderAndEpoch(NODES[1], 3)) == case.position("a-0")
     assert FetchState.FETCHING is case.subscription.get(A0).fetch_state
     assert FOREVER == case.waits(5.0)
@@ -150,7 +150,7 @@ def test_a_newer_epoch_in_the_answer_is_noted() -> None:
     """A newer leader epoch in a response means that the cached leader is old."""
     case = Case("a-0")
     case.settle_metadata()
-    answer(case.ask(0.0), offsets({"a-0": (42, -1, 4)}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": (42, -1, 4)}), 5.0)
     assert LeaderAndEpoch(None, 4) == case.cluster.leader(A0)
     assert 42 == getattr(case.position("a-0"), "offset", None)
     assert case.wants_metadata()
@@ -161,7 +161,7 @@ def test_an_answer_after_a_seek_is_ignored() -> None:
     case = Case("a-0")
     request = case.ask(0.0)
     case.subscription.seek(A0, 7)
-    answer(request, offsets({"a-0": 42}), 5.0)
+    respond(request, offsets({"a-0": 42}), 5.0)
     assert FetchPosition(7) == case.position("a-0")
 
 
@@ -173,7 +173,7 @@ def test_partition_errors_are_retried(code: int) -> None:
     """After errors of one partition it is requested again after the backoff with new metadata; others continue."""
     case = Case("a-0", "a-1")
     case.settle_metadata()
-    answer(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
     assert (None, 8) == (case.position("a-0"), getattr(case.position("a-1"), "offset", None))
     assert RETRY_MS == case.waits(5.0)
     assert case.subscription.get(A0).last_error
@@ -185,7 +185,7 @@ def test_partition_errors_are_retried(code: int) -> None:
 def test_a_partition_left_out_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case("a-0", "a-1")
-    answer(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
+    respond(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
     assert RETRY_MS == case.waits(5.0)
     assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
 
@@ -194,14 +194,14 @@ def test_a_partition_left_out_is_retried() -> None:
 def test_no_offset_is_retried(found: Any) -> None:
     """A leader that returns no offset for the beginning or the end is asked again."""
     case = Case("a-0")
-    answer(case.ask(0.0), offsets({"a-0": found}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": found}), 5.0)
     assert RETRY_MS == case.waits(5.0)
 
 
 def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
     """If the topic was unsubscribed, and its partition is not yet revoked, the error is not raised."""
     case = Case("a-0")
-    answer(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
     case.subscription.get(A0).flag(unsubscribed=True)
     assert case.manager.take_error() is None
 
@@ -209,7 +209,7 @@ def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
 def test_a_refused_topic_is_raised() -> None:
     """TOPIC_AUTHORIZATION_FAILED is raised once with the topics; partitions of other topics get their positions."""
     case = Case("a-0", "b-0")
-    answer(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": {"error": 29}, "b-0": 4}), 5.0)
     error = case.manager.take_error()
     assert isinstance(error, TopicAuthorizationError)
     assert ({"a"}, None) == (error.topics, case.manager.take_error())
@@ -271,40 +271,40 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
 def test_a_duration_finds_the_first_young_record() -> None:
     """In the usual case one request is sent."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    answer(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
     assert 42 == getattr(case.position("a-0"), "offset", None)
 
 
 def test_without_young_records_a_duration_means_the_end() -> None:
     """If no record is recent enough the end is requested, then the time once more, then the end is used."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     case.clock.advance(10)
     end = case.ask(2.0)
     assert {"a-0": (-1, 3)} == rows(end)
-    answer(end, offsets({"a-0": 90}), 3.0)
+    respond(end, offsets({"a-0": 90}), 3.0)
     again = case.ask(4.0)
     assert {"a-0": (WALL_MS + 10 - HOUR_MS, 3)} == rows(again)
-    answer(again, offsets({"a-0": -1}), 5.0)
+    respond(again, offsets({"a-0": -1}), 5.0)
     assert 90 == getattr(case.position("a-0"), "offset", None)
 
 
 def test_a_young_record_that_arrives_meanwhile_is_not_skipped() -> None:
     """A record that is written between the first two requests is found by the third."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
-    answer(case.ask(2.0), offsets({"a-0": 91}), 3.0)
-    answer(case.ask(4.0), offsets({"a-0": (90, WALL_MS, 3)}), 5.0)
+    respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    respond(case.ask(2.0), offsets({"a-0": 91}), 3.0)
+    respond(case.ask(4.0), offsets({"a-0": (90, WALL_MS, 3)}), 5.0)
     assert 90 == getattr(case.position("a-0"), "offset", None)
 
 
 def test_an_end_found_for_another_reset_is_not_used() -> None:
     """After a seek in between, the sequence of requests starts again."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
-    answer(case.ask(0.0), offsets({"a-0": -1}), 1.0)
+    respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     late = case.ask(2.0)
     case.subscription.request_reset(A0, OffsetReset.EARLIEST)
-    answer(late, offsets({"a-0": 90}), 3.0)
+    respond(late, offsets({"a-0": 90}), 3.0)
     assert case.position("a-0") is None
     assert {"a-0": (-2, 3)} == rows(case.ask(4.0))
 
@@ -315,7 +315,7 @@ def test_late_answers_for_lost_partitions_are_harmless() -> None:
     request = case.ask(0.0)
     case.subscription.unsubscribe()
     for found in (-1, 5, {"error": 3}, {"error": 29}):
-        answer(request, offsets({"a-0": found}), 1.0)
+        respond(request, offsets({"a-0": found}), 1.0)
     assert (FOREVER, None) == (case.waits(2.0), case.manager.take_error())
 
 

@@ -24,10 +24,10 @@ from support.harnesses.manager_driver import (
     NODES,
     REQUEST_TIMEOUT_MS,
     RETRY_MS,
-    answer,
     config,
     fail,
     led_by,
+    respond,
     tp,
     tps,
 )
@@ -45,7 +45,7 @@ class Case:
         self.cluster, self.subscription = components.cluster, components.subscription
         self.metadata, self.manager = components.metadata, components.offsets
         self.subscription.assign([A0, A1])
-        answer(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
+        respond(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
         for partition in (A0, A1):
             self.subscription.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
             self.subscription.get(partition).complete_validation()
@@ -132,7 +132,7 @@ def test_positions_without_epoch_are_not_validated() -> None:
 def test_good_positions_continue() -> None:
     """If the log reaches the position, the position is fetched."""
     case = Case()
-    answer(case.moved(), GOOD, 5.0)
+    respond(case.moved(), GOOD, 5.0)
     assert [A0, A1] == case.subscription.fetchable()
     assert (FOREVER, None) == (case.waits(5.0), case.manager.take_error())
 
@@ -140,7 +140,7 @@ def test_good_positions_continue() -> None:
 def test_a_truncated_log_moves_the_position() -> None:
     """With a reset policy the position is set to the divergent offset, and nothing is raised."""
     case = Case()
-    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
+    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
     assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
     assert case.manager.take_error() is None
 
@@ -148,7 +148,7 @@ def test_a_truncated_log_moves_the_position() -> None:
 def test_an_epoch_the_leader_does_not_know_resets() -> None:
     """With a reset policy and no common epoch, the position is reset by the policy."""
     case = Case()
-    answer(case.moved(), ends({"a-0": (-1, -1), "a-1": (70, 2)}), 5.0)
+    respond(case.moved(), ends({"a-0": (-1, -1), "a-1": (70, 2)}), 5.0)
     assert ["await_reset", "fetching"] == case.states()
     assert -1 == case.ask(5.0).message.topics[0].partitions[0].timestamp
 
@@ -156,7 +156,7 @@ def test_an_epoch_the_leader_does_not_know_resets() -> None:
 def test_without_policy_truncation_is_raised() -> None:
     """Without a policy all truncated partitions are reported, with the divergent offsets as far as known."""
     case = Case(OffsetReset.NONE)
-    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
+    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (-1, -1)}), 5.0)
     error = case.manager.take_error()
     assert isinstance(error, LogTruncationError)
     assert {A0: 50, A1: 50} == error.offsets
@@ -168,17 +168,17 @@ def test_without_policy_truncation_is_raised() -> None:
 def test_without_policy_truncation_is_raised_until_sought() -> None:
     """The position is validated again after the backoff, until the user seeks."""
     case = Case(OffsetReset.NONE)
-    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
+    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
     assert case.manager.take_error() is not None
     assert RETRY_MS == case.waits(5.0)
-    answer(case.ask(5.0 + RETRY_MS), ends({"a-0": (40, 1)}), 110.0)
+    respond(case.ask(5.0 + RETRY_MS), ends({"a-0": (40, 1)}), 110.0)
     case.subscription.seek(A0, 40)
     assert (None, FOREVER) == (case.manager.take_error(), case.waits(1000.0))
 
 
 def cut(case: Case) -> None:
     """Let both partitions be truncated at 40, without a policy."""
-    answer(case.moved(), ends({"a-0": (40, 1), "a-1": (40, 1)}), 5.0)
+    respond(case.moved(), ends({"a-0": (40, 1), "a-1": (40, 1)}), 5.0)
 
 
 def lasting(case: Case) -> set[Any]:
@@ -230,7 +230,7 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
     fail(again, BrokerConnectionError("lost"), 110.0)
     assert {A0, A1} == lasting(case)
     case.move_leaders({"a-0": 3, "a-1": 3}, 5)
-    answer(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
+    respond(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
     assert ({A1}, [A0]) == (lasting(case), case.subscription.fetchable())
 
 
@@ -238,7 +238,7 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
 def test_partition_errors_are_retried(code: int) -> None:
     """After errors of one partition it is validated again after the backoff with new metadata; others continue."""
     case = Case()
-    answer(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
+    respond(case.moved(), ends({"a-0": code, "a-1": (70, 2)}), 5.0)
     assert ["await_validation", "fetching"] == case.states()
     assert (RETRY_MS, None) == (case.waits(5.0), case.manager.take_error())
     assert [0] == [row.partition for row in case.ask(5.0 + RETRY_MS).message.topics[0].partitions]
@@ -248,14 +248,14 @@ def test_partition_errors_are_retried(code: int) -> None:
 def test_a_partition_left_out_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case()
-    answer(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
+    respond(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)
     assert (["await_validation", "fetching"], RETRY_MS) == (case.states(), case.waits(5.0))
 
 
 def test_a_refused_topic_is_raised() -> None:
     """TOPIC_AUTHORIZATION_FAILED is raised once with the topic."""
     case = Case()
-    answer(case.moved(), ends({"a-0": 29, "a-1": (70, 2)}), 5.0)
+    respond(case.moved(), ends({"a-0": 29, "a-1": (70, 2)}), 5.0)
     error = case.manager.take_error()
     assert isinstance(error, TopicAuthorizationError)
     assert ({"a"}, RETRY_MS) == (error.topics, case.waits(5.0))
@@ -291,10 +291,10 @@ def test_a_late_answer_is_ignored() -> None:
     case.move_leaders({"a-0": 3, "a-1": 2}, 5)
     case.subscription.seek(A1, 9)
     second = case.ask(2.0)
-    answer(request, ends({"a-0": (10, 1), "a-1": (10, 1)}), 5.0)
+    respond(request, ends({"a-0": (10, 1), "a-1": (10, 1)}), 5.0)
     assert (50, 9) == tuple(getattr(case.subscription.position(p), "offset", None) for p in (A0, A1))
     assert FetchState.AWAIT_VALIDATION is case.subscription.get(A0).fetch_state
-    answer(second, ends({"a-0": (60, 2)}), 6.0)
+    respond(second, ends({"a-0": (60, 2)}), 6.0)
     assert [A0, A1] == case.subscription.fetchable()
 
 
@@ -305,7 +305,7 @@ def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
     case.subscription.unsubscribe()
     fail(request, UnsupportedVersionError("old"), 5.0)
     fail(request, BrokerConnectionError("lost"), 5.0)
-    answer(request, ends({"a-0": 29, "a-1": 6}), 5.0)
+    respond(request, ends({"a-0": 29, "a-1": 6}), 5.0)
     assert (FOREVER, None) == (case.waits(6.0), case.manager.take_error())
 
 
