@@ -235,7 +235,7 @@ def _distribute(spare: list[TopicPartition], wanted: dict[int, int], given: list
             for member, partition in zip(line, spare[start:end], strict=True):
                 given[member].append(partition)
         else:
-            for seat, member in enumerate(line, start):
-                given[member] += spare[seat:end:width]
+            for first, member in enumerate(line, start):
+                given[member] += spare[first:end:width]
         start, rounds = end, last
         line = [member for member in line if wanted[member] > rounds]

@@ -32,15 +32,15 @@ def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPa
     for topics in _groups(roster, racks):
         first = topics[0]
         subscribers = roster.subscribers[first]
-        shares = Shares([member_racks[index] for index in subscribers], len(roster.ids[first]))
+        state = TopicAssignmentState([member_racks[index] for index in subscribers], len(roster.ids[first]))
         if len(topics) > 1 and first in racks:
             held_by_all = zip(*(racks[topic] for topic in topics), strict=True)
-            shares.match_together([frozenset.intersection(*held) for held in held_by_all])
+            state.match_together([frozenset.intersection(*held) for held in held_by_all])
         elif first in needed:
-            shares.match_each(racks[first])
-        shares.fill()
+            state.match_each(racks[first])
+        state.fill()
         for topic in topics:
-            for owner, partition in zip(shares.owners, roster.partitions(topic), strict=True):
+            for owner, partition in zip(state.owners, roster.partitions(topic), strict=True):
                 given[subscribers[owner]].append(partition)
     for mine in given:
         mine.sort()
@@ -76,56 +76,57 @@ def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-class Shares:
-    """The division of the partitions of one group of topics among its subscribers.
+class TopicAssignmentState:
+    """The partitions of one group of topics, and the subscribers that they are assigned to.
 
-    A seat is the index of a subscriber in the list of subscribers. Each seat gets `share` partitions, and some seats
+    A subscriber is given by its index in the list of subscribers. Each one gets `per_subscriber` partitions, and some
     get one partition more. `extra` is the number of these additional partitions that were not assigned yet. When it is
-    0, a seat with `share` partitions is full. A full seat stays full, so it need not be considered again.
+    0, a subscriber with `per_subscriber` partitions is full. A full subscriber stays full, so it need not be considered
+    again.
     """
 
     def __init__(self, racks: Sequence[str | None], count: int) -> None:
-        self.racks = racks  # the rack of each seat, or None
-        self.share, self.extra = divmod(count, len(racks))
-        self.taken = [0] * len(racks)  # the number of partitions of each seat
-        self.owners = [-1] * count  # the seat of each partition; -1: none yet
+        self.racks = racks  # the rack of each subscriber, or None
+        self.per_subscriber, self.extra = divmod(count, len(racks))
+        self.assigned = [0] * len(racks)  # the number of partitions of each subscriber
+        self.owners = [-1] * count  # the subscriber of each partition; -1: none yet
 
-    def room(self, seat: int) -> int:
-        """Return the number of partitions that a seat may get in addition to those it has."""
-        return max(0, self.share + (self.extra > 0) - self.taken[seat])
+    def max_assignable(self, subscriber: int) -> int:
+        """Return the number of partitions that a subscriber may get in addition to those it has."""
+        return max(0, self.per_subscriber + (self.extra > 0) - self.assigned[subscriber])
 
-    def give(self, seat: int, positions: Sequence[int]) -> None:
-        """Assign the partitions at these indexes to a seat."""
+    def assign(self, subscriber: int, positions: Sequence[int]) -> None:
+        """Assign the partitions at these indexes to a subscriber."""
         if not positions:
             return
         for position in positions:
-            self.owners[position] = seat
-        self.taken[seat] += len(positions)
-        if self.taken[seat] > self.share:
+            self.owners[position] = subscriber
+        self.assigned[subscriber] += len(positions)
+        if self.assigned[subscriber] > self.per_subscriber:
             self.extra -= 1
 
     def match_together(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign each partition to the first seat in one of its racks that is not full.
+        """Assign each partition to the first subscriber in one of its racks that is not full.
 
         `racks`: for each partition number, the racks that have a replica of that partition of every topic in the group.
         """
-        open_seats: dict[str | None, list[int]] = {}  # by rack; the first seat is the last entry
-        for seat in reversed(range(len(self.racks))):
-            open_seats.setdefault(self.racks[seat], []).append(seat)
+        open_subscribers: dict[str | None, list[int]] = {}  # by rack; the first subscriber is the last entry
+        for subscriber in reversed(range(len(self.racks))):
+            open_subscribers.setdefault(self.racks[subscriber], []).append(subscriber)
         for position, held in enumerate(racks):
             found = -1
-            usable: list[str | None] = [None, *held]  # a seat without a rack matches every partition
+            usable: list[str | None] = [None, *held]  # a subscriber without a rack matches every partition
             for rack in usable:
-                seats = open_seats.get(rack, [])
-                while seats and not self.room(seats[-1]):
-                    seats.pop()
-                if seats and (found < 0 or seats[-1] < found):
-                    found = seats[-1]
+                candidates = open_subscribers.get(rack, [])
+                while candidates and not self.max_assignable(candidates[-1]):
+                    candidates.pop()
+                if candidates and (found < 0 or candidates[-1] < found):
+                    found = candidates[-1]
             if found >= 0:
-                self.give(found, (position,))
+                self.assign(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """For a group of one topic: assign to each seat the first free partitions in its rack, until the seat is full.
+        """For a group of one topic: assign to each subscriber the first free partitions in its rack, until it is full.
 
         `racks`: the racks of each partition.
         """
@@ -134,26 +135,26 @@ class Shares:
         for position, held in enumerate(racks):
             for rack in held:
                 in_rack.setdefault(rack, []).append(position)
-        for seat, own in enumerate(self.racks):
-            self._take_first(seat, everywhere if own is None else in_rack.get(own, []))
+        for subscriber, own in enumerate(self.racks):
+            self._take_first(subscriber, everywhere if own is None else in_rack.get(own, []))
 
     def fill(self) -> None:
-        """Assign the remaining partitions in ranges to the seats that are not full."""
+        """Assign the remaining partitions in ranges to the subscribers that are not full."""
         remaining = [position for position, owner in enumerate(self.owners) if owner < 0]
         start = 0
-        for seat in range(len(self.racks)):
+        for subscriber in range(len(self.racks)):
             if start == len(remaining):
                 break
-            end = start + self.room(seat)
-            self.give(seat, remaining[start:end])
+            end = start + self.max_assignable(subscriber)
+            self.assign(subscriber, remaining[start:end])
             start = min(end, len(remaining))
 
-    def _take_first(self, seat: int, candidates: list[int]) -> None:
-        """Assign the first free partitions of `candidates` to a seat, until the seat is full.
+    def _take_first(self, subscriber: int, candidates: list[int]) -> None:
+        """Assign the first free partitions of `candidates` to a subscriber, until the subscriber is full.
 
         Removes the partitions that it has examined from `candidates`, because they are assigned now.
         """
-        wanted, passed = self.room(seat), 0
+        wanted, passed = self.max_assignable(subscriber), 0
         taken: list[int] = []
         for position in candidates:
             if len(taken) == wanted:
@@ -162,4 +163,4 @@ class Shares:
             if self.owners[position] < 0:
                 taken.append(position)
         del candidates[:passed]
-        self.give(seat, taken)
+        self.assign(subscriber, taken)

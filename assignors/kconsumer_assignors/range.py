@@ -38,14 +38,14 @@ def _assign_plainly(roster: Roster) -> list[list[TopicPartition]]:
     given: list[list[TopicPartition]] = [[] for _ in roster.members]
     for topic in roster.topics:
         partitions, subscribers = roster.partitions(topic), roster.subscribers[topic]
-        share, extra = divmod(len(partitions), len(subscribers))
-        if not share:
+        per_subscriber, extra = divmod(len(partitions), len(subscribers))
+        if not per_subscriber:
             for index, partition in zip(subscribers, partitions, strict=False):
                 given[index].append(partition)
             continue
         start = 0
-        for seat, index in enumerate(subscribers):
-            end = start + share + (seat < extra)
+        for number, index in enumerate(subscribers):
+            end = start + per_subscriber + (number < extra)
             given[index] += partitions[start:end]
             start = end
     return given

@@ -29,11 +29,11 @@ class RoundRobinAssignor(Assignor):
         turn = 0  # the member whose turn it is
         for topic in roster.topics:
             subscribers = roster.subscribers[topic]
-            seat = bisect_left(subscribers, turn)
+            at = bisect_left(subscribers, turn)
             for partition in roster.partitions(topic):
-                if seat >= len(subscribers):
-                    seat = 0
-                given[subscribers[seat]].append(partition)
-                seat += 1
-            turn = subscribers[seat - 1] + 1
+                if at >= len(subscribers):
+                    at = 0
+                given[subscribers[at]].append(partition)
+                at += 1
+            turn = subscribers[at - 1] + 1
         return roster.assignments(given)

@@ -213,14 +213,14 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
     cdef Span key
     cdef const unsigned char* value
     cdef Status status
-    cdef Py_ssize_t headers = builder.headers, most = remaining(&span)
-    if most > 1:
-        if not read_varint(&span, &count) or not 0 <= count <= most:
+    cdef Py_ssize_t headers = builder.headers, max_count = remaining(&span)
+    if max_count > 1:
+        if not read_varint(&span, &count) or not 0 <= count <= max_count:
             return MALFORMED
         # An invalid byte of a key becomes U+FFFD, which has three bytes.
-        status = reserve(keys, 3 * most, builder.limit)
+        status = reserve(keys, 3 * max_count, builder.limit)
         if status == GOOD:
-            status = reserve(values, most, builder.limit)
+            status = reserve(values, max_count, builder.limit)
         if status == GOOD:
             status = reserve_headers(builder, count)
         if status != GOOD:

@@ -14,9 +14,9 @@
 #define KC_MIN_POOLED_BYTES ((size_t) 1 << 16)
 #define KC_MAX_POOLED_BYTES ((size_t) 1 << 24) /* total capacity of the blocks in the pool */
 #ifdef __SANITIZE_ADDRESS__
-#define KC_PLACES 0 /* no pool: the sanitizer must see that memory was freed */
+#define KC_SLOTS 0 /* no pool: the sanitizer must see that memory was freed */
 #else
-#define KC_PLACES 16
+#define KC_SLOTS 16
 #endif
 
 /* The head of a block. It is directly before the returned memory, which has the alignment that Arrow recommends. */
@@ -27,7 +27,7 @@ typedef struct {
 
 #define KC_ALIGNMENT ((size_t) 64)
 
-static kc_block_head *kc_places[KC_PLACES + 1];
+static kc_block_head *kc_slots[KC_SLOTS + 1];
 static size_t kc_pooled_bytes;
 
 static inline kc_block_head *kc_block_head_of(void *data)
@@ -41,17 +41,17 @@ static inline void *kc_block_new(size_t size)
     kc_block_head *head;
     unsigned char *start;
     int i;
-    for (i = 0; i < KC_PLACES && size >= KC_MIN_POOLED_BYTES; i++) {
-        if (__atomic_load_n(&kc_places[i], __ATOMIC_RELAXED) == NULL)
+    for (i = 0; i < KC_SLOTS && size >= KC_MIN_POOLED_BYTES; i++) {
+        if (__atomic_load_n(&kc_slots[i], __ATOMIC_RELAXED) == NULL)
             continue;
-        head = __atomic_exchange_n(&kc_places[i], NULL, __ATOMIC_ACQ_REL);
+        head = __atomic_exchange_n(&kc_slots[i], NULL, __ATOMIC_ACQ_REL);
         if (head == NULL)
             continue;
         if (head->capacity >= size && head->capacity / 2 <= size) {
             __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
             return head + 1;
         }
-        head = __atomic_exchange_n(&kc_places[i], head, __ATOMIC_ACQ_REL);
+        head = __atomic_exchange_n(&kc_slots[i], head, __ATOMIC_ACQ_REL);
         if (head != NULL) { /* meanwhile another thread has used the entry */
             __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
             free(head->start);
@@ -73,10 +73,10 @@ static inline void *kc_block_new(size_t size)
 static inline void kc_block_replace(kc_block_head *head)
 {
     static unsigned turn;
-    unsigned place = __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % (KC_PLACES + !KC_PLACES);
+    unsigned slot = __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % (KC_SLOTS + !KC_SLOTS);
     if (head != NULL)
         __atomic_add_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
-    head = __atomic_exchange_n(&kc_places[place], head, __ATOMIC_ACQ_REL);
+    head = __atomic_exchange_n(&kc_slots[slot], head, __ATOMIC_ACQ_REL);
     if (head != NULL) {
         __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
         free(head->start);
@@ -90,12 +90,12 @@ static inline void kc_block_free(void *data)
     if (data == NULL)
         return;
     capacity = kc_block_head_of(data)->capacity;
-    if (!KC_PLACES || capacity < KC_MIN_POOLED_BYTES || capacity > KC_MAX_POOLED_BYTES / 2) {
+    if (!KC_SLOTS || capacity < KC_MIN_POOLED_BYTES || capacity > KC_MAX_POOLED_BYTES / 2) {
         free(kc_block_head_of(data)->start);
         return;
     }
     kc_block_replace(kc_block_head_of(data));
-    for (i = 0; i < KC_PLACES && __atomic_load_n(&kc_pooled_bytes, __ATOMIC_RELAXED) > KC_MAX_POOLED_BYTES; i++)
+    for (i = 0; i < KC_SLOTS && __atomic_load_n(&kc_pooled_bytes, __ATOMIC_RELAXED) > KC_MAX_POOLED_BYTES; i++)
         kc_block_replace(NULL);
 }
 

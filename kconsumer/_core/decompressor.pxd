@@ -20,10 +20,10 @@ cdef extern from "decompressor.h" nogil:
 
 
 cdef enum:
-    PLACES = 32              # maximum number of batches of one fetch that are waiting, being decompressed or finished
+    SLOTS = 32               # maximum number of batches of one fetch that are waiting, being decompressed or finished
 
 
-cdef struct Place:
+cdef struct Slot:
     kc_task* task
     const unsigned char* body    # start of the compressed records; identifies the batch
     Py_ssize_t bytes             # bytes of memory for the decompressed batch, which are counted in `bytes_used`
@@ -35,9 +35,9 @@ cdef bint can_decompress() noexcept
 cdef class PrefetchDecompressor:
     cdef Slice data              # the fetched bytes
     cdef const unsigned char* reached    # start of the first batch that `prefetch` has not examined
-    cdef Place[PLACES] places    # a ring buffer of submitted batches
-    cdef list frames             # for each place, the Frame to decompress into, or None
-    cdef int first, used         # index of the first used place, and number of used places
+    cdef Slot[SLOTS] slots       # a ring buffer of submitted batches
+    cdef list frames             # for each slot, the Frame to decompress into, or None
+    cdef int first, used         # index of the first used slot, and number of used slots
     cdef Py_ssize_t expected_size        # estimated decompressed size of a batch in bytes
 
     cdef Slice take(self, int codec, Span body)

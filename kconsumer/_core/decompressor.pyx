@@ -82,9 +82,9 @@ cdef class PrefetchDecompressor:
     def __cinit__(self, Slice data):
         self.data = data
         self.reached = data.span.p
-        self.frames = [None] * PLACES
+        self.frames = [None] * SLOTS
         self.expected_size = 4 * MIN_EXPECTED_SIZE
-        memset(self.places, 0, sizeof(self.places))
+        memset(self.slots, 0, sizeof(self.slots))
 
     def __dealloc__(self):
         while self.used:
@@ -106,11 +106,11 @@ cdef class PrefetchDecompressor:
         decompressing it.
         """
         cdef Span packed
-        cdef Py_ssize_t most = 0, size
+        cdef Py_ssize_t max_size = 0, size
         cdef Frame frame
-        if not kc_has_codec(KC_LZ4) or not find_lz4_block(body, &packed, &most) or most == 0:
+        if not kc_has_codec(KC_LZ4) or not find_lz4_block(body, &packed, &max_size) or max_size == 0:
             return None
-        frame = new_frame(min(most, self.expected_size))
+        frame = new_frame(min(max_size, self.expected_size))
         size = kc_decompress_lz4(packed.p, <size_t> remaining(&packed), frame.data, <size_t> frame.size)
         if size < 0:
             return None
@@ -123,16 +123,16 @@ cdef class PrefetchDecompressor:
 
         Drops the submitted batches before it.
         """
-        cdef Place* place
+        cdef Slot* slot
         cdef Py_ssize_t size
         global batches_taken
         while self.used:
-            place = &self.places[self.first]
-            if place.body > body:
+            slot = &self.slots[self.first]
+            if slot.body > body:
                 return None
-            if place.body == body:
+            if slot.body == body:
                 batches_taken += 1
-                size = kc_task_end(place.task, True)
+                size = kc_task_end(slot.task, True)
                 frame = <Frame> self.frames[self.first]
                 self.skip(True)
                 if size < 0:
@@ -150,19 +150,19 @@ cdef class PrefetchDecompressor:
         return 0
 
     cdef int prefetch(self, Span rest) except -1:
-        """Submit the zstd batches in `rest` that were not submitted yet, until no place or memory is free.
+        """Submit the zstd batches in `rest` that were not submitted yet, until no slot or memory is free.
 
-        Does nothing until half of the places are free, because waking the thread costs more than submitting a batch.
+        Does nothing until half of the slots are free, because waking the thread costs more than submitting a batch.
         """
         cdef BatchHeader header
         cdef kc_task* task = NULL
         cdef kc_task* last = NULL
-        if self.used > PLACES // 2 or not kc_has_codec(KC_ZSTD):
+        if self.used > SLOTS // 2 or not kc_has_codec(KC_ZSTD):
             return 0
         if self.reached < rest.p:
             self.reached = rest.p
         rest.p = self.reached
-        while self.used < PLACES and bytes_used < MAX_PREFETCHED_BYTES and next_batch(&rest, &header) == FOUND_BATCH:
+        while self.used < SLOTS and bytes_used < MAX_PREFETCHED_BYTES and next_batch(&rest, &header) == FOUND_BATCH:
             self.reached = rest.p
             if header.attributes & CODEC == ZSTD and not header.attributes & CONTROL:
                 task = self.submit(header.body)
@@ -173,18 +173,18 @@ cdef class PrefetchDecompressor:
         return 0
 
     cdef kc_task* submit(self, Span body) except? NULL:
-        """Submit a zstd batch at the next place and return its task.
+        """Submit a zstd batch at the next slot and return its task.
 
         Returns NULL if its compression frame is not an ordinary one, or if no task is free.
         """
-        cdef Py_ssize_t most = zstd_max_size(body)
-        cdef int at = (self.first + self.used) % PLACES
+        cdef Py_ssize_t max_size = zstd_max_size(body)
+        cdef int at = (self.first + self.used) % SLOTS
         cdef kc_task* task
         cdef Frame frame
         global bytes_used
-        if most <= 0:
+        if max_size <= 0:
             return NULL
-        frame = new_frame(min(most, self.expected_size))
+        frame = new_frame(min(max_size, self.expected_size))
         task = kc_task_new()
         if task == NULL:
             return NULL
@@ -192,9 +192,9 @@ cdef class PrefetchDecompressor:
         task.size = <size_t> remaining(&body)
         task.memory = frame.data
         task.capacity = <size_t> frame.size
-        self.places[at].task = task
-        self.places[at].body = body.p
-        self.places[at].bytes = frame.capacity
+        self.slots[at].task = task
+        self.slots[at].body = body.p
+        self.slots[at].bytes = frame.capacity
         self.frames[at] = frame
         self.used += 1
         bytes_used += frame.capacity
@@ -205,11 +205,11 @@ cdef class PrefetchDecompressor:
         """Remove the first submitted batch. `ended`: whether its task was ended already."""
         global bytes_used
         cdef int at = self.first
-        # Free the place before any operation that can fail. Otherwise the next call would remove the same batch again.
-        self.first = (at + 1) % PLACES
+        # Free the slot before any operation that can fail. Otherwise the next call would remove the same batch again.
+        self.first = (at + 1) % SLOTS
         self.used -= 1
         if not ended:
-            kc_task_end(self.places[at].task, False)
-        bytes_used -= self.places[at].bytes
+            kc_task_end(self.slots[at].task, False)
+        bytes_used -= self.slots[at].bytes
         self.frames[at] = None
         return 0

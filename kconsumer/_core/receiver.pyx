@@ -38,7 +38,7 @@ cdef extern from "receiver.h" nogil:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Receiver:
-    """Receives from sockets into memory. Only one thread at a time may use it, but any thread may read `ended`."""
+    """Receives from sockets into memory. Only one thread at a time may use it, but any thread may read `completed`."""
 
     cdef kc_receiver* state       # NULL: the thread was not started, or was stopped
     cdef int pid                  # of the process that started the thread
@@ -54,7 +54,7 @@ cdef class Receiver:
         self.stop()
 
     @property
-    def ended(self):
+    def completed(self):
         """The number of completed jobs that `take` has not returned yet. Reads one atomic variable."""
         return 0 if self.state == NULL else kc_jobs_completed(self.state)
 
@@ -78,17 +78,17 @@ cdef class Receiver:
         stored in `view`, and then that number of bytes. Otherwise it receives until `view` is full.
         """
         cdef Py_buffer buffer
-        cdef int place
+        cdef int index
         self.fileno()
         PyObject_GetBuffer(view, &buffer, PyBUF_WRITABLE)
-        place = kc_job_begin(self.state, fd, <unsigned char*> buffer.buf, <size_t> buffer.len, framed)
-        if place < 0:
+        index = kc_job_begin(self.state, fd, <unsigned char*> buffer.buf, <size_t> buffer.len, framed)
+        if index < 0:
             PyBuffer_Release(&buffer)
             return None
         self.last_job_id += 1
-        self.views[place] = buffer
-        self.job_ids[place] = self.last_job_id
-        self.jobs[self.last_job_id] = place, tag, framed
+        self.views[index] = buffer
+        self.job_ids[index] = self.last_job_id
+        self.jobs[self.last_job_id] = index, tag, framed
         return self.last_job_id
 
     def take(self):
@@ -98,14 +98,14 @@ cdef class Receiver:
         If the peer has closed the connection, errno is 0, and prefix or view are incomplete. If the frame is larger
         than the view, no bytes were received into the view.
         """
-        cdef int place
+        cdef int index
         if self.state == NULL:
             return None
-        place = kc_job_completed(self.state)
-        if place < 0:
+        index = kc_job_completed(self.state)
+        if index < 0:
             kc_drain_pipe(self.state.completed_pipe[0])
-            place = kc_job_completed(self.state)
-        return None if place < 0 else self.finish(self.job_ids[place])
+            index = kc_job_completed(self.state)
+        return None if index < 0 else self.finish(self.job_ids[index])
 
     def cancel(self, int64_t job_id):
         """Cancel a job if it exists. After that, the caller may use the socket and the view again."""
@@ -124,12 +124,12 @@ cdef class Receiver:
         """Remove a job, which may be incomplete, and return the tuple of `take`."""
         cdef kc_job job
         cdef kc_receiver* state = self.state
-        cdef int place
-        place, tag, framed = self.jobs.pop(job_id)
+        cdef int index
+        index, tag, framed = self.jobs.pop(job_id)
         with nogil:
-            kc_job_collect(state, place, &job)
-        self.job_ids[place] = 0
-        PyBuffer_Release(&self.views[place])
+            kc_job_collect(state, index, &job)
+        self.job_ids[index] = 0
+        PyBuffer_Release(&self.views[index])
         prefix = PyBytes_FromStringAndSize(<char*> job.prefix, <Py_ssize_t> job.prefixed) if framed else None
         return tag, prefix, <Py_ssize_t> job.filled, job.error
 
@@ -143,15 +143,15 @@ cdef class Receiver:
     cdef int stop(self) except -1:
         cdef kc_receiver* state = self.state
         cdef bint alive = self.pid == getpid()
-        cdef int place
+        cdef int index
         self.state = NULL
         if state != NULL:
             with nogil:
                 kc_receiver_free(state, alive)
-        for place in range(KC_JOBS):
-            if self.job_ids[place]:
-                self.job_ids[place] = 0
-                PyBuffer_Release(&self.views[place])
+        for index in range(KC_JOBS):
+            if self.job_ids[index]:
+                self.job_ids[index] = 0
+                PyBuffer_Release(&self.views[index])
         if self.jobs is not None:  # the garbage collector may have cleared it
             self.jobs.clear()
         return 0

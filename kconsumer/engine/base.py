@@ -195,7 +195,7 @@ class Engine:
             with self.lock:
                 step.unfinished = True
                 records = collector.collect(max_records, max_bytes)
-                if parts.fetch.wants_poll and not parts.closed:
+                if parts.fetch.needs_poll and not parts.closed:
                     self.driver.flush_managers(parts.fetch)
                 step.unfinished = False
             if parts.user_calls.waiting:

@@ -220,7 +220,7 @@ class Components:
 
     def rebootstrap_if_wanted(self) -> None:
         """Connect to `bootstrap_servers` again if the metadata or a broker require it (KIP-899, KIP-1102)."""
-        if self.metadata.wants_rebootstrap or self.client.wants_rebootstrap:
+        if self.metadata.needs_rebootstrap or self.client.needs_rebootstrap:
             self.client.rebootstrap(close_connections=True)
             self.metadata.rebootstrapped()
 

@@ -82,7 +82,7 @@ class Driver(ABC):
     @property
     def has_urgent_io(self) -> bool:
         """True if a large response was received but not handled yet. No further fetch is sent before it is handled."""
-        return self._receiver.ended > 0
+        return self._receiver.completed > 0
 
     @abstractmethod
     def yield_to_network(self) -> None:

@@ -163,7 +163,7 @@ class ThreadedDriver(Driver):
     @property
     def has_urgent_io(self) -> bool:
         """True if a large response was received and not handled, or a fetch was created and not sent."""
-        return self._fetches_created != self._fetches_flushed or self._receiver.ended > 0
+        return self._fetches_created != self._fetches_flushed or self._receiver.completed > 0
 
     def yield_to_network(self) -> None:
         """Release the GIL briefly so that the network thread can send the fetch or arm the receiver.
@@ -260,7 +260,7 @@ class ThreadedDriver(Driver):
             except KafkaError as error:
                 self._failure, ended = error, True
             now = self._clock.now()
-            if responses and now < self._fetch_until and parts.fetch.wants_poll:
+            if responses and now < self._fetch_until and parts.fetch.needs_poll:
                 self._poll_safely(parts.fetch, now)
             created = self._fetches_created
         parts.user_calls.run()

@@ -230,7 +230,7 @@ class FetchPlanner:
         """Decide again whether the partition is fetched, and from which broker."""
         chain = self._buffer.drop_stale(tp, state, state.position)
         if chain is not None:
-            self._join_leaders(chain, state)
+            self._follow_leader(chain, state)
         self._track_leaderless(tp, now)
         position = state.position
         broker = None
@@ -266,7 +266,7 @@ class FetchPlanner:
         elif tp not in self._leaderless:
             self._leaderless[tp] = now
 
-    def _join_leaders(self, chain: FetchChain, state: PartitionState) -> None:
+    def _follow_leader(self, chain: FetchChain, state: PartitionState) -> None:
         """Continue the chain in the log of a new leader, if all data from the old leader has been read. Otherwise
         record in the chain that the leader has changed."""
         position = state.position

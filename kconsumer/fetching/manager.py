@@ -94,7 +94,7 @@ class FetchManager:
         return bool(self._in_flight)
 
     @property
-    def wants_poll(self) -> bool:
+    def needs_poll(self) -> bool:
         """Whether `poll` may have something to do.
 
         This is so if a partition, the metadata or the assignment changed, or if an expedited fetch ended. It is also so

@@ -133,10 +133,10 @@ class Memory:
         """Record that a poll decompressed `unpacked` bytes."""
         self.decompressed = max(unpacked, self.decompressed - (self.decompressed + 63) // 64)
 
-    def received(self, size: int, asked: int) -> None:
-        """Record that a response uses `size` bytes of memory, where at most `asked` were expected."""
+    def record_response(self, size: int, expected: int) -> None:
+        """Record that a response uses `size` bytes of memory, where at most `expected` were expected."""
         faded = self.least_response - (self.least_response + 7) // 8
-        self.least_response = max(faded, size if size > asked else 0)
+        self.least_response = max(faded, size if size > expected else 0)
 
     def per_request_limit(self, brokers: int) -> int:
         """Returns the maximum bytes of one request if there are this many brokers, so that there is room for two

@@ -104,7 +104,7 @@ class FetchResponseHandler:
                 if code in NAMES_LEADER:
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
         if context.received:
-            self._buffer.memory.received(context.received, flight.max_bytes + flight.max_bytes // 4)
+            self._buffer.memory.record_response(context.received, flight.max_bytes + flight.max_bytes // 4)
         return failed
 
     def _partition(

@@ -49,7 +49,7 @@ class _InFlightUpdate:
 class MetadataManager:
     """Keeps the `Cluster` up to date (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
 
-    When `wants_rebootstrap` is True, the engine returns to the bootstrap servers and calls `rebootstrapped()`. The
+    When `needs_rebootstrap` is True, the engine returns to the bootstrap servers and calls `rebootstrapped()`. The
     engine calls `on_no_node(now)` when there is no broker to send a request to.
     """
 
@@ -61,7 +61,7 @@ class MetadataManager:
         rng: random.Random | None = None,
     ) -> None:
         self.on_update: list[Callable[[MetadataUpdate], None]] = []  # called after each response
-        self.wants_rebootstrap = False
+        self.needs_rebootstrap = False
         self.last_error: KafkaError | None = None
         self._config = config
         self._cluster = cluster
@@ -135,7 +135,7 @@ class MetadataManager:
         call of `remove_topics`."""
         names = set(topics)
         self._added_topics.update(names)
-        if not self._cluster.knows(names):
+        if not self._cluster.contains_topics(names):
             self.request_new_topics()
 
     def remove_topics(self, topics: Iterable[str]) -> None:
@@ -182,7 +182,7 @@ class MetadataManager:
         if subscription.pattern is not self._pattern:
             self._pattern = subscription.pattern
             self.request_update(new_interest=True)
-        if not self._cluster.knows(subscription.metadata_topics()):
+        if not self._cluster.contains_topics(subscription.metadata_topics()):
             self.request_new_topics()
 
     def _poll_update(self, now: float, requests: list[UnsentRequest]) -> float:
@@ -385,7 +385,7 @@ class MetadataManager:
     def rebootstrapped(self) -> None:
         """Forget all brokers and topics, and request them again, because the engine has returned to the bootstrap
         servers."""
-        self.wants_rebootstrap = False
+        self.needs_rebootstrap = False
         self._in_flight = None
         self._due_since = None
         self._cluster.forget()
@@ -397,9 +397,9 @@ class MetadataManager:
         self._failures.until = until
 
     def _start_rebootstrap(self, reason: str) -> None:
-        if self._config.metadata_recovery_strategy == "rebootstrap" and not self.wants_rebootstrap:
+        if self._config.metadata_recovery_strategy == "rebootstrap" and not self.needs_rebootstrap:
             _log.warning("starting again from the bootstrap servers: %s", reason)
-            self.wants_rebootstrap = True
+            self.needs_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
         """Start again from the bootstrap servers if a due request has had no response for too long. Returns the time

@@ -37,7 +37,7 @@ class TopicMetadataRequests:
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
         """Start a lookup and return its promise. See `MetadataManager.fetch`."""
-        if topics is not None and not fresh and self._cluster.knows(topics):
+        if topics is not None and not fresh and self._cluster.contains_topics(topics):
             promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
             return promise

@@ -120,7 +120,7 @@ class NetworkClient:
         self.set_nodes(Node(-index, host, port) for index, (host, port) in enumerate(servers, start=1))
 
     @property
-    def wants_rebootstrap(self) -> bool:
+    def needs_rebootstrap(self) -> bool:
         """Returns whether the client should rebootstrap, because a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         and `metadata_recovery_strategy` allows it. Becomes False with `rebootstrap`."""
         return self._loop.rebootstrap_required and self._config.metadata_recovery_strategy == "rebootstrap"
@@ -313,7 +313,7 @@ class NetworkClient:
     @property
     def responses_ready(self) -> int:
         """The number of responses that the background receiver has received and `poll` has not processed yet."""
-        return self.receiver.ended
+        return self.receiver.completed
 
     @property
     def receiving(self) -> bool:

@@ -27,7 +27,6 @@ from kconsumer.types import TopicPartition
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 Progress = Callable[[int, int], object] | bool | None
-Found = queue.SimpleQueue["Step | BaseException | None"]
 Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and how many offsets were read
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # bytes of fetched data, for each thread
@@ -106,9 +105,9 @@ def scan_topic(
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
     with client:  # only looks up offsets; each thread reads with its own connections and its part of the memory
         ranges = find_ranges(client, topic, start, end)
-    shares = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
-    memory = max(client.config.buffer_memory // max(len(shares), 1), MIN_MEMORY)
-    work = [(client.with_options(buffer_memory=memory), share) for share in shares]
+    by_thread = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
+    memory = max(client.config.buffer_memory // max(len(by_thread), 1), MIN_MEMORY)
+    work = [(client.with_options(buffer_memory=memory), part) for part in by_thread]
     total = sum(after - at for at, after in ranges.values())
     return TopicReader(limits, work, progress_callback(progress, topic), total)
 
@@ -138,21 +137,20 @@ def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ra
 def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
     """Divide the ranges that are not empty among at most `count` threads. Returns the ranges of each thread; the
     threads get about the same number of offsets."""
-    shares: list[Ranges] = [{} for _ in range(count)]
+    by_thread: list[Ranges] = [{} for _ in range(count)]
     sizes = [0] * count
     for tp, (at, after) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
         if at < after:
             smallest = sizes.index(min(sizes))
-            shares[smallest][tp] = (at, after)
+            by_thread[smallest][tp] = (at, after)
             sizes[smallest] += after - at
-    return [share for share in shares if share]
+    return [part for part in by_thread if part]
 
 
-def read_share(client: RangeClient, share: Ranges, limits: Limits) -> Iterator[Step]:
-    """Read `share`, the ranges of one thread, each until its end. Yields each batch with the number of
-    offsets read."""
-    ends = {tp: after for tp, (_, after) in share.items()}
-    left = {tp: at for tp, (at, _) in share.items()}
+def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator[Step]:
+    """Read the ranges of one thread, each until its end. Yields each batch with the number of offsets read."""
+    ends = {tp: after for tp, (_, after) in ranges.items()}
+    left = {tp: at for tp, (at, _) in ranges.items()}
     with client.in_use():
         consumer = client.consumer
         consumer.assign(left)
@@ -184,8 +182,8 @@ def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limit
             raise TimeoutError(f"no data for {client.timeout_ms / 1000:g} s while reading {where}")
 
 
-class _Exchange:
-    """Passes batches from the reading threads to the caller.
+class _StepQueue:
+    """A bounded queue that passes batches from the reading threads to the caller.
 
     It uses `queue.SimpleQueue`, which Ctrl-C cannot leave locked. `queue.Queue` and `threading.Event` are Python code
     that holds a lock: if an exception interrupted this code, the lock would stay locked, and `close()` would wait for
@@ -194,38 +192,38 @@ class _Exchange:
 
     def __init__(self, capacity: int) -> None:
         #: Steps; None when a thread has read all its ranges; or the exception that ended a thread.
-        self.found: Found = queue.SimpleQueue()
+        self.items: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
         self.stopped = False  # reading has ended, and the threads must end, too
-        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()  # one entry for each batch that may be put
-        self.make_room(capacity)
+        self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # one entry for each step that may be put
+        self.release(capacity)
 
     def put(self, step: Step) -> None:
         """Pass a step to the caller. Blocks while as many steps as allowed wait to be taken."""
-        self._room.get()
-        self.found.put(step)
+        self._permits.get()
+        self.items.put(step)
 
-    def make_room(self, count: int) -> None:
+    def release(self, count: int) -> None:
         """Allow the threads to put `count` more steps."""
         for _ in range(count):
-            self._room.put(None)
+            self._permits.put(None)
 
 
-def _run(client: RangeClient, share: Ranges, limits: Limits, exchange: _Exchange) -> None:
-    """Read `share`, the ranges of one thread, and pass the steps to the caller. Runs in that thread, and ends early
-    after `exchange.stopped` is set."""
+def _run(client: RangeClient, ranges: Ranges, limits: Limits, steps: _StepQueue) -> None:
+    """Read the ranges of one thread, and pass the steps to the caller. Runs in that thread, and ends early after
+    `steps.stopped` is set."""
     try:
-        if exchange.stopped:
+        if steps.stopped:
             return
-        for step in read_share(client, share, limits):
-            exchange.put(step)
-            if exchange.stopped:
+        for step in read_ranges(client, ranges, limits):
+            steps.put(step)
+            if steps.stopped:
                 return
-        exchange.found.put(None)
+        steps.items.put(None)
     except BaseException as error:  # never Ctrl-C, which is raised in the main thread
-        if not exchange.stopped:
-            exchange.found.put(error)
+        if not steps.stopped:
+            steps.items.put(error)
     finally:
-        if exchange.stopped:
+        if steps.stopped:
             client.close()
 
 
@@ -246,7 +244,7 @@ class TopicReader:
         self._progress = progress
         self._work = work
         self._incomplete = ""  # why reading ended before the end of the topic, if it did
-        self._exchange = _Exchange(MAX_WAITING_BATCHES * len(work))
+        self._queue = _StepQueue(MAX_WAITING_BATCHES * len(work))
         self._threads: list[threading.Thread] = []
         self._steps = self._read_in_caller() if len(work) < 2 else self._read_in_threads()
 
@@ -279,24 +277,24 @@ class TopicReader:
         raise StopIteration
 
     def _read_in_caller(self) -> Iterator[Step]:
-        for client, share in self._work:
-            yield from read_share(client, share, self._limits)
+        for client, ranges in self._work:
+            yield from read_ranges(client, ranges, self._limits)
 
     def _read_in_threads(self) -> Iterator[Step]:
-        for number, (client, share) in enumerate(self._work):
-            arguments = (client, share, self._limits, self._exchange)  # no self: it would prevent __del__
+        for number, (client, ranges) in enumerate(self._work):
+            arguments = (client, ranges, self._limits, self._queue)  # no self: it would prevent __del__
             thread = threading.Thread(target=_run, args=arguments, name=f"kconsumer-topic-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
         left = len(self._threads)
         while left:
-            found = self._exchange.found.get()
+            found = self._queue.items.get()
             if isinstance(found, BaseException):
                 raise found
             if found is None:
                 left -= 1
             else:
-                self._exchange.make_room(1)
+                self._queue.release(1)
                 yield found
 
     def close(self) -> None:
@@ -306,18 +304,18 @@ class TopicReader:
         self._finish()
 
     def _finish(self) -> None:
-        self._exchange.stopped = True
+        self._queue.stopped = True
         for client, _ in self._work:
             if self._threads:
                 client.wakeup()
         while alive := [thread for thread in self._threads if thread.is_alive()]:
-            self._exchange.make_room(len(alive))
+            self._queue.release(len(alive))
             for thread in alive:
                 thread.join(0.01)
         for client, _ in self._work:
             client.close()
         # These are cleared last: if an exception interrupts this method, the next call needs them.
-        self._steps, self._threads, self._exchange.found = iter(()), [], queue.SimpleQueue()
+        self._steps, self._threads, self._queue.items = iter(()), [], queue.SimpleQueue()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()
 
@@ -330,7 +328,7 @@ class TopicReader:
         self.close()
 
     def __del__(self) -> None:
-        if not self._exchange.stopped:
+        if not self._queue.stopped:
             self.close()
 
     def __repr__(self) -> str:

@@ -97,7 +97,7 @@ class Cluster:
         """The known topics that Kafka uses itself (`__consumer_offsets`…)."""
         return frozenset(name for name, topic in self._topics.items() if topic.internal)
 
-    def knows(self, topics: Iterable[str]) -> bool:
+    def contains_topics(self, topics: Iterable[str]) -> bool:
         """Returns True if all of these topics are known."""
         return all(topic in self._topics for topic in topics)
 

@@ -75,7 +75,7 @@ def test_batches_wait_to_be_taken(kafka: Kafka, filled: str) -> None:
         for thread in threading.enumerate():
             if thread.name.startswith("kconsumer-topic"):
                 thread.join(0.3)
-        assert 4 == reader._exchange.found.qsize()
+        assert 4 == reader._queue.items.qsize()
         assert 2 == len(reading_threads())
         assert 699 == len(list(reader))
 

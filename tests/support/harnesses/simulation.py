@@ -118,7 +118,7 @@ class Simulation:
             for request in result.requests:
                 self._send(request, now)
             wait_ms = min(wait_ms, result.wait_ms)
-        if parts.metadata.wants_rebootstrap:
+        if parts.metadata.needs_rebootstrap:
             parts.metadata.rebootstrapped()
         if self._call_back(now):
             wait_ms = 0.0

@@ -57,7 +57,7 @@ def test_memory_is_filled(receiver: Receiver, pair: Pair) -> None:
     assert ("tag", None, 300_000, 0) == taken(receiver)
     assert sent == memory
     assert b"rest" == near.recv(100)
-    assert 0 == receiver.ended
+    assert 0 == receiver.completed
     assert receiver.take() is None
     assert ([], [], []) == select.select([receiver.fileno()], [], [], 0)
 
@@ -127,7 +127,7 @@ def test_a_cancelled_job_gives_everything_back(receiver: Receiver, pair: Pair) -
     memory.append(0)
     far.sendall(b"abc")
     assert b"abc" == near.recv(100)
-    assert 0 == receiver.ended
+    assert 0 == receiver.completed
     other = receiver.begin(near.fileno(), memory, "other", False)
     assert other != name
     receiver.cancel(name)
@@ -176,7 +176,7 @@ def test_closing_ends_the_thread_and_its_jobs(pair: Pair) -> None:
         receiver.close()
         assert (threads, descriptors) == (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")))
     assert receiver.take() is None
-    assert 0 == receiver.ended
+    assert 0 == receiver.completed
 
 
 def test_memory_that_cannot_be_written(receiver: Receiver, pair: Pair) -> None:
@@ -250,7 +250,7 @@ far.setblocking(True)
 sent = os.urandom(500_000)
 far.sendall(sent)
 deadline = time.monotonic() + 10
-while not receiver.ended:
+while not receiver.completed:
     assert time.monotonic() < deadline
     time.sleep(0.01)
 assert ("tag", None, 500_000, 0) == receiver.take()

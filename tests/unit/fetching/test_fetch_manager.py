@@ -242,35 +242,35 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
     assert 1 == len(request.message.topics)
 
 
-def test_wants_poll() -> None:
-    """`wants_poll` is True after a response, freed memory, new metadata or a new assignment."""
+def test_needs_poll() -> None:
+    """`needs_poll` is True after a response, freed memory, new metadata or a new assignment."""
     harness = FetchHarness(max_partition_fetch_bytes=1)
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
         log.append(10)
     wants = []
     requests = harness.poll()
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.answer(*requests)
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.answer(*harness.poll())
     harness.poll()
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.collect(5)
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.collect(5)
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.poll()
     harness.update_metadata()
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     harness.poll()
     harness.subscription.assign(set())
-    wants.append(harness.manager.wants_poll)
+    wants.append(harness.manager.needs_poll)
     assert [False, True, False, False, True, True, True] == wants
 
 
 def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
-    """Memory that is freed while every broker has a fetch in flight does not set `wants_poll`, because only the next
+    """Memory that is freed while every broker has a fetch in flight does not set `needs_poll`, because only the next
     fetch can use it.
     """
     harness = FetchHarness(max_partition_fetch_bytes=1)
@@ -281,9 +281,9 @@ def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
     in_flight = harness.poll()
     assert in_flight
     assert 1 == len(harness.collect(5))
-    assert not harness.manager.wants_poll
+    assert not harness.manager.needs_poll
     harness.answer(*in_flight)
-    assert harness.manager.wants_poll
+    assert harness.manager.needs_poll
 
 
 # --- seek, pause, rebalance while a fetch is in flight -------------------------------------------------

@@ -107,11 +107,11 @@ def test_cost_of_a_response() -> None:
     memory = Memory(64 << 20)
     assert (1 << 20, 5 << 20) == (memory.reserve_for(1000), memory.reserve_for(4 << 20))
     for _ in range(80):
-        memory.received(1000, 1250)
+        memory.record_response(1000, 1250)
     assert 1250 == memory.reserve_for(1000)
-    memory.received(3_000_000, 1250)
+    memory.record_response(3_000_000, 1250)
     assert 3_000_000 == memory.reserve_for(1000)
-    memory.received(1000, 1250)
+    memory.record_response(1000, 1250)
     assert 3_000_000 - 375_000 == memory.reserve_for(1000)
 
 
@@ -179,9 +179,9 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
     held = harness.buffer.memory.total
     assert 8000 - 2500 < held < 8000
     harness.now += 60_000
-    assert ([], False) == (harness.poll(), harness.manager.wants_poll)
+    assert ([], False) == (harness.poll(), harness.manager.needs_poll)
     assert 1 == len(harness.collector.collect(1))
-    assert harness.manager.wants_poll
+    assert harness.manager.needs_poll
     while not harness.poll():
         assert 1 == len(harness.collector.collect(1))
     assert held - 2500 < harness.buffer.memory.total <= 8000 - 2500

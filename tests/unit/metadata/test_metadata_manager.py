@@ -492,9 +492,9 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
     case = Case("a")
     case.update(0.0)
     case.manager.on_no_node(1.0)
-    assert case.manager.wants_rebootstrap
+    assert case.manager.needs_rebootstrap
     case.manager.rebootstrapped()
-    assert ({}, False) == (case.cluster.nodes, case.manager.wants_rebootstrap)
+    assert ({}, False) == (case.cluster.nodes, case.manager.needs_rebootstrap)
     assert ["a"] == asked(case.asks(2.0))
 
 
@@ -502,17 +502,17 @@ def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
     """Before the first response only the bootstrap brokers are known, and are tried again."""
     case = Case("a")
     case.manager.on_no_node(1.0)
-    assert not case.manager.wants_rebootstrap
+    assert not case.manager.needs_rebootstrap
 
 
 def test_the_broker_can_ask_for_it() -> None:
     """REBOOTSTRAP_REQUIRED, in a response or from the connection, leads to a rebootstrap (KIP-1102)."""
     case = Case("a")
     case.update(0.0, metadata(error=129))
-    assert case.manager.wants_rebootstrap
+    assert case.manager.needs_rebootstrap
     other = Case("a")
     fail(other.asks(0.0), StaleMetadataError("broker 1", code=129), 0.0)
-    assert other.manager.wants_rebootstrap
+    assert other.manager.needs_rebootstrap
     assert other.manager.take_error() is None
 
 
@@ -524,9 +524,9 @@ def test_silence_means_bootstrapping_again() -> None:
     assert RETRY_MS == case.waits(5.0) + 5.0
     request = case.asks(RETRY_MS)
     assert 5.0 == case.waits(TRIGGER_MS)
-    assert not case.manager.wants_rebootstrap
+    assert not case.manager.needs_rebootstrap
     assert TRIGGER_MS == case.waits(TRIGGER_MS + 5.0)
-    assert case.manager.wants_rebootstrap
+    assert case.manager.needs_rebootstrap
     case.manager.rebootstrapped()
     respond(request, GOOD, TRIGGER_MS + 6.0)
     assert frozenset() == case.cluster.topics()
@@ -539,7 +539,7 @@ def test_answers_stop_the_trigger() -> None:
     case = Case("a")
     case.update(0.0)
     assert MAX_AGE_MS - TRIGGER_MS == case.waits(TRIGGER_MS)
-    assert not case.manager.wants_rebootstrap
+    assert not case.manager.needs_rebootstrap
 
 
 @pytest.mark.parametrize("how", ["no node", "asked", "silence"])
@@ -555,7 +555,7 @@ def test_without_recovery_old_brokers_are_tried_again(how: str) -> None:
         respond(request, metadata(error=129), 200.0)
     else:
         assert FOREVER == case.waits(10.0 * TRIGGER_MS)
-    assert (False, {"a"}) == (case.manager.wants_rebootstrap, case.cluster.topics())
+    assert (False, {"a"}) == (case.manager.needs_rebootstrap, case.cluster.topics())
 
 
 def test_repr_shows_what_is_needed() -> None:

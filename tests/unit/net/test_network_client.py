@@ -625,16 +625,16 @@ def test_cluster_and_node_id_are_checked(harness: NetworkHarness) -> None:
 
 
 def test_a_broker_of_another_cluster_asks_for_a_rebootstrap(harness: NetworkHarness) -> None:
-    """REBOOTSTRAP_REQUIRED in ApiVersions sets `wants_rebootstrap`; rebootstrap returns to the bootstrap list."""
+    """REBOOTSTRAP_REQUIRED in ApiVersions sets `needs_rebootstrap`; rebootstrap returns to the bootstrap list."""
     harness.broker.next(API_VERSIONS, API_VERSIONS.response(error_code=129))
     harness.client.set_nodes([Node(3, "boot", 9092)], cluster_id="c")
     harness.ready("3")
     harness.poll(100)
     harness.poll(0)
-    assert harness.client.wants_rebootstrap
+    assert harness.client.needs_rebootstrap
     assert 129 == harness.failed("3").code
     harness.client.rebootstrap()
-    assert not harness.client.wants_rebootstrap
+    assert not harness.client.needs_rebootstrap
     assert "-1" == harness.client.least_loaded_node(harness.clock.now())
 
 

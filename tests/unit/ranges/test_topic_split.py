@@ -15,14 +15,14 @@ def ranges(*sizes: int) -> dict[TopicPartition, tuple[int, int]]:
     return {TopicPartition("t", number): (10, 10 + size) for number, size in enumerate(sizes)}
 
 
-def test_shares_are_about_the_same() -> None:
+def test_threads_get_about_the_same() -> None:
     """The largest ranges are assigned first, each to the thread with the fewest offsets; empty ranges are omitted."""
-    shares = split_ranges(ranges(5, 100, 0, 60, 50), 2)
-    assert [[1, 0], [3, 4]] == [[tp.partition for tp in share] for share in shares]
-    assert [{TopicPartition("t", 1): (10, 110), TopicPartition("t", 0): (10, 15)}] == shares[:1]
+    by_thread = split_ranges(ranges(5, 100, 0, 60, 50), 2)
+    assert [[1, 0], [3, 4]] == [[tp.partition for tp in part] for part in by_thread]
+    assert [{TopicPartition("t", 1): (10, 110), TopicPartition("t", 0): (10, 15)}] == by_thread[:1]
 
 
-def test_no_more_shares_than_partitions() -> None:
+def test_no_more_threads_than_partitions() -> None:
     """No thread is planned without a range to read."""
     assert 2 == len(split_ranges(ranges(1, 1), 8))
     assert [] == split_ranges(ranges(0, 0), 3)
