@@ -1,0 +1,24 @@
+"""One broker of the model: its address, its API versions, and whether it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.connection import Connection
+
+
+class Broker:
+    """One broker. The logs and groups are in the cluster; a broker has only what is lost when it stops."""
+
+    def __init__(self, node_id: int, *, host: str, port: int, rack: str | None, release: str) -> None:
+        self.id = node_id
+        self.host = host  # advertised to clients
+        self.port = port
+        self.rack = rack
+        self.release = release  # the version of Kafka, such as "4.4", which decides the API versions
+        self.alive = True
+        self.connections: set[Connection] = set()
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.id} {self.host}:{self.port}{'' if self.alive else ', stopped'}>"

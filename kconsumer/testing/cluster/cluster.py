@@ -1,0 +1,228 @@
+"""The model of a cluster: its brokers and topics, and the table of handlers.
+
+A driver calls `connect`, passes bytes to the connections, calls `run_timers` when a deadline has passed, and sends the
+output of the connections in `writable`. Every call takes the current time in ms. Nothing happens between calls.
+
+What the handlers of an API family need is in a module of its own; this module decides who leads what.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from kconsumer.schema.dsl import Api, Versions
+from kconsumer.testing.cluster import releases
+from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.metadata import MetadataHandlers
+from kconsumer.testing.cluster.requests import Handler, Request, Response
+from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.timers import Timers
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
+
+CoordinatorType = Literal["group", "transaction"]
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+WALL_MS = 1_700_000_000_000
+
+
+class Cluster:
+    """A Kafka cluster as a function of its state, the received bytes and the time.
+
+    `brokers`: how many; their ids begin with 1. `racks`: the rack of each broker. `release`: the version of Kafka.
+    `wall_offset_ms`: the wall-clock time in ms since the Unix epoch when the driver's time is 0.
+    `seed`: decides ids that a real broker draws at random.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        racks: Sequence[str | None] | None = None,
+        release: str = releases.NEWEST,
+        settings: Settings | None = None,
+        wall_offset_ms: float = WALL_MS,
+        seed: int = 0,
+    ) -> None:
+        if racks is not None and len(racks) != brokers:
+            raise ValueError(f"{brokers} brokers need as many racks; there are {len(racks)}")
+        self.settings = settings or Settings()
+        self.random = random.Random(seed)
+        self.id = f"cluster-{self.random.getrandbits(64):016x}"
+        self.timers = Timers()
+        self.apis = releases.apis()
+        self.brokers = {
+            node: Broker(node, host="localhost", port=9091 + node, rack=rack, release=release)
+            for node, rack in enumerate(racks or [None] * brokers, start=1)
+        }
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.writable: set[Connection] = set()  # connections with output, or that were closed; the driver removes them
+        self._wall_offset_ms = wall_offset_ms
+        self.metadata = MetadataHandlers(self)
+        self._handlers: dict[Api, Handler] = {}
+        for component in (self.metadata,):
+            self._handlers.update(component.handlers())
+
+    # --- the driver's side ---
+
+    def connect(self, broker_id: int) -> Connection | None:
+        """Returns a new connection to a broker, or None if the broker is stopped."""
+        broker = self.brokers[broker_id]
+        if not broker.alive:
+            return None
+        connection = Connection(self, broker)
+        broker.connections.add(connection)
+        return connection
+
+    def next_deadline(self) -> float | None:
+        """Returns when `run_timers` must be called next, in ms, or None if there is no timer."""
+        return self.timers.next_deadline()
+
+    def run_timers(self, now: float) -> None:
+        """Run all timers whose deadline has passed."""
+        self.timers.run(now)
+
+    def wall_ms(self, now: float) -> int:
+        """Returns the wall-clock time in ms since the Unix epoch."""
+        return int(self._wall_offset_ms + now)
+
+    # --- the handlers' side ---
+
+    def handle(self, request: Request, now: float) -> Response:
+        """Handle a request."""
+        return self._handlers[request.api](request, now)
+
+    def versions_of(self, broker: Broker) -> Mapping[int, Versions]:
+        """Returns the API versions of a broker, by API key."""
+        versions = releases.versions_of(broker.release)
+        return {api.key: versions[api.key] for api in self._handlers if api.key in versions}
+
+    def alive_brokers(self) -> list[Broker]:
+        """Returns the brokers that run, by id."""
+        return [broker for broker in self.brokers.values() if broker.alive]
+
+    @property
+    def controller_id(self) -> int:
+        """The id of a broker that clients may ask to change topics, or -1 if no broker runs."""
+        return next((broker.id for broker in self.alive_brokers()), -1)
+
+    def coordinator(self, key: str, kind: CoordinatorType) -> Broker | None:
+        """Returns the coordinator of a group or a transactional id, or None if its partition has no leader.
+
+        As in Kafka, it is the leader of the partition of an internal topic to which the key's hash belongs.
+        """
+        partition = self.coordinator_partition(key, kind)
+        return None if partition.leader == NO_LEADER else self.brokers[partition.leader]
+
+    def coordinator_partition(self, key: str, kind: CoordinatorType) -> Partition:
+        """Returns the partition of the internal topic that stores the state of a group or transactional id."""
+        if kind == "group":
+            topic = self._internal_topic(OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions)
+        else:
+            topic = self._internal_topic(TRANSACTIONS_TOPIC, self.settings.transaction_state_log_num_partitions)
+        return topic.partitions[java_hash(key) % len(topic.partitions)]
+
+    def _internal_topic(self, name: str, partitions: int) -> Topic:
+        """Returns an internal topic. It is created at the first use."""
+        topic = self.topics.get(name)
+        if topic is None:
+            replicas = min(3, len(self.brokers))
+            topic = self.create_topic(name, partitions, replicas, {"cleanup.policy": "compact"}, internal=True)
+        return topic
+
+    # --- topics ---
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """Returns a partition, or None if it does not exist."""
+        found = self.topics.get(topic)
+        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+    def partitions(self) -> Iterator[Partition]:
+        """Yields all partitions of all topics."""
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        internal: bool = False,
+    ) -> Topic:
+        """Returns a new topic. Its partitions are spread over the brokers.
+
+        Raises ValueError if the topic exists, or if there are fewer brokers than replicas.
+        """
+        if name in self.topics:
+            raise ValueError(f"topic {name!r} exists already")
+        if replication_factor > len(self.brokers):
+            raise ValueError(
+                f"{replication_factor} replicas of topic {name!r} need as many brokers; there are {len(self.brokers)}"
+            )
+        topic = Topic(name, self.random.randbytes(16), configs or {}, internal=internal)
+        self.topics[name] = self.topics_by_id[topic.id] = topic
+        self.add_partitions(topic, partitions, replication_factor)
+        return topic
+
+    def add_partitions(self, topic: Topic, count: int, replication_factor: int = 1) -> None:
+        """Add partitions to a topic."""
+        nodes = list(self.brokers)
+        for _ in range(count):
+            index = len(topic.partitions)
+            replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
+            partition = Partition(topic, index, replicas)
+            if not self.brokers[replicas[0]].alive:
+                self._elect(partition)
+            topic.partitions.append(partition)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. A topic that is created with the same name later has another id."""
+        topic = self.topics.pop(name)
+        del self.topics_by_id[topic.id]
+
+    # --- brokers ---
+
+    def kill(self, broker_id: int) -> None:
+        """Stop a broker: its connections are closed, and other in-sync replicas become leaders."""
+        broker = self.brokers[broker_id]
+        broker.alive = False
+        for connection in list(broker.connections):
+            connection.close()
+        for partition in self.partitions():
+            if partition.leader == broker_id:
+                self._elect(partition)
+
+    def start(self, broker_id: int) -> None:
+        """Start a stopped broker. It becomes the leader of partitions that have none."""
+        self.brokers[broker_id].alive = True
+        for partition in self.partitions():
+            if partition.leader == NO_LEADER and broker_id in partition.isr:
+                partition.elect(broker_id)
+
+    def move_leader(self, topic: str, index: int, broker_id: int) -> None:
+        """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
+        partition = self.topics[topic].partitions[index]
+        if broker_id not in partition.replicas:
+            raise ValueError(
+                f"broker {broker_id} has no replica of {topic}-{index}; the replicas are on {partition.replicas}"
+            )
+        partition.elect(broker_id)
+
+    def _elect(self, partition: Partition) -> None:
+        """Make the first in-sync replica on a running broker the leader; without one the partition has no leader."""
+        alive = (node for node in partition.isr if self.brokers[node].alive)
+        partition.elect(next(alive, NO_LEADER))
+
+
+def java_hash(text: str) -> int:
+    """Returns the hash by which Kafka distributes keys: Java's `String.hashCode` without its sign bit."""
+    found = 0
+    data = text.encode("utf-16-be")
+    for i in range(0, len(data), 2):
+        found = (31 * found + int.from_bytes(data[i : i + 2])) & 0xFFFF_FFFF
+    return found & 0x7FFF_FFFF

@@ -1,0 +1,139 @@
+"""One connection of a client to a broker: bytes in, requests, responses, bytes out.
+
+As a Kafka broker does, a connection processes one request at a time: the next one waits until the response to the last
+one is on its way. So responses have the order of their requests. Malformed bytes, an unknown API and an unsupported
+version close the connection; only ApiVersions gets a response in version 0 then (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kconsumer._core.codec import decode_request, encode_response
+from kconsumer.errors import ProtocolError
+from kconsumer.schema.dsl import Message
+from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.requests import Pending, Request
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
+API_VERSIONS_KEY = 18
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Connection:
+    """A connection as the broker sees it. The driver passes bytes to `receive` and sends what `take_output` returns."""
+
+    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+        self.broker = broker
+        self.closed = False  # True: no bytes are received or sent any more
+        self.closing = False  # True: the broker closes the connection as soon as the output is sent
+        self.principal = ANONYMOUS  # who is authenticated, in Kafka's form
+        self._cluster = cluster
+        self._input = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._in_progress: Pending | None = None  # the request whose response is waited for
+        self._muted_until = 0.0  # no request is processed before (throttling, KIP-219)
+        self._output: list[bytes] = []
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Add received bytes, and process the requests that they complete."""
+        if self.closed or self.closing:
+            return
+        self._input += data
+        while len(self._input) >= 4:
+            (size,) = struct.unpack_from(">i", self._input)
+            if not 0 <= size <= MAX_REQUEST_BYTES:
+                self.close()
+                return
+            if len(self._input) < 4 + size:
+                break
+            self._frames.append(bytes(self._input[4 : 4 + size]))
+            del self._input[: 4 + size]
+        self._process_frames(now)
+
+    def take_output(self) -> bytes:
+        """Returns the bytes to send to the client, and removes them."""
+        data = b"".join(self._output)
+        self._output.clear()
+        if self.closing:
+            self.close()
+        return data
+
+    def send(self, data: bytes) -> None:
+        """Add bytes to the output."""
+        if not self.closed:
+            self._output.append(data)
+            self._cluster.writable.add(self)
+
+    def mute(self, until: float) -> None:
+        """Process no further request before `until` (ms)."""
+        self._muted_until = max(self._muted_until, until)
+
+    def close_after_output(self) -> None:
+        """Close the connection once the driver has taken the output."""
+        self.closing = True
+        self._cluster.writable.add(self)
+
+    def close(self) -> None:
+        """Close the connection; output that was not taken is lost."""
+        self.closed = True
+        self._output.clear()
+        self._frames.clear()
+        self.broker.connections.discard(self)
+        self._cluster.writable.add(self)  # so that the driver closes its socket
+
+    def _process_frames(self, now: float) -> None:
+        """Process the received requests until one has to wait."""
+        while self._frames and self._in_progress is None and not self.closed and not self.closing:
+            if now < self._muted_until:
+                self._cluster.timers.add(self._muted_until, self._process_frames)
+                return
+            self._process(self._frames.popleft(), now)
+
+    def _process(self, frame: bytes, now: float) -> None:
+        """Decode one request and handle it."""
+        request = self._decode(frame)
+        if request is None:
+            return
+        response = self._cluster.handle(request, now)
+        if isinstance(response, Pending):
+            self._in_progress = response
+            response.on_complete(lambda message, at: self._complete(request, message, at), now)
+        elif response is not None:
+            self._respond(request, response, now)
+
+    def _decode(self, frame: bytes) -> Request | None:
+        """Returns the request in a frame. Returns None after it closed the connection or rejected the version."""
+        if len(frame) < 8:
+            self.close()
+            return None
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        versions = self._cluster.versions_of(self.broker).get(key)
+        if versions is None or version not in versions:
+            if key == API_VERSIONS_KEY:
+                self.send(self._cluster.metadata.unsupported_api_versions(self.broker, correlation_id))
+            else:
+                self.close()
+            return None
+        try:
+            api, version, correlation_id, client_id, message = decode_request(self._cluster.apis, frame)
+        except ProtocolError:
+            self.close()
+            return None
+        return Request(api, version, correlation_id, client_id, message, self, len(frame))
+
+    def _complete(self, request: Request, response: Message, now: float) -> None:
+        """Send a response that had to wait, then process the requests behind it."""
+        self._in_progress = None
+        if not self.closed:
+            self._respond(request, response, now)
+            self._process_frames(now)
+
+    def _respond(self, request: Request, response: Message, now: float) -> None:
+        """Send a response."""
+        self.send(encode_response(request.api, request.version, request.correlation_id, response))

@@ -1,0 +1,148 @@
+"""What a client asks first: API versions, brokers and topics, and coordinators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer._core.codec import encode_response
+from kconsumer.error_codes import Errors
+from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA, ZERO_UUID, Api
+from kconsumer.schema.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    Coordinator,
+    FindCoordinatorResponse,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+NOT_AVAILABLE = Errors.COORDINATOR_NOT_AVAILABLE
+
+
+def legal_name(name: str) -> bool:
+    """Returns whether Kafka accepts the name of a topic."""
+    return LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+class MetadataHandlers:
+    """Handles ApiVersions, Metadata and FindCoordinator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {API_VERSIONS: self._api_versions, METADATA: self._metadata, FIND_COORDINATOR: self._find_coordinator}
+
+    def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
+        """Returns the response to an ApiVersions request in a version that the broker does not have (KIP-511)."""
+        response = self._versions(broker)
+        response.error_code = Errors.UNSUPPORTED_VERSION
+        return encode_response(API_VERSIONS, 0, correlation_id, response)
+
+    def _api_versions(self, request: Request, _: float) -> ApiVersionsResponse:
+        return self._versions(request.broker)
+
+    def _versions(self, broker: Broker) -> ApiVersionsResponse:
+        rows = [
+            ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+            for key, versions in sorted(self._cluster.versions_of(broker).items())
+        ]
+        return ApiVersionsResponse(api_keys=rows)
+
+    # --- Metadata ---
+
+    def _metadata(self, request: Request, now: float) -> MetadataResponse:
+        cluster = self._cluster
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+                for broker in cluster.alive_brokers()
+            ],
+            cluster_id=cluster.id,
+            controller_id=cluster.controller_id,
+            topics=self._topics(request, now),
+        )
+
+    def _topics(self, request: Request, now: float) -> list[MetadataResponseTopic]:
+        """Returns the rows of the topics that the request names, or of all topics."""
+        asked = request.message.topics
+        if asked is None or (request.version == 0 and not asked):
+            return [_topic_row(topic) for topic in self._cluster.topics.values()]
+        create = request.message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
+        return [self._asked_row(row, create, now) for row in asked]
+
+    def _asked_row(self, asked: MetadataRequestTopic, create: bool, now: float) -> MetadataResponseTopic:
+        """Returns the row of one topic that the request names by name or id."""
+        if asked.topic_id != ZERO_UUID:
+            topic = self._cluster.topics_by_id.get(asked.topic_id)
+            if topic is None:
+                return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+            return _topic_row(topic)
+        name = asked.name or ""
+        if not legal_name(name):
+            return MetadataResponseTopic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
+        topic = self._cluster.topics.get(name)
+        if topic is not None:
+            return _topic_row(topic)
+        if create:
+            self._cluster.create_topic(name, self._cluster.settings.num_partitions)
+        return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+    # --- FindCoordinator ---
+
+    def _find_coordinator(self, request: Request, _: float) -> FindCoordinatorResponse:
+        message = request.message
+        keys = message.coordinator_keys if request.version >= 4 else [message.key]
+        rows = [self._coordinator(key, message.key_type) for key in keys]
+        if request.version >= 4:
+            return FindCoordinatorResponse(coordinators=rows)
+        (row,) = rows
+        return FindCoordinatorResponse(
+            error_code=row.error_code,
+            error_message=row.error_message,
+            node_id=row.node_id,
+            host=row.host,
+            port=row.port,
+        )
+
+    def _coordinator(self, key: str, key_type: int) -> Coordinator:
+        """Returns the coordinator of one group or transactional id."""
+        broker = self._cluster.coordinator(key, "group" if key_type == GROUP else "transaction")
+        if broker is None:
+            return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=NOT_AVAILABLE, error_message="")
+        return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
+
+
+def _topic_row(topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=list(map(_partition_row, topic.partitions)),
+    )
+
+
+def _partition_row(partition: Partition) -> MetadataResponsePartition:
+    missing = partition.leader == NO_LEADER
+    return MetadataResponsePartition(
+        error_code=Errors.LEADER_NOT_AVAILABLE if missing else Errors.NONE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+    )

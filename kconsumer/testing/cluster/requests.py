@@ -1,0 +1,82 @@
+"""Requests as a broker receives them, and responses that are completed later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.schema.dsl import Api, Message
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.broker import Broker
+    from kconsumer.testing.cluster.connection import Connection
+
+
+class Request:
+    """A decoded request."""
+
+    __slots__ = ("api", "client_id", "connection", "correlation_id", "message", "size", "version")
+
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        message: Any,
+        connection: Connection,
+        size: int,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.message = message
+        self.connection = connection
+        self.size = size  # bytes of the request
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that received the request."""
+        return self.connection.broker
+
+    def __repr__(self) -> str:
+        return f"<Request {self.api.name} v{self.version} #{self.correlation_id} to {self.broker!r}: {self.message!r}>"
+
+
+class Pending:
+    """The response to a request that has to wait, such as a Fetch without data or a JoinGroup during a rebalance.
+
+    A handler returns it in place of a response. `complete` may be called before the handler returns.
+    """
+
+    __slots__ = ("_on_complete", "request", "response")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.response: Message | None = None  # None until it is complete
+        self._on_complete: Callable[[Message, float], None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """True if the request has its response, or the connection that waits for it was closed."""
+        return self.response is not None or self.request.connection.closed
+
+    def complete(self, response: Message, now: float) -> None:
+        """Respond to the request. Does nothing if it has a response already."""
+        if self.response is not None:
+            return
+        self.response = response
+        if self._on_complete is not None:
+            self._on_complete(response, now)
+
+    def on_complete(self, callback: Callable[[Message, float], None], now: float) -> None:
+        """Call `callback(response, now)` when the response is complete, or at once if it is."""
+        self._on_complete = callback
+        if self.response is not None:
+            callback(self.response, now)
+
+
+#: What a handler returns: a response, a response that comes later, or None if the request has no response.
+Response = Message | Pending | None
+Handler = Callable[[Request, float], Response]

@@ -1,0 +1,43 @@
+"""The broker settings that the model follows, and the defaults of topic settings, by Kafka's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Settings:
+    """Broker settings. A field has the name of Kafka's property, with underscores in place of dots."""
+
+    auto_create_topics_enable: bool = False
+    num_partitions: int = 1  # of topics that are created automatically
+    offsets_topic_num_partitions: int = 50
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offset_metadata_max_bytes: int = 4096
+    group_initial_rebalance_delay_ms: int = 0  # Kafka's default is 3000
+    group_min_session_timeout_ms: int = 6000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = (1 << 31) - 1
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = (1 << 31) - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    transaction_state_log_num_partitions: int = 50
+    max_incremental_fetch_session_cache_slots: int = 1000
+    fetch_max_bytes: int = 55 << 20
+    message_max_bytes: int = (1 << 20) + 12
+
+
+#: The defaults of the topic settings that the model follows.
+TOPIC_DEFAULTS: dict[str, str] = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": str((1 << 20) + 12),
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    "unclean.leader.election.enable": "false",
+}
