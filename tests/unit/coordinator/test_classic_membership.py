@@ -210,7 +210,7 @@ def test_lost_connection_during_join_looks_for_the_coordinator() -> None:
     assert "JoinGroup" == group.request().api.name
 
 
-def test_answer_to_an_older_join_is_ignored() -> None:
+def test_response_to_an_older_join_is_ignored() -> None:
     """A JoinGroup response that arrives after the member left changes nothing."""
     group = GroupHarness()
     join = group.request()
@@ -365,16 +365,16 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
     assert () == group.subscription.assigned()
 
 
-@pytest.mark.parametrize(("under_way", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
-def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -> None:
+@pytest.mark.parametrize(("in_flight", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
+def test_leaving_does_not_wait_behind_a_join(in_flight: str | None, node: str) -> None:
     """While JoinGroup or SyncGroup is in flight, LeaveGroup is sent on the broker's other connection."""
     group = GroupHarness()
-    if under_way is None:
+    if in_flight is None:
         group.stable(*tps("t", 0))
     else:
         group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"))
         join = group.until("JoinGroup")
-        if under_way == "SyncGroup":
+        if in_flight == "SyncGroup":
             group.respond(join, group.joined(leader=False))
             group.until("SyncGroup")
     request = group.membership.leave("the consumer closed", group.now)
@@ -383,7 +383,7 @@ def test_leaving_does_not_wait_behind_a_join(under_way: str | None, node: str) -
 
 
 @pytest.mark.parametrize(("leave_group", "leaves"), [(None, False), (True, True), (False, False)])
-def test_static_member_stays_unless_told(leave_group: bool | None, leaves: bool) -> None:
+def test_static_member_stays_without_leave_group(leave_group: bool | None, leaves: bool) -> None:
     """A static member sends LeaveGroup on close only with leave_group=True (KIP-1092)."""
     group = GroupHarness(group_instance_id="i")
     group.stable(*tps("t", 0))

@@ -177,7 +177,7 @@ def test_repeated_failures_back_off() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         lambda: JoinGroupResponse(error_code=27),
         lambda: JoinGroupResponse(error_code=25),
@@ -185,7 +185,7 @@ def test_repeated_failures_back_off() -> None:
     ],
     ids=["REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "MEMBER_ID_REQUIRED"],
 )
-def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Callable[[], JoinGroupResponse]) -> None:
+def test_coordinator_that_repeats_itself_is_not_asked_without_pause(response: Callable[[], JoinGroupResponse]) -> None:
     """An error that is retried at once is retried without a backoff only one time."""
     group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     joins = 0
@@ -193,7 +193,7 @@ def test_coordinator_that_repeats_itself_is_not_asked_without_pause(answer: Call
     while group.now < began + 10_000:
         for request in group.poll():
             joins += 1
-            group.respond(request, answer())
+            group.respond(request, response())
         group.now += 1
     assert 10 <= joins <= 19
 
@@ -239,7 +239,7 @@ def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
     assert GroupMetadata("g", 1, "me") == group.membership.group_metadata()
     group.member.request_rejoin("test")
     sync = group.join(generation=2)
-    assert 1 == metadata(), "JoinGroup is answered, the assignment is not known"
+    assert 1 == metadata(), "after the JoinGroup response the assignment is not known"
     group.respond(sync, group.synced(ZERO))
     assert 1 == metadata(), "the assignment is not taken over"
     group.poll()

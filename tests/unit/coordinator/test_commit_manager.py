@@ -87,7 +87,7 @@ def test_nothing_to_commit_is_done_at_once() -> None:
 
 
 @pytest.mark.parametrize("during_join", [True, False])
-def test_commit_of_a_member_that_is_not_one_fails_at_once(during_join: bool) -> None:
+def test_commit_without_membership_fails_at_once(during_join: bool) -> None:
     """Without membership no request is sent: the commit fails with RebalanceInProgressError during a join, else with
     CommitFailedError.
     """
@@ -150,7 +150,7 @@ def test_commit_gives_up_at_its_deadline_with_the_last_error() -> None:
     assert "COORDINATOR_LOAD_IN_PROGRESS" in str(promise.error.__cause__)
 
 
-def test_commits_leave_in_order() -> None:
+def test_commits_are_sent_in_order() -> None:
     """Two commits are sent in the order in which they were made."""
     group = member()
     group.commits.commit({T0: OffsetAndMetadata(1)})
@@ -163,7 +163,7 @@ def committed_by(requests: list[UnsentRequest]) -> list[int]:
     return [request.message.topics[0].partitions[0].committed_offset for request in requests]
 
 
-def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
+def test_async_commits_in_flight_are_limited() -> None:
     """Only a few of many asynchronous commits are in flight at a time. After a response all waiting ones are sent as
     one request with the last offset of each partition, and they complete in order.
     """
@@ -183,7 +183,7 @@ def test_commits_that_nobody_waits_for_leave_room_for_heartbeats() -> None:
         for partition in topic.partitions
     }
     promise = group.commits.commit({T0: OffsetAndMetadata(99)})
-    assert [] == sent(group), "what is under way takes nobody in"
+    assert [] == sent(group), "a request in flight takes no further commit in"
     for request in [*requests[1:], last]:
         group.respond(request, committed(request))
     assert [*range(MAX_IN_FLIGHT + 7)] == done
@@ -210,11 +210,11 @@ def test_merged_commits_fail_separately() -> None:
     group = member()
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
     offsets = [{one: OffsetAndMetadata(1)}, {two: OffsetAndMetadata(2)}, {T0: OffsetAndMetadata(3)}]
-    told: list[Any] = []
-    group.commits.on_committed = lambda done: told.append(dict(done))
+    reported: list[Any] = []
+    group.commits.on_committed = lambda done: reported.append(dict(done))
     promises = merged(group, *offsets)
     (request,) = the_rest(group)
-    told.clear()
+    reported.clear()
     response = committed(request)
     for partition in response.topics[0].partitions:
         partition.error_code = {1: 12, 2: 0, 0: 29}[partition.partition_index]
@@ -223,7 +223,7 @@ def test_merged_commits_fail_separately() -> None:
     assert "OFFSET_METADATA_TOO_LARGE" == getattr(too_large.error, "name", "")
     assert offsets[1] == good.result()
     assert isinstance(refused.error, TopicAuthorizationError)
-    assert [offsets[1]] == told
+    assert [offsets[1]] == reported
     assert not group.commits.pending_commits()
 
 
@@ -251,8 +251,8 @@ def test_waiting_for_all_commits_waits_for_merged_ones() -> None:
     assert [True] * 3 == [promise.done for promise in (*promises, nothing)]
 
 
-def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
-    """A commit with a deadline is not merged with or overtaken by others; an automatic commit is not merged either."""
+def test_a_commit_with_a_deadline_is_sent_alone() -> None:
+    """A commit with a deadline is not merged with or overtaken by others; an auto-commit is not merged either."""
     group = member()
     for n in range(MAX_IN_FLIGHT + 1):
         group.commits.commit({T0: OffsetAndMetadata(n)})
@@ -268,7 +268,7 @@ def test_a_commit_that_somebody_waits_for_is_sent_alone() -> None:
 
 
 @pytest.mark.parametrize("waiting", ["commit", "empty commit", "rebalance"])
-def test_commits_that_somebody_waits_for_are_held_up_by_no_limit(waiting: str) -> None:
+def test_no_limit_delays_a_commit_with_a_deadline(waiting: str) -> None:
     """A commit with a deadline, an empty commit and a rebalance each send all earlier commits at once."""
     group = member(enable_auto_commit=False)
     expected = [*range(MAX_IN_FLIGHT), MAX_IN_FLIGHT + 1]
@@ -313,7 +313,7 @@ def test_failed_auto_commit_is_tried_again_soon() -> None:
     assert 1 == len(sent(group))
 
 
-def test_auto_commits_that_go_on_failing_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_of_auto_commits_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
     """While the coordinator is unavailable for a minute only a few warnings are logged, and later ones contain the
     number of failures since the last.
     """
@@ -447,7 +447,7 @@ def test_empty_assignment_has_nothing_to_look_up() -> None:
     assert () == tps("t")
 
 
-def test_what_ends_without_a_request_is_not_slept_over() -> None:
+def test_poll_does_not_wait_after_a_call_that_needs_no_request() -> None:
     """After a commit that is refused locally, or a lookup whose deadline has passed, the manager's poll returns a wait
     of 0.
     """
@@ -476,7 +476,7 @@ def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
     assert {} == nothing.result()
 
 
-def test_automatic_commit_gives_up_on_a_topic_that_is_gone() -> None:
+def test_auto_commit_gives_up_on_a_deleted_topic() -> None:
     """UNKNOWN_TOPIC_OR_PARTITION ends the commit before a rebalance at once, and the interval commit is not sent
     earlier.
     """

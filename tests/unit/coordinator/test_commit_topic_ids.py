@@ -45,7 +45,7 @@ def sent(group: ConsumerGroupHarness) -> UnsentRequest:
     return request
 
 
-def made_anew(group: ConsumerGroupHarness) -> None:
+def recreate_topic(group: ConsumerGroupHarness) -> None:
     """Let metadata show that t was deleted and created again."""
     group.learn(EVERYTHING, {"t": NEW})
 
@@ -122,7 +122,7 @@ def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: Co
     """Offsets of the old topic are committed with the old id, and the commit fails at once because the
     topic is gone.
     """
-    made_anew(group)
+    recreate_topic(group)
     promise = group.commits.commit(group.subscription.all_consumed(), group.now + 60_000)
     request = sent(group)
     assert [OLD] == [topic.topic_id for topic in request.message.topics]
@@ -137,7 +137,7 @@ def test_the_id_is_that_of_the_moment_of_the_commit(group: ConsumerGroupHarness)
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     request = sent(group)
     group.reply(request, committed(request, 14))
-    made_anew(group)
+    recreate_topic(group)
     group.now += 2000
     again = sent(group)
     assert [OLD] == [topic.topic_id for topic in again.message.topics]
@@ -149,7 +149,7 @@ def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> 
     """If one partition already reads the re-created topic and another one does not, each offset is committed with its
     own id.
     """
-    made_anew(group)
+    recreate_topic(group)
     group.subscription.get(T1).topic_id = NEW
     group.commits.commit(group.subscription.all_consumed(), group.now + 1000)
     topics = sent(group).message.topics
@@ -157,7 +157,7 @@ def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> 
 
 
 def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness) -> None:
-    """A caller's commit is retried and metadata is requested; an automatic commit fails at once."""
+    """A caller's commit is retried and metadata is requested; an auto-commit fails at once."""
     waiting = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 60_000)
     automatic = group.commits.commit({T1: OffsetAndMetadata(5)}, group.now + 60_000, automatic=True)
     for request in group.commits.poll(group.now).requests:
@@ -170,20 +170,20 @@ def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness
     assert {T0: OffsetAndMetadata(5)} == waiting.result()
 
 
-def test_a_position_that_was_looked_up_is_in_the_topic_as_it_is(group: ConsumerGroupHarness) -> None:
+def test_a_position_after_a_seek_or_reset_is_in_the_current_topic(group: ConsumerGroupHarness) -> None:
     """After a seek or a reset the position belongs to the current topic, because nothing was read from the old one."""
-    made_anew(group)
+    recreate_topic(group)
     group.subscription.seek(T0, 0)
     group.commits.commit({T0: OffsetAndMetadata(0)}, group.now + 1000)
     assert [NEW] == [topic.topic_id for topic in sent(group).message.topics]
 
 
-def test_an_id_that_nobody_asked_about_is_ignored(group: ConsumerGroupHarness) -> None:
+def test_an_id_that_was_not_requested_is_ignored(group: ConsumerGroupHarness) -> None:
     """An error for a topic that is not in the request is ignored."""
     promise = group.commits.commit({T0: OffsetAndMetadata(5)}, group.now + 1000)
     partition = OffsetCommitResponsePartition(partition_index=0, error_code=3)
-    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=NEW, partitions=[partition])])
-    group.reply(sent(group), answer)
+    response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=NEW, partitions=[partition])])
+    group.reply(sent(group), response)
     assert {T0: OffsetAndMetadata(5)} == promise.result()
 
 
@@ -192,17 +192,17 @@ def test_committed_offsets_by_id(group: ConsumerGroupHarness) -> None:
     promise = group.commits.committed([T0], group.now + 1000)
     request = sent(group)
     assert [OLD] == [topic.topic_id for topic in request.message.groups[0].topics]
-    answer = fetched(OLD)
-    answer.groups[0].topics += fetched(NEW, 77).groups[0].topics
-    group.reply(request, answer)
+    response = fetched(OLD)
+    response.groups[0].topics += fetched(NEW, 77).groups[0].topics
+    group.reply(request, response)
     assert {T0: OffsetAndMetadata(9, "m")} == promise.result()
 
 
-def test_committed_offsets_of_a_topic_made_anew(group: ConsumerGroupHarness) -> None:
+def test_committed_offsets_of_a_recreated_topic(group: ConsumerGroupHarness) -> None:
     """If the topic is re-created meanwhile, the request is repeated with the new id."""
     promise = group.commits.committed([T0], group.now + 60_000)
     group.reply(sent(group), fetched(OLD, -1, UNKNOWN_TOPIC_ID))
-    made_anew(group)
+    recreate_topic(group)
     group.now += 2000
     request = sent(group)
     assert [NEW] == [topic.topic_id for topic in request.message.groups[0].topics]

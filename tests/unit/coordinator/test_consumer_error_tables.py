@@ -163,10 +163,10 @@ def gives_all_up(group: ConsumerGroupHarness, owned: set[TopicPartition]) -> Non
     are dropped.
     """
     group.run_callbacks()
-    told = [set(partitions) for kind, partitions in group.calls if kind == "lost"]
-    assert len(told) == len(group.calls) <= 1
-    assert all(partitions <= owned for partitions in told)
-    assert (T0 in owned) == any(T0 in partitions for partitions in told)
+    lost = [set(partitions) for kind, partitions in group.calls if kind == "lost"]
+    assert len(lost) == len(group.calls) <= 1
+    assert all(partitions <= owned for partitions in lost)
+    assert (T0 in owned) == any(T0 in partitions for partitions in lost)
     assert not group.subscription.assigned()
     assert 0 == group.member.member_epoch
 
@@ -186,7 +186,7 @@ def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
         assert [] == group.poll()
         return
     (again,) = group.background()
-    assert 300_000 == again.message.rebalance_timeout_ms, "everything is told again"
+    assert 300_000 == again.message.rebalance_timeout_ms, "every field is sent again"
     assert (0 if what == "fenced" else group.member.member_epoch) == again.message.member_epoch
 
 
@@ -268,12 +268,12 @@ def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
-def fetch(group: ConsumerGroupHarness, answer: OffsetFetchResponse, code: int, what: str) -> None:
+def fetch(group: ConsumerGroupHarness, response: OffsetFetchResponse, code: int, what: str) -> None:
     """Let a fetch of committed offsets receive this response, and check that it has the effect `what`."""
     promise = group.commits.committed([T0], group.now + 10_000)
     request = sent(group)
     assert (1, "me") == (request.message.groups[0].member_epoch, request.message.groups[0].member_id)
-    group.reply(request, answer)
+    group.reply(request, response)
     if what in ("retry", "coordinator"):
         group.reply(asked_again(group, promise, what), fetched())
         assert 9 == getattr(promise.result()[T0], "offset", None)

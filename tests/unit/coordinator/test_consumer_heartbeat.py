@@ -31,7 +31,7 @@ def fields(request: UnsentRequest) -> dict[str, object]:
     return {name: value for name, value in said.items() if value not in (None, -1)}
 
 
-def test_the_first_heartbeat_tells_everything() -> None:
+def test_the_first_heartbeat_has_every_field() -> None:
     """The first heartbeat is sent at once, with epoch 0 and every field."""
     group = ConsumerGroupHarness(client_rack="r1", group_remote_assignor="range", group_protocol="consumer")
     request = group.beat()
@@ -50,7 +50,7 @@ def test_the_first_heartbeat_tells_everything() -> None:
     } == fields(request)
 
 
-def test_later_heartbeats_tell_what_changed() -> None:
+def test_later_heartbeats_have_only_changed_fields() -> None:
     """Later heartbeats omit unchanged fields; an acknowledgement is sent at once and contains the owned partitions."""
     group = ConsumerGroupHarness()
     group.respond(group.beat(), 1, {"t": [0, 1]})
@@ -60,7 +60,7 @@ def test_later_heartbeats_tell_what_changed() -> None:
     assert {} == fields(group.beat())
 
 
-def test_after_a_failure_everything_is_told_again() -> None:
+def test_after_a_failure_every_field_is_sent_again() -> None:
     """After a failure the next heartbeat has every field: the coordinator may have missed the last one, and repeats an
     assignment only in response to a full heartbeat.
     """
@@ -95,7 +95,7 @@ def test_one_heartbeat_per_interval() -> None:
     assert group.beat()
 
 
-def test_a_changed_subscription_is_told_at_once() -> None:
+def test_a_changed_subscription_is_sent_at_once() -> None:
     """After a change of the subscription the next heartbeat is sent at once, and has only the topics."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
@@ -103,7 +103,7 @@ def test_a_changed_subscription_is_told_at_once() -> None:
     assert {"subscribed_topic_names": ["t", "u"]} == fields(group.beat())
 
 
-def test_a_broker_pattern_is_told_and_taken_back() -> None:
+def test_a_broker_pattern_is_sent_and_cleared() -> None:
     """A broker pattern is sent as text; a later subscription by name clears it with an empty text."""
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
@@ -120,15 +120,15 @@ def test_a_broker_pattern_is_told_and_taken_back() -> None:
     assert {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""} == fields(group.beat())
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(told: bool) -> None:
+@pytest.mark.parametrize("leave_sent", [True, False])
+def test_a_member_that_joins_by_names_clears_the_pattern_it_had_before(leave_sent: bool) -> None:
     """A join by names clears the pattern explicitly. If the coordinator missed that the member left, it would otherwise
     keep the pattern of this member id and assign topics that are not subscribed.
     """
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe_broker_pattern(SubscriptionPattern("t.*"))
     group.joined({"t": [0]})
-    if not told:
+    if not leave_sent:
         group.coordinator.mark_unknown("gone", group.now)
     group.membership.leave_callback()
     leave = group.membership.leave("test", group.now)
@@ -215,7 +215,7 @@ def test_fatal_stays_fatal() -> None:
     assert [("lost", ("t", 0))] == [(kind, ps[0]) for kind, ps in group.calls if kind == "lost"]
 
 
-def test_a_late_answer_to_one_that_left_is_ignored() -> None:
+def test_a_late_response_after_leaving_is_ignored() -> None:
     """After the member left, GROUP_ID_NOT_FOUND and any other error is ignored."""
     group = ConsumerGroupHarness()
     group.joined()
@@ -229,7 +229,7 @@ def test_a_late_answer_to_one_that_left_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("error", [AuthenticationError("no", code=58), ProtocolError("garbage"), KafkaError("bug")])
-def test_an_error_that_may_not_come_again_ends_no_membership(error: KafkaError) -> None:
+def test_an_error_that_may_be_temporary_does_not_end_the_membership(error: KafkaError) -> None:
     """A wrong password may be corrected later, and a response that cannot be parsed may be the only one: poll raises
     the error, and heartbeats continue after the backoff.
     """

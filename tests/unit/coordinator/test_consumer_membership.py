@@ -175,11 +175,11 @@ def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
     """Return the names or ids of the next Metadata request, and respond as a broker that only has topic t."""
     group.now += 1000
     (request,) = group.metadata.poll(group.now).requests
-    answer = MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
         topics=[MetadataResponseTopic(name="t", topic_id=topic_id("t"))],
     )
-    group.reply(request, answer)
+    group.reply(request, response)
     return [topic.name or topic.topic_id for topic in request.message.topics]
 
 
@@ -254,11 +254,11 @@ def test_metadata_of_assigned_topics_is_kept() -> None:
     group.poll()
     (request,) = group.metadata.poll(group.now).requests
     assert [(None, topic_id("x1"))] == [(t.name, t.topic_id) for t in request.message.topics]
-    answer = MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
         topics=[MetadataResponseTopic(name="x1", topic_id=topic_id("x1"))],
     )
-    group.reply(request, answer)
+    group.reply(request, response)
     assert "x1" in group.cluster.topics()
     group.until_stable()
     assert [TopicPartition("x1", 0)] == owned(group)
@@ -484,7 +484,7 @@ def test_an_idle_caller_that_unsubscribes_and_comes_back() -> None:
         ("i", False, -2),
     ],
 )
-def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, epoch: int | None) -> None:
+def test_the_epoch_of_the_leave_heartbeat(instance: str | None, leave_group: bool | None, epoch: int | None) -> None:
     """The leave epoch is -1, or -2 for a static member that will return; with None no leave heartbeat is sent."""
     group = ConsumerGroupHarness(group_instance_id=instance)
     group.joined({"t": [0]})
@@ -496,7 +496,7 @@ def test_the_epoch_that_leaves(instance: str | None, leave_group: bool | None, e
     assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
 
 
-def test_leaving_before_the_join_is_answered() -> None:
+def test_leaving_before_the_response_to_the_join() -> None:
     """Nothing is owned, so nothing is revoked; a leave heartbeat is sent in case the join arrived."""
     group = ConsumerGroupHarness()
     join = group.beat()
@@ -516,7 +516,7 @@ def test_leaving_what_was_never_joined() -> None:
     assert S.UNSUBSCRIBED is group.state
 
 
-def test_leaving_while_fenced_says_lost() -> None:
+def test_leaving_while_fenced_runs_on_lost() -> None:
     """A fenced member that leaves calls on_lost, because it no longer owns its partitions."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
@@ -529,7 +529,7 @@ def test_leaving_while_fenced_says_lost() -> None:
     assert S.UNSUBSCRIBED is group.state
 
 
-def test_unsubscribed_and_subscribed_again_joins_anew() -> None:
+def test_unsubscribed_and_subscribed_again_joins_again() -> None:
     """After unsubscribing, the same object can join again."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
@@ -556,8 +556,8 @@ def test_a_lost_leave_does_not_come_back() -> None:
 
 
 @pytest.mark.parametrize("code", [15, 25, 69, 110, 128])
-@pytest.mark.parametrize("told", [True, False])
-def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) -> None:
+@pytest.mark.parametrize("leave_sent", [True, False])
+def test_late_responses_of_a_former_membership_are_ignored(code: int, leave_sent: bool) -> None:
     """A response to a leave heartbeat, or to one before it, does not change a membership that began since. Otherwise
     GROUP_ID_NOT_FOUND, for example, would make the member FATAL.
     """
@@ -566,7 +566,7 @@ def test_late_answers_of_a_former_membership_are_ignored(code: int, told: bool) 
     group.now += INTERVAL_MS
     former = [group.beat()]
     group.membership.leave_callback()
-    if told:
+    if leave_sent:
         leave = group.membership.leave("test", group.now)
         assert leave is not None
         former.append(leave)

@@ -52,7 +52,7 @@ def waits(case: CoordinatorManager, now: float) -> float:
     return result.wait_ms
 
 
-def test_nothing_is_asked_while_nobody_wants() -> None:
+def test_no_lookup_while_no_coordinator_is_needed() -> None:
     """While no coordinator is needed no request is sent."""
     case = manager()
     case.request_lookup(False)
@@ -78,14 +78,14 @@ def test_the_coordinator_has_its_own_connection() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_old_answers(version: int) -> None:
+def test_responses_of_old_versions(version: int) -> None:
     """A response before v4 has one coordinator and no list."""
     case = manager()
     respond(asks(case, 0.0), FindCoordinatorResponse(node_id=2, host="h", port=9), 1.0, version)
     assert Node(2, "h", 9) == case.coordinator
 
 
-def test_finding_tells_listeners() -> None:
+def test_listeners_are_called_when_it_is_found() -> None:
     """The listeners are called when the coordinator is found, so that the session timer restarts."""
     case = manager()
     moments: list[float] = []
@@ -163,7 +163,7 @@ def test_the_brokers_words_are_passed_on() -> None:
     assert "bad name" in str(case.take_error())
 
 
-def test_an_answer_about_another_group_is_refused() -> None:
+def test_a_response_about_another_group_is_refused() -> None:
     """A response without the requested group is a protocol error."""
     case = manager()
     respond(asks(case, 0.0), found(key="other"), 0.0)
@@ -198,10 +198,10 @@ def test_it_describes_itself() -> None:
     """Error messages contain the coordinator, or the reason why there is none."""
     case = manager()
     assert "unknown" == case.describe()
-    case.mark_unknown("no answer", 0.0)
-    assert "unknown: no answer" == case.describe()
+    case.mark_unknown("no response", 0.0)
+    assert "unknown: no response" == case.describe()
     request = asks(case, 0.0)
-    assert "<CoordinatorManager of g: unknown: no answer, looking up>" == repr(case)
+    assert "<CoordinatorManager of g: unknown: no response, looking up>" == repr(case)
     respond(request, found(), 0.0)
     assert "<CoordinatorManager of g: h:9 (id 3)>" == repr(case)
 

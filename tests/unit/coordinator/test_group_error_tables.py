@@ -230,8 +230,8 @@ def test_refusals_of_an_older_generation(request_name: str, code: int) -> None:
     group = GroupHarness()
     request = group.until("JoinGroup") if request_name == "JoinGroup" else group.join()
     group.member.generation = newer = Generation(7, "me", "first-takes-all")
-    answer = JoinGroupResponse if request_name == "JoinGroup" else SyncGroupResponse
-    group.respond(request, answer(error_code=code))
+    response = JoinGroupResponse if request_name == "JoinGroup" else SyncGroupResponse
+    group.respond(request, response(error_code=code))
     assert newer == group.member.generation
     raised = code == 82 or (request_name, code) == ("JoinGroup", 22)
     assert raised == (group.membership.take_error() is not None)
@@ -380,11 +380,11 @@ def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])
 
 
-def fetch(answer: Callable[[int], OffsetFetchResponse], code: int, what: str) -> None:
+def fetch(response: Callable[[int], OffsetFetchResponse], code: int, what: str) -> None:
     """Let a fetch of committed offsets receive this code, and check that it has the effect `what`."""
     group = stable()
     promise = group.commits.committed([T0], group.now + 10_000)
-    group.respond(sent(group), answer(code))
+    group.respond(sent(group), response(code))
     if what in ("retry", "coordinator"):
         group.respond(asked_again(group, promise, what), fetched())
         found = promise.result()[T0]

@@ -35,7 +35,7 @@ def test_a_heartbeat() -> None:
     assert metric(group, "heartbeat-rate") > 0
 
 
-def test_a_heartbeat_without_an_answer() -> None:
+def test_a_heartbeat_without_a_response() -> None:
     """A lost connection is not recorded as a response."""
     group = GroupHarness()
     group.stable(*tps("t", 0))
@@ -65,7 +65,7 @@ def test_a_rebalance() -> None:
     assert 0 == metric(group, "failed-rebalance-total")
 
 
-def test_a_member_id_is_no_failure() -> None:
+def test_a_response_with_a_member_id_is_no_failure() -> None:
     """A first response that only contains a member id (KIP-394) is not counted."""
     group = GroupHarness()
     group.respond(group.until("JoinGroup"), JoinGroupResponse(error_code=79, member_id="me"), took_ms=10)

@@ -36,7 +36,7 @@ def test_heartbeats_follow_the_interval() -> None:
     assert 1 == len(beat(group))
 
 
-def test_no_heartbeat_while_a_join_is_out() -> None:
+def test_no_heartbeat_while_a_join_is_in_flight() -> None:
     """No heartbeat is sent during a JoinGroup, which itself keeps the member alive at the coordinator."""
     group = stable()
     group.member.request_rejoin("test")
@@ -46,7 +46,7 @@ def test_no_heartbeat_while_a_join_is_out() -> None:
     assert FOREVER == group.heartbeat.time_to_next_ms(group.now)
 
 
-def test_heartbeats_start_when_the_join_is_answered() -> None:
+def test_heartbeats_start_with_the_response_to_the_join() -> None:
     """The member sends heartbeats from the JoinGroup response on, before it is stable."""
     group = GroupHarness()
     group.join()
@@ -56,7 +56,7 @@ def test_heartbeats_start_when_the_join_is_answered() -> None:
 
 
 @pytest.mark.parametrize("code", [22, 25, 82])
-def test_answers_for_an_older_generation_are_ignored(code: int) -> None:
+def test_responses_for_an_older_generation_are_ignored(code: int) -> None:
     """An error for an older generation does not reset the newer one."""
     group = stable()
     group.now += 3000
@@ -124,7 +124,7 @@ def test_idle_static_member_stops_heartbeating_without_leaving() -> None:
     assert MemberState.UNJOINED is group.member.state
 
 
-def test_a_refused_login_is_told_and_changes_nothing() -> None:
+def test_a_failed_authentication_is_raised_and_changes_nothing() -> None:
     """The next poll raises the error; the member stays in the group, and looks up its coordinator again."""
     group = stable()
     group.now += 3000

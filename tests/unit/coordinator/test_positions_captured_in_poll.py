@@ -1,4 +1,4 @@
-"""Positions for an automatic commit are read while the caller is in poll, never while it processes a batch."""
+"""Positions for an auto-commit are read while the caller is in poll, never while it processes a batch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_leaving_in_the_middle_of_a_batch_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative"])
-def test_rebalance_asked_for_outside_poll_commits_nothing(protocol: str) -> None:
+def test_rebalance_noticed_outside_poll_commits_nothing(protocol: str) -> None:
     """If a heartbeat is notified of a rebalance while the caller processes a batch, the commit waits for
     the next poll.
     """

@@ -50,7 +50,7 @@ class Case:
         assert [] == result.requests, "it sends nothing itself"
         return result
 
-    def answer(self, **offsets: int | OffsetAndMetadata | None) -> None:
+    def respond(self, **offsets: int | OffsetAndMetadata | None) -> None:
         """Complete the newest promise: `a_0=5`."""
         found = {tp(name.replace("_", "-")): offset for name, offset in offsets.items()}
         self.commits.promises[-1].set_result(
@@ -67,7 +67,7 @@ def test_committed_offsets_become_positions() -> None:
     case = Case("a-0", "a-1")
     assert 0 == case.poll(100.0).wait_ms, "the commit manager has something to send"
     assert [(tps("a-0", "a-1"), 5100.0)] == case.commits.asked
-    case.answer(a_0=5, a_1=7)
+    case.respond(a_0=5, a_1=7)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
     assert (FetchState.FETCHING, 7) == case.state("a-1")
     leader = LeaderAndEpoch(NODES[1], 3)
@@ -85,7 +85,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     case.manager.request(tp("a-1"))
     case.poll()
     assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
-    case.answer(a_1=7)
+    case.respond(a_1=7)
     case.poll()
     assert (FetchState.FETCHING, 7) == case.state("a-1")
     case.subscription.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
@@ -93,7 +93,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
 
 
-def test_what_is_being_revoked_is_not_looked_up() -> None:
+def test_revoked_partitions_are_not_looked_up() -> None:
     """Partitions that are being revoked are not looked up, as in Java 4.4."""
     case = Case("a-0", "a-1")
     case.subscription.mark_pending_revocation(tps("a-0"))
@@ -105,7 +105,7 @@ def test_commit_with_an_epoch_is_validated_first() -> None:
     """A committed leader epoch makes the position await validation (KIP-320)."""
     case = Case("a-0")
     case.poll()
-    case.answer(a_0=OffsetAndMetadata(5, "", 2))
+    case.respond(a_0=OffsetAndMetadata(5, "", 2))
     assert (FetchState.AWAIT_VALIDATION, 5) == case.state("a-0")
 
 
@@ -113,7 +113,7 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
     """A partition without a commit awaits a reset by the policy; other partitions are unchanged."""
     case = Case("a-0", "a-1", reset=OffsetReset.LATEST)
     case.poll()
-    case.answer(a_0=5, a_1=None)
+    case.respond(a_0=5, a_1=None)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
     assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
     assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
@@ -122,10 +122,10 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
 def test_no_commit_and_no_policy_is_an_error() -> None:
     """NoOffsetForPartitionError has all partitions without a commit, once per lookup; others continue."""
     case = Case("a-0", "a-1", "a-2", reset=OffsetReset.NONE)
-    answers = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
-    for now, answer in answers.items():
+    responses = {0.0: {"a_0": 5, "a_1": None, "a_2": None}, 200.0: {"a_1": None, "a_2": None}}
+    for now, offsets in responses.items():
         case.poll(now)
-        case.answer(**answer)
+        case.respond(**offsets)
         assert case.poll(now).wait_ms > 0, "it backs off"
         error = case.manager.take_error()
         assert isinstance(error, NoOffsetForPartitionError)
@@ -154,7 +154,7 @@ def test_without_a_group_and_without_a_policy() -> None:
     assert case.manager.take_error() is None
 
 
-def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
+def test_no_error_for_a_position_that_was_set_meanwhile() -> None:
     """If a position was missing between `assign` and `seek`, the next call raises no error."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
     case.poll()
@@ -167,14 +167,14 @@ def test_no_error_for_a_position_that_was_given_meanwhile() -> None:
     assert case.manager.take_error() is None
 
 
-def test_one_look_up_at_a_time() -> None:
+def test_one_lookup_at_a_time() -> None:
     """One lookup is in flight at a time; the next one has the partitions that need a position by then."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
     case.poll()
     assert 1 == len(case.commits.asked)
-    case.answer(a_0=5)
+    case.respond(a_0=5)
     case.poll()
     assert tps("b-0") == case.commits.asked[1][0]
 
@@ -192,7 +192,7 @@ def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
     assert [tps("a-0"), tps("b-0")] == [partitions for partitions, _ in case.commits.asked]
     assert case.commits.promises[0].done
     assert case.manager.take_error() is None
-    case.answer(b_0=5)
+    case.respond(b_0=5)
     assert (FetchState.FETCHING, 5) == case.state("b-0")
 
 
@@ -204,11 +204,11 @@ def test_lookup_continues_while_the_same_partitions_need_it() -> None:
     for now in (0.0, 100.0, 200.0, 5000.0):
         case.poll(now)
     assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
-    case.answer(a_1=7)
+    case.respond(a_1=7)
     assert (FetchState.FETCHING, 7) == case.state("a-1")
 
 
-def test_refused_look_up_is_repeated_less_and_less_often() -> None:
+def test_refused_lookup_is_repeated_less_and_less_often() -> None:
     """A missing ACL causes a few requests per second, however often the network thread polls; another assignment is
     looked up at once.
     """
@@ -237,39 +237,39 @@ def test_nothing_to_do() -> None:
     assert [] == case.commits.asked
 
 
-def test_seek_during_the_look_up_wins() -> None:
+def test_seek_during_the_lookup_wins() -> None:
     """The response does not replace a position or a reset that the user requested meanwhile."""
     case = Case("a-0", "a-1")
     case.poll()
     case.subscription.seek(tp("a-0"), 42)
     case.subscription.request_reset(tp("a-1"), OffsetReset.LATEST)
-    case.answer(a_0=5, a_1=7)
+    case.respond(a_0=5, a_1=7)
     assert (FetchState.FETCHING, 42) == case.state("a-0")
     assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
     assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
 
 
-def test_partitions_lost_during_the_look_up_are_ignored() -> None:
+def test_partitions_lost_during_the_lookup_are_ignored() -> None:
     """A response for revoked partitions changes nothing and raises nothing."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE)
     case.poll()
     case.subscription.assign(tps("a-0"))
-    case.answer(a_0=5, a_1=None)
+    case.respond(a_0=5, a_1=None)
     assert case.manager.take_error() is None
     assert (FetchState.FETCHING, 5) == case.state("a-0")
 
 
-def test_partition_that_came_during_the_look_up_waits_for_its_own() -> None:
+def test_partition_assigned_during_a_lookup_waits_for_the_next_one() -> None:
     """A partition that was assigned during a lookup is not reset by its response, which does not contain it."""
     case = Case("a-0")
     case.poll()
     case.subscription.assign(tps("a-0", "b-0"))
-    case.answer(a_0=None)
+    case.respond(a_0=None)
     assert (FetchState.AWAIT_RESET, None) == case.state("a-0")
     assert (FetchState.INITIALIZING, None) == case.state("b-0")
 
 
-def test_revoked_and_assigned_again_during_the_look_up() -> None:
+def test_revoked_and_assigned_again_during_the_lookup() -> None:
     """A partition that was revoked and assigned again during a lookup uses the response, because it has the group's
     commit.
     """
@@ -277,12 +277,12 @@ def test_revoked_and_assigned_again_during_the_look_up() -> None:
     case.poll()
     case.subscription.assign(tps("b-0"))
     case.subscription.assign(tps("a-0"))
-    case.answer(a_0=5)
+    case.respond(a_0=5)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
 
 
 @pytest.mark.parametrize("timed_out", [True, False])
-def test_failed_look_up(timed_out: bool) -> None:
+def test_failed_lookup(timed_out: bool) -> None:
     """A lookup that timed out is repeated silently; any other error is raised, then the lookup is repeated."""
     case = Case("a-0")
     case.poll()
@@ -295,12 +295,12 @@ def test_failed_look_up(timed_out: bool) -> None:
     case.poll(1.0)
     case.poll(6000.0)
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]
-    case.answer(a_0=5)
+    case.respond(a_0=5)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
 
 
 @pytest.mark.parametrize("code", [25, 113], ids=["UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"])
-def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
+def test_member_that_is_fenced_during_the_lookup(code: int) -> None:
     """If the member is fenced during the lookup, poll raises nothing and on_lost follows. The lookup is repeated with
     growing pauses until a heartbeat fences the member.
     """
@@ -318,6 +318,6 @@ def test_member_that_is_fenced_during_the_look_up(code: int) -> None:
     case.subscription.assign(tps("b-0"))
     case.poll(600.0)
     assert tps("b-0") == case.commits.asked[-1][0]
-    case.answer(b_0=5)
+    case.respond(b_0=5)
     assert (FetchState.FETCHING, 5) == case.state("b-0")
     assert case.manager.take_error() is None

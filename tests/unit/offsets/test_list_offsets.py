@@ -34,7 +34,7 @@ def fetching(*names: str, **options: Any) -> OffsetsCase:
     return case
 
 
-def test_leaders_are_asked_and_answers_gathered() -> None:
+def test_one_request_per_leader_completes_the_lookup() -> None:
     """One request is sent per leader; the promise is complete when all have responded, with None where no record
     matches.
     """
@@ -50,12 +50,12 @@ def test_leaders_are_asked_and_answers_gathered() -> None:
     assert FOREVER == case.waits(3.0)
 
 
-def test_no_partitions_no_question() -> None:
+def test_no_partitions_completes_at_once() -> None:
     """A lookup of no partitions is complete at once."""
     assert {} == fetching("a-0").manager.list_offsets({}).result()
 
 
-def test_answers_without_epoch() -> None:
+def test_responses_without_epoch() -> None:
     """Old brokers return no leader epoch, and end offsets have no timestamp."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1})
@@ -109,7 +109,7 @@ def test_a_retry_waits_for_the_other_leaders() -> None:
     assert {A0: OffsetAndTimestamp(3, -1), A1: OffsetAndTimestamp(4, -1)} == promise.result()
 
 
-def test_a_refused_topic_fails_the_question() -> None:
+def test_a_refused_topic_fails_the_lookup() -> None:
     """TOPIC_AUTHORIZATION_FAILED is raised at once with the topics, and not again by the next poll."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets({A0: -1, A1: -1})
@@ -120,7 +120,7 @@ def test_a_refused_topic_fails_the_question() -> None:
     assert (None, FOREVER) == (case.manager.take_error(), case.waits(2.0))
 
 
-def test_final_errors_fail_the_question() -> None:
+def test_final_errors_fail_the_lookup() -> None:
     """A failed authentication fails the lookup, and a late response of another leader is ignored."""
     case = fetching("a-0", "a-1", leaders={"a-0": 1, "a-1": 2})
     promise = case.manager.list_offsets({A0: -1, A1: -1})
@@ -160,7 +160,7 @@ def test_known_leaders_are_asked_without_waiting_for_others() -> None:
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationError), (17, InvalidTopicError)])
-def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -> None:
+def test_metadata_errors_fail_the_lookup(code: int, error: type[KafkaError]) -> None:
     """A metadata error of a topic fails the lookup, and is not raised again by the next poll."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
@@ -172,7 +172,7 @@ def test_metadata_errors_fail_the_question(code: int, error: type[KafkaError]) -
     assert case.metadata.take_error() is None
 
 
-def test_the_deadline_ends_the_question() -> None:
+def test_the_deadline_ends_the_lookup() -> None:
     """At the deadline the lookup fails with a TimeoutError that has the missing partitions and the reason."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1, X0: -1, X1: -1}, deadline=500.0)
@@ -186,7 +186,7 @@ def test_the_deadline_ends_the_question() -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value.__cause__)
 
 
-def test_a_question_given_up_is_forgotten() -> None:
+def test_an_abandoned_lookup_is_forgotten() -> None:
     """After the caller fails the promise nothing is requested, and the topic is dropped from metadata."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({X0: -1})
@@ -242,7 +242,7 @@ def test_a_failed_end_offset_can_be_requested_again() -> None:
     assert {"a-0": (-1, 3)} == rows(case.ask(60_003.0))
 
 
-def test_resets_and_questions_share_a_poll() -> None:
+def test_resets_and_lookups_share_a_poll() -> None:
     """Resets and lookups of users are sent in one poll, and the earlier deadline counts."""
     case = OffsetsCase("a-0", reset=OffsetReset.EARLIEST)
     case.manager.list_offsets({tp("a-0"): -1}, deadline=50.0)
@@ -250,7 +250,7 @@ def test_resets_and_questions_share_a_poll() -> None:
     assert 40.0 == case.waits(10.0)
 
 
-def test_a_partition_that_does_not_exist_fails_the_question() -> None:
+def test_a_partition_that_does_not_exist_fails_the_lookup() -> None:
     """If a topic lacks the partition, the lookup fails once metadata requested after it lacks it too."""
     case = fetching("a-0", "a-1")
     promise = case.manager.list_offsets(dict.fromkeys(tps("a-7"), -1))

@@ -96,7 +96,7 @@ def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
-def test_questions_of_users_are_asked_again(code: int) -> None:
+def test_lookups_of_users_are_repeated(code: int) -> None:
     """A user's lookup is repeated after the backoff, with new metadata, until it succeeds."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: 77})
@@ -195,7 +195,7 @@ def test_reset_follows_the_epoch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"])
-def test_question_follows_the_epoch(name: str) -> None:
+def test_lookup_follows_the_epoch(name: str) -> None:
     """A user's lookup that failed because of a wrong leader epoch is sent to the new leader."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     promise = case.manager.list_offsets({A0: -1})

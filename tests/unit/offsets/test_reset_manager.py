@@ -127,7 +127,7 @@ def test_without_leader_metadata_is_asked_for() -> None:
 
 
 def test_a_missing_topic_is_named() -> None:
-    """If metadata reports that the topic does not exist, so does the partition's status."""
+    """If metadata reports that the topic does not exist, the partition's status names this error."""
     case = Case("a-0", leaders={})
     respond(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
@@ -137,7 +137,7 @@ def test_a_missing_topic_is_named() -> None:
 # --- responses -------------------------------------------------------------------------------------------
 
 
-def test_an_answer_sets_the_position() -> None:
+def test_a_response_sets_the_position() -> None:
     """The offset becomes the position, with the current leader and without validation."""
     case = Case("a-0")
     respond(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
@@ -146,7 +146,7 @@ def test_an_answer_sets_the_position() -> None:
     assert FOREVER == case.waits(5.0)
 
 
-def test_a_newer_epoch_in_the_answer_is_noted() -> None:
+def test_a_newer_epoch_in_the_response_is_noted() -> None:
     """A newer leader epoch in a response means that the cached leader is old."""
     case = Case("a-0")
     case.settle_metadata()
@@ -156,7 +156,7 @@ def test_a_newer_epoch_in_the_answer_is_noted() -> None:
     assert case.wants_metadata()
 
 
-def test_an_answer_after_a_seek_is_ignored() -> None:
+def test_a_response_after_a_seek_is_ignored() -> None:
     """A response after a seek does not change the user's position."""
     case = Case("a-0")
     request = case.ask(0.0)
@@ -269,7 +269,7 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
 
 
 def test_a_duration_finds_the_first_young_record() -> None:
-    """In the usual case one request is sent."""
+    """If the log has a record that is recent enough, one request by time is sufficient."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     respond(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
     assert 42 == getattr(case.position("a-0"), "offset", None)
@@ -309,8 +309,8 @@ def test_an_end_found_for_another_reset_is_not_used() -> None:
     assert {"a-0": (-2, 3)} == rows(case.ask(4.0))
 
 
-def test_late_answers_for_lost_partitions_are_harmless() -> None:
-    """Responses of every kind for partitions that were unassigned meanwhile change nothing."""
+def test_late_responses_for_lost_partitions_are_harmless() -> None:
+    """A response, whatever it contains, changes nothing for a partition that was unassigned meanwhile."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     request = case.ask(0.0)
     case.subscription.unsubscribe()

@@ -35,9 +35,12 @@ partitions = st.integers(0, PARTITIONS - 1)
 
 
 class Cutting(RuleBasedStateMachine):
-    """`view`: what was returned of each partition, by offset the epoch of the record; a record that is returned takes
-    the place of all from its offset on, and where the log ends before, the position says. `truth`: the same for the
-    leader's log. `FetchHarness` has the batches."""
+    """Two logs whose leaders change, and a consumer that reads them.
+
+    `view` has, for each offset of a partition, the epoch of the record that was returned last; a record that is
+    returned removes those at later offsets. If the log ends below the end of the view, the position is there.
+    `truth` has the epochs of the records in the leader's log, and `FetchHarness` has its batches.
+    """
 
     @initialize(policy=st.sampled_from(["earliest", "latest", "none"]), room=st.sampled_from([1, 200, 1 << 20]))
     def start(self, policy: str, room: int) -> None:
@@ -92,16 +95,16 @@ class Cutting(RuleBasedStateMachine):
         self.in_flight += self.harness.poll()
 
     @rule(data=st.data(), hints=st.booleans())
-    def answer(self, data: st.DataObject, hints: bool) -> None:
+    def respond(self, data: st.DataObject, hints: bool) -> None:
         if self.in_flight:
-            self.answer_one(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))), hints=hints)
+            self.respond_to(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))), hints=hints)
 
     @rule()
     def lose(self) -> None:
         if self.in_flight:
             self.harness.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
 
-    def answer_one(self, request: UnsentRequest, *, hints: bool = False) -> None:
+    def respond_to(self, request: UnsentRequest, *, hints: bool = False) -> None:
         if request.api is FETCH:
             self.harness.answer(request, **self.fetch_errors(request, hints))
         elif request.api is LIST_OFFSETS:
@@ -194,7 +197,7 @@ class Cutting(RuleBasedStateMachine):
             self.publish_leaders()
             self.send()
             while self.in_flight:
-                self.answer_one(self.in_flight.pop(0))
+                self.respond_to(self.in_flight.pop(0))
             self.collect(10)
             self.harness.now += 1_100
         for tp, truth in self.truth.items():
@@ -216,8 +219,8 @@ def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
     state = Cutting()
     state.start(policy="earliest", room=1)
     state.send()
-    state.answer_one(state.in_flight.pop(0))
-    state.answer_one(state.in_flight.pop(0))
+    state.respond_to(state.in_flight.pop(0))
+    state.respond_to(state.in_flight.pop(0))
     state.elect(kept=0.0, leader=0, partition=1, written=0)
     state.publish_leaders()
     state.collect(limit=6)

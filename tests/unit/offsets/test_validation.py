@@ -284,7 +284,7 @@ def test_old_brokers_cannot_validate() -> None:
     assert ([A0, A1], None) == (case.subscription.fetchable(), case.manager.take_error())
 
 
-def test_a_late_answer_is_ignored() -> None:
+def test_a_late_response_is_ignored() -> None:
     """If the leader changed again, or the user sought, the response for the old position changes nothing."""
     case = Case()
     request = case.moved()
