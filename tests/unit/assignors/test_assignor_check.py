@@ -20,14 +20,14 @@ class Canned(Assignor):
 
     name = "canned"
 
-    def __init__(self, answer: object) -> None:
-        self.answer = answer
+    def __init__(self, assignment: object) -> None:
+        self.assignment = assignment
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """Returns the response, or raises it."""
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer  # type: ignore[return-value]  # wrong answers too
+        """Returns the assignment, or raises it if it is an exception."""
+        if isinstance(self.assignment, Exception):
+            raise self.assignment
+        return self.assignment  # type: ignore[return-value]  # invalid ones too
 
 
 class Cooperative(Canned):
@@ -44,29 +44,29 @@ def given(**members: str) -> dict[str, Assignment]:
     }
 
 
-def problem(answer: object, members: Mapping[str, Subscription] = MEMBERS, kind: type[Canned] = Canned) -> str:
+def problem(assignment: object, members: Mapping[str, Subscription] = MEMBERS, kind: type[Canned] = Canned) -> str:
     """Returns the error message of the check for this assignment."""
     with pytest.raises(AssignorError) as caught:
-        assignors.assign(kind(answer), VIEW, members)
+        assignors.assign(kind(assignment), VIEW, members)
     text = str(caught.value)
     assert text.startswith(f'assignor "canned" ({__name__}:{kind.__name__}) ')
     return text
 
 
-def test_a_right_answer_passes() -> None:
+def test_a_valid_assignment_passes() -> None:
     """An assignment of each partition to exactly one subscriber passes."""
     validate(Canned(None), VIEW, MEMBERS, given(a="t0 u0 u1 u2", b="t1 t2"))
 
 
 def test_members_left_out_get_nothing() -> None:
     """A plugin may omit members without partitions; the result has all members, in the group's order."""
-    answer = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
-    assert ["a", "b"] == list(answer)
-    assert given(a="", b="t1") == answer
+    assignment = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
+    assert ["a", "b"] == list(assignment)
+    assert given(a="", b="t1") == assignment
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("assignment", "says"),
     [
         (given(c="t0"), '"c", which is not a member'),
         (given(b="t0 u0"), 'gave u-0 to member "b", which does not subscribe to u'),
@@ -75,13 +75,13 @@ def test_members_left_out_get_nothing() -> None:
         (given(a="t0 t0"), 'gave t-0 twice: to "a" and to "a"'),
         ([("a", ())], "returned list instead of a mapping"),
         ({"a": [TopicPartition("t", 0)]}, "which is not an Assignment"),
-        ({"a": Assignment(("t-0",))}, "an invalid partition"),  # type: ignore[arg-type]  # a wrong answer
-        ({"a": Assignment((("t", []),))}, "an invalid partition"),  # type: ignore[arg-type]  # a wrong answer
+        ({"a": Assignment(("t-0",))}, "an invalid partition"),  # type: ignore[arg-type]  # an invalid assignment
+        ({"a": Assignment((("t", []),))}, "an invalid partition"),  # type: ignore[arg-type]  # an invalid assignment
     ],
 )
-def test_a_wrong_answer_is_described(answer: object, says: str) -> None:
+def test_an_invalid_assignment_is_described(assignment: object, says: str) -> None:
     """The error names plugin, member and partition."""
-    assert says in problem(answer)
+    assert says in problem(assignment)
 
 
 def test_what_the_plugin_raises_is_the_cause() -> None:
@@ -114,9 +114,9 @@ def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
     """Eager assignors are not checked for this, because eager members have revoked all partitions; as in Java, neither
     are the built-in assignors.
     """
-    members, answer = owning(a="t0 t1", b=""), given(a="t0", b="t1")
-    validate(Canned(None), VIEW, members, answer)
-    validate(assignors.load("cooperative-sticky"), VIEW, members, answer)
+    members, assignment = owning(a="t0 t1", b=""), given(a="t0", b="t1")
+    validate(Canned(None), VIEW, members, assignment)
+    validate(assignors.load("cooperative-sticky"), VIEW, members, assignment)
 
 
 def test_a_borrowed_name_is_no_excuse() -> None:

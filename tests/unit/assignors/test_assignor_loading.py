@@ -122,7 +122,7 @@ def test_a_plugin_is_found_by_name_and_not_imported_before(install: Install) -> 
     assert 'assignor "rackwise" (acme-rackwise 1.2, plugin_acme_rackwise:Plugin)' == str(assignors.origin(loaded))
 
 
-def test_a_broken_plugin_that_nobody_names_does_no_harm(install: Install) -> None:
+def test_a_broken_plugin_that_is_not_selected_does_no_harm(install: Install) -> None:
     """A plugin that cannot be imported stops neither listing nor other assignors."""
     install("acme-broken", "broken", "raise RuntimeError('no')")
     assert "broken" in assignors.available()
@@ -216,7 +216,7 @@ def test_a_module_path_is_imported(install: Install) -> None:
     install("acme-toy", "toy")
     assert "toy" == assignors.load("plugin_acme_toy:Plugin").name
     assert "cannot be imported: AttributeError" in str(failure("plugin_acme_toy:Missing"))
-    assert "cannot be imported: ModuleNotFoundError" in str(failure("plugin_of_nobody:Plugin"))
+    assert "cannot be imported: ModuleNotFoundError" in str(failure("plugin_that_is_missing:Plugin"))
 
 
 def test_an_unknown_name_lists_what_there_is_and_what_is_close() -> None:

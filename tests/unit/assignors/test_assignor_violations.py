@@ -21,12 +21,12 @@ from kconsumer.assignors import Assignor, RebalanceProtocol
 
 class Eager(Assignor):
     name = "acme-eager"
-    answer = None
+    assignment = None
 
     def assign(self, cluster, subscriptions):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        if isinstance(self.assignment, Exception):
+            raise self.assignment
+        return self.assignment
 
 class Cooperative(Eager):
     name = "acme-cooperative"
@@ -57,10 +57,10 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     sys.modules.pop(MODULE, None)
 
 
-def broken(protocol: str, answer: object) -> Assignor:
-    """Return the plugin, loaded by name, with the response it will return."""
+def broken(protocol: str, assignment: object) -> Assignor:
+    """Return the plugin, loaded by name, with the object that its assign() returns or raises."""
     loaded: Any = assignors.load(f"acme-{protocol}")
-    loaded.answer = answer
+    loaded.assignment = assignment
     return loaded  # type: ignore[no-any-return]  # found by name
 
 
@@ -72,7 +72,7 @@ def to(**members: tuple[TopicPartition, ...]) -> Mapping[str, Assignment]:
 VIOLATIONS: dict[str, tuple[object, str]] = {
     "unknown member": (to(c=(A0,)), 'gave partitions to "c", which is not a member of the group'),
     "topic not subscribed": (to(b=(TopicPartition("u", 0),)), 'gave u-0 to member "b", which does not subscribe to u'),
-    "topic nobody knows": (to(a=(TopicPartition("x", 0),)), 'gave x-0 to member "a", which does not subscribe to x'),
+    "unknown topic": (to(a=(TopicPartition("x", 0),)), 'gave x-0 to member "a", which does not subscribe to x'),
     "no such partition": (to(a=(TopicPartition("t", 7),)), 'gave t-7 to member "a", but there is no such partition'),
     "negative partition": (to(a=(TopicPartition("t", -1),)), 'gave t--1 to member "a", but there is no such partition'),
     "twice to two": (to(a=(A0, A1), b=(A1,)), 'gave t-1 twice: to "a" and to "b"'),
@@ -89,16 +89,16 @@ VIOLATIONS: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("violation", VIOLATIONS)
 def test_each_violation(violation: str, protocol: str) -> None:
     """The error message begins with the origin of the plugin and describes the violation."""
-    answer, says = VIOLATIONS[violation]
+    assignment, says = VIOLATIONS[violation]
     with pytest.raises(AssignorError) as caught:
-        assignors.assign(broken(protocol, answer), VIEW, MEMBERS)
+        assignors.assign(broken(protocol, assignment), VIEW, MEMBERS)
     text = str(caught.value)
     assert text.startswith(ORIGIN.format(protocol, protocol.capitalize()))
     assert says in text
 
 
 @pytest.mark.parametrize(
-    ("answer", "right"),
+    ("assignment", "right"),
     [
         (to(a=(A0,), b=(A1,)), False),  # t-1 moves in one rebalance
         (to(b=(A0, A1)), False),  # an omitted partition is revoked, too
@@ -106,14 +106,14 @@ def test_each_violation(violation: str, protocol: str) -> None:
         (to(a=(A0, A1), b=(TopicPartition("t", 2),)), True),  # t-2 had no owner
     ],
 )
-def test_cooperative_hand_over(answer: Mapping[str, Assignment], right: bool) -> None:
+def test_cooperative_hand_over(assignment: Mapping[str, Assignment], right: bool) -> None:
     """A cooperative plugin that moves a partition in one rebalance is named in an error; an eager plugin may do so."""
-    assignors.assign(broken("eager", answer), VIEW, MEMBERS)
+    assignors.assign(broken("eager", assignment), VIEW, MEMBERS)
     if right:
-        assignors.assign(broken("cooperative", answer), VIEW, MEMBERS)
+        assignors.assign(broken("cooperative", assignment), VIEW, MEMBERS)
         return
     with pytest.raises(AssignorError, match=r'gave t-\d to "b" while "a" still owns it') as caught:
-        assignors.assign(broken("cooperative", answer), VIEW, MEMBERS)
+        assignors.assign(broken("cooperative", assignment), VIEW, MEMBERS)
     assert str(caught.value).startswith(ORIGIN.format("cooperative", "Cooperative"))
 
 

@@ -61,8 +61,8 @@ def test_an_error_does_not_quote_it(name: str, given: object) -> None:
     assert PLANTED not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_account_shows_nothing() -> None:
-    """The account that mechanisms receive shows no secret."""
+def test_credentials_show_nothing() -> None:
+    """The repr of the credentials that mechanisms receive contains no secret."""
     shown = repr(Credentials(PLANTED, PLANTED, token=PLANTED, extensions={"a": PLANTED}))
     assert PLANTED not in shown
 
@@ -71,31 +71,31 @@ REFUSED = SASL_AUTHENTICATE.response(error_code=58, error_message="no")
 
 
 @pytest.mark.parametrize(
-    "answer", [SASL_AUTHENTICATE.response(), REFUSED, SILENCE, b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\0"]
+    "response", [SASL_AUTHENTICATE.response(), REFUSED, SILENCE, b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\0"]
 )
 @pytest.mark.parametrize("called", [False, True])
-def test_a_login_tells_nothing(answer: Any, called: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """A login, successful or not, exposes no secret in the debug log, in errors and their causes, or in any repr."""
+def test_an_authentication_shows_nothing(response: Any, called: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """No authentication, successful or not, shows a secret in the debug log, an error, its causes or a repr."""
     harness = SaslHarness(sasl_plain_password=(lambda: PLANTED) if called else PLANTED)
-    harness.broker.on(SASL_AUTHENTICATE, answer)
-    told: list[object] = []
+    harness.broker.on(SASL_AUTHENTICATE, response)
+    shown: list[object] = []
     with caplog.at_level(1):
         for _ in range(3):
             harness.ready()
             for _ in range(6):
                 harness.poll(10_000)
-                told += [
+                shown += [
                     *harness.client._nodes_by_id.values(),
                     harness.client,
                     harness.client.report(harness.clock.now()),
                 ]
-                told += [
+                shown += [
                     link.connection and link.connection._authenticator for link in harness.client._nodes_by_id.values()
                 ]
             error = harness.failed()
             if isinstance(error, KafkaError):
-                told += traceback.format_exception(error)
+                shown += traceback.format_exception(error)
             harness.clock.advance(2_000)
     logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
-    assert PLANTED not in repr(told) + logged
+    assert PLANTED not in repr(shown) + logged
     assert PLANTED in str([r.message.auth_bytes for r in harness.broker.requests if r.api is SASL_AUTHENTICATE])

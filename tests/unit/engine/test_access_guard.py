@@ -51,7 +51,7 @@ def test_same_thread_may_come_in_again() -> None:
     assert elsewhere(lambda: guarded.double(1)) is None
 
 
-def test_second_thread_is_refused_and_told_what_to_do() -> None:
+def test_second_thread_is_refused_with_advice() -> None:
     """A second thread gets an error with advice at once; afterwards either thread may use the object."""
     guarded = Guarded()
     error = guarded.run(lambda: elsewhere(lambda: guarded.double(1)))
@@ -84,7 +84,7 @@ def test_error_inside_opens_the_guard() -> None:
     assert elsewhere(lambda: guarded.double(1)) is None
 
 
-def test_closed_object_refuses_everyone() -> None:
+def test_closed_object_refuses_all_threads() -> None:
     """After close calls of both threads raise StateError each time, and the guard is not left locked."""
     guarded = Guarded()
     guarded._guard.closed = True
@@ -157,8 +157,8 @@ def test_fork_while_another_thread_is_inside() -> None:
     assert 0 == os.waitstatus_to_exitcode(status)
 
 
-def test_a_consumer_that_was_not_made_need_not_be_closed(recwarn: pytest.WarningsRecorder) -> None:
-    """A constructor that raises leaves nothing to close."""
+def test_a_constructor_that_raises_leaves_nothing_to_close(recwarn: pytest.WarningsRecorder) -> None:
+    """A consumer whose constructor raises need not be closed."""
     with pytest.raises(StateError, match="group_id"):
         Consumer("t", bootstrap_servers="127.0.0.1:1")
     gc.collect()

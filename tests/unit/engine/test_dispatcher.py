@@ -29,8 +29,8 @@ class Case:
         self.harness = NetworkHarness(**options)
         self.harness.broker.on(METADATA, METADATA.response())
         self.replies: list[Reply] = []
-        self.told: list[float] = []
-        self.dispatcher = Dispatcher(self.harness.client, self.harness.clock, 30_000, self.told.append)
+        self.unreachable_at: list[float] = []
+        self.dispatcher = Dispatcher(self.harness.client, self.harness.clock, 30_000, self.unreachable_at.append)
 
     @property
     def now(self) -> float:
@@ -59,7 +59,7 @@ class Case:
         self.harness.net.servers = {"10.0.0.1": errno.ECONNREFUSED}
 
 
-def test_request_waits_for_its_connection_and_is_answered() -> None:
+def test_request_waits_for_its_connection_and_gets_its_response() -> None:
     """A request for a broker that is not connected opens a connection; the reply has version, connection and time."""
     case = Case()
     assert case.dispatcher.idle
@@ -74,7 +74,7 @@ def test_request_waits_for_its_connection_and_is_answered() -> None:
     assert case.dispatcher.idle
 
 
-def test_request_leaves_at_once_on_a_ready_connection() -> None:
+def test_request_is_sent_at_once_on_a_ready_connection() -> None:
     """A request is sent at once if its connection is ready."""
     case = Case()
     case.harness.connect()
@@ -93,7 +93,7 @@ def test_any_broker_will_do_without_a_node() -> None:
     assert ["-1"] == [reply.node for reply in case.replies]
 
 
-def test_requests_leave_in_the_order_of_submission() -> None:
+def test_requests_are_sent_in_the_order_of_submission() -> None:
     """Requests that waited for one connection are sent in order, before later ones."""
     case = Case()
     order: list[int] = []
@@ -115,7 +115,7 @@ def test_refused_connection_fails_the_request() -> None:
     assert case.dispatcher.idle
 
 
-def test_no_broker_at_all_is_told() -> None:
+def test_lack_of_any_broker_is_reported() -> None:
     """While all brokers are in backoff, a request for any of them fails at once and the metadata manager
     is notified.
     """
@@ -124,7 +124,7 @@ def test_no_broker_at_all_is_told() -> None:
     case.submit(case.request())
     case.steps()
     case.submit(case.request())
-    assert [case.now] == case.told[-1:]
+    assert [case.now] == case.unreachable_at[-1:]
     error = case.replies[-1].error
     assert isinstance(error, BrokerConnectionError)
     assert "no broker can be reached" in str(error)
@@ -249,15 +249,15 @@ def test_requests_of_different_brokers_do_not_wait_for_each_other() -> None:
     assert "waiting=[Metadata]" in repr(case.dispatcher)
 
 
-def test_time_is_told_before_answers() -> None:
+def test_time_is_reported_before_responses() -> None:
     """The clock listener is called after the wait and before the handlers of the responses."""
     case = Case()
-    told: list[tuple[float, int]] = []
-    case.dispatcher.on_woken.append(lambda now: told.append((now, len(case.replies))))
+    reported: list[tuple[float, int]] = []
+    case.dispatcher.on_woken.append(lambda now: reported.append((now, len(case.replies))))
     case.submit(case.request("-1"))
     case.steps()
     assert 1 == len(case.replies)
-    assert [(case.now, 0)] == told
+    assert [(case.now, 0)] == reported
 
 
 def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:

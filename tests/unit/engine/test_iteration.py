@@ -105,7 +105,7 @@ def test_stop_ends_a_running_loop() -> None:
     assert [0, 1] == seen
 
 
-def test_new_batch_inside_a_loop_is_gone_on_with() -> None:
+def test_loop_continues_with_a_new_batch() -> None:
     """After a poll in the body the loop continues with the new batch."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 2)))

@@ -49,10 +49,11 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "consumer": {"group_protocol": "consumer"},
     "assigned": {"subscribe": False},
 }
-# In place of a response: no connection, none in time, a refused login, no common version, bytes that do not parse.
+# Instead of a response: a lost connection, a timeout, a failed authentication, no common version, bytes that cannot
+# be parsed.
 ERRORS: tuple[KafkaError, ...] = (
     BrokerConnectionError("the broker closed the connection"),
-    TimeoutError("not answered in time"),
+    TimeoutError("no response in time"),
     AuthenticationError("the password is wrong"),
     UnsupportedVersionError("no common version"),
     ProtocolError("garbage"),
@@ -150,7 +151,7 @@ def requests_about_a_group(fault: Fault) -> Counter[int]:
 
 
 @pytest.mark.parametrize("api", QUESTIONS)
-def test_questions_about_groups_are_bounded(api: str) -> None:
+def test_requests_about_groups_are_bounded(api: str) -> None:
     """A call of kconsumer.groups retries until its deadline, with growing pauses."""
     for fault in faults(api, {0}):
         sent = requests_about_a_group(fault)

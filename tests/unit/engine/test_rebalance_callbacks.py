@@ -44,7 +44,7 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
     group.target({"t": target}, 2)
     group.poll()
     assert group.membership.due_callback is not None
-    told: list[tuple[str, Any]] = []
+    called: list[tuple[str, Any]] = []
     metrics = SimpleNamespace(callback_ran=lambda *_: None)
     lock = FencingLock(group)
     parts: Any = SimpleNamespace(
@@ -57,10 +57,10 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
     callbacks = Callbacks(parts)
     callbacks.set_consumer(consumer)
     listener: Any = SimpleNamespace(
-        on_partitions_assigned=lambda _, partitions: told.append(("assigned", partitions)),
-        on_partitions_revoked=lambda _, partitions: told.append(("revoked", partitions)),
-        on_partitions_lost=lambda _, partitions: told.append(("lost", partitions)),
+        on_partitions_assigned=lambda _, partitions: called.append(("assigned", partitions)),
+        on_partitions_revoked=lambda _, partitions: called.append(("revoked", partitions)),
+        on_partitions_lost=lambda _, partitions: called.append(("lost", partitions)),
     )
     callbacks.listener = listener
     callbacks.run_due()
-    assert [("lost", tps("t", 0, 1))] == told
+    assert [("lost", tps("t", 0, 1))] == called

@@ -61,7 +61,7 @@ def test_what_a_wait_raises_is_raised_inside_the_operation() -> None:
     assert ["Interruption", "ended"] == seen
 
 
-def test_an_operation_may_go_on_after_an_error() -> None:
+def test_an_operation_may_continue_after_an_error() -> None:
     """An operation that catches the error of a wait, as close() does, runs to its end."""
     errors = iter([ValueError("first")])
 

@@ -143,7 +143,7 @@ def test_a_loading_coordinator_is_asked_again() -> None:
     assert [] == promise.result()
 
 
-def test_a_deadline_ends_a_question() -> None:
+def test_a_deadline_ends_a_request() -> None:
     """The TimeoutError contains the request and why it has no response."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)
@@ -246,7 +246,7 @@ def test_a_coordinator_that_moved_is_looked_up_again(code: int) -> None:
     assert promise.done
 
 
-def test_refusals_end_the_question() -> None:
+def test_refusals_end_the_request() -> None:
     """A missing permission on the group, reported by the coordinator or by its lookup, is raised at once."""
     case = Case()
     promise = case.groups.describe("g", DEADLINE)

@@ -167,7 +167,7 @@ def test_responses_without_changes_back_off() -> None:
     assert RETRY_MS == case.waits(now)
 
 
-def test_a_new_interest_forgets_the_equivalent_answers() -> None:
+def test_new_topics_end_the_backoff_of_equivalent_responses() -> None:
     """A request for new topics does not wait because earlier responses were equivalent."""
     case = Case("a")
     case.update(0.0)
@@ -180,7 +180,7 @@ def test_a_new_interest_forgets_the_equivalent_answers() -> None:
     assert RETRY_MS == case.waits(600.0)
 
 
-def test_ageing_forgets_the_equivalent_answers() -> None:
+def test_age_ends_the_backoff_of_equivalent_responses() -> None:
     """A refresh because of the metadata's age does not back off if the metadata is unchanged."""
     case = Case("a")
     for now in (0.0, MAX_AGE_MS, 2.0 * MAX_AGE_MS):
@@ -207,7 +207,7 @@ def test_failures_back_off() -> None:
 @pytest.mark.parametrize(
     "message", [metadata(nodes=()), metadata(error=129), metadata(error=-1)], ids=["no brokers", "rebootstrap", "other"]
 )
-def test_unusable_answers_count_as_failures(message: Any) -> None:
+def test_unusable_responses_count_as_failures(message: Any) -> None:
     """A response without brokers, or with an error of its own, changes nothing and backs off."""
     case = Case("a")
     case.update(0.0, message)
@@ -215,14 +215,14 @@ def test_unusable_answers_count_as_failures(message: Any) -> None:
     assert RETRY_MS == case.waits(0.0)
 
 
-def test_stale_answers_are_asked_again() -> None:
+def test_stale_metadata_is_requested_again() -> None:
     """Metadata is requested again while a partition has no leader."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", partition(0, leader=-1, error=5))))
     assert RETRY_MS == case.waits(0.0)
 
 
-def test_answers_reach_the_listeners() -> None:
+def test_responses_reach_the_listeners() -> None:
     """The listeners are called for each metadata response, and not for failures."""
     case = Case("a")
     updates: list[MetadataUpdate] = []
@@ -267,7 +267,7 @@ def test_interest_during_a_request_is_not_lost() -> None:
     assert ["b"] == asked(case.asks(2.0 + RETRY_MS))
 
 
-def test_a_partial_answer_leaves_the_full_update_due() -> None:
+def test_a_partial_response_leaves_the_full_update_due() -> None:
     """The age of metadata counts from the last full response."""
     case = Case("a")
     case.update(0.0)
@@ -337,7 +337,7 @@ def test_watching_a_known_topic_asks_nothing() -> None:
     assert MAX_AGE_MS == case.waits(0.0)
 
 
-def test_refresh_is_kept_by_an_answer_to_a_later_request() -> None:
+def test_refresh_needs_a_response_to_a_later_request() -> None:
     """A group leader needs a response to a request that is sent after its call; a response to an earlier request does
     not count.
     """
@@ -409,7 +409,7 @@ def test_refused_topics_come_first() -> None:
     assert case.manager.take_error() is None
 
 
-def test_a_good_answer_takes_the_error_back() -> None:
+def test_a_good_response_drops_the_error() -> None:
     """An error that was not raised yet is dropped when the next response has none."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
@@ -419,7 +419,7 @@ def test_a_good_answer_takes_the_error_back() -> None:
     assert 0 == case.manager.topic_error("a")
 
 
-def test_a_partial_answer_keeps_other_topics_errors() -> None:
+def test_a_partial_response_keeps_other_topics_errors() -> None:
     """A partial response only replaces the errors of its own topics."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
@@ -534,7 +534,7 @@ def test_silence_means_bootstrapping_again() -> None:
     assert {"a"} == case.cluster.topics()
 
 
-def test_answers_stop_the_trigger() -> None:
+def test_responses_stop_the_trigger() -> None:
     """The trigger time counts from when an update became due, not from the last response."""
     case = Case("a")
     case.update(0.0)

@@ -78,10 +78,10 @@ def test_prometheus_page(prometheus: ModuleType) -> None:
     reporter.metric_removal(gone)
     with prometheus.Page(0, reporter) as page:
         for value in (1.0, 2.0):
-            with urllib.request.urlopen(f"http://127.0.0.1:{page.server_port}/metrics", timeout=10) as answer:
-                text = answer.read().decode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{page.server_port}/metrics", timeout=10) as response:
+                text = response.read().decode()
                 assert f"# TYPE kconsumer_g_a gauge\nkconsumer_g_a {value}\n" == text.partition("\n")[2]
-                assert prometheus.CONTENT_TYPE == answer.headers["Content-Type"]
+                assert prometheus.CONTENT_TYPE == response.headers["Content-Type"]
         page.shutdown()
 
 
@@ -93,9 +93,9 @@ def test_opentelemetry() -> None:
     metrics = [Metric(name, lambda _now, value=value: value, lambda: 0.0) for name, value in METRICS.items()]
     bridge.init(metrics[1:])
     bridge.metric_change(metrics[0])
-    told = reader.get_metrics_data()
-    assert told is not None
-    found = {m.name: m for r in told.resource_metrics for s in r.scope_metrics for m in s.metrics}
+    exported = reader.get_metrics_data()
+    assert exported is not None
+    found = {m.name: m for r in exported.resource_metrics for s in r.scope_metrics for m in s.metrics}
     lag = found[f"kconsumer.{LAG}.records-lag"]
     assert (Gauge, "Lag") == (type(lag.data), lag.description)
     assert {("0", 3.0), ("1", 4.5)} == {(p.attributes["partition"], p.value) for p in lag.data.data_points}

@@ -15,23 +15,23 @@ class Watcher(MetricsReporter):
     """A reporter that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[str]]] = []
+        self.calls: list[tuple[str, list[str]]] = []
         self.metrics: dict[str, Metric] = {}
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        self.told.append(("init", sorted(metric.name.name for metric in metrics)))
+        self.calls.append(("init", sorted(metric.name.name for metric in metrics)))
         self.metrics = {metric.name.name: metric for metric in metrics}
 
     def metric_change(self, metric: Metric) -> None:
-        self.told.append(("change", [metric.name.name]))
+        self.calls.append(("change", [metric.name.name]))
         self.metrics[metric.name.name] = metric
 
     def metric_removal(self, metric: Metric) -> None:
-        self.told.append(("removal", [metric.name.name]))
+        self.calls.append(("removal", [metric.name.name]))
         assert self.metrics.pop(metric.name.name) is metric
 
     def close(self) -> None:
-        self.told.append(("close", []))
+        self.calls.append(("close", []))
 
 
 class OnlyChanges:
@@ -72,11 +72,11 @@ def test_metrics_come_and_go() -> None:
     assert {"first": 10, "total": 7, "last": 4} == {name: metric.value() for name, metric in watcher.metrics.items()}
     metrics.gauge(metrics.name("first", "g"), lambda at: -at)
     assert -5 == watcher.metrics["first"].value()
-    metrics.remove(sensor, metrics.name("nobody's", "g"))
+    metrics.remove(sensor, metrics.name("unknown", "g"))
     metrics.close()
     changes = [("change", ["total"]), ("change", ["last"]), ("change", ["first"])]
     removals = [("removal", ["total"]), ("removal", ["last"])]
-    assert [("init", ["first"]), *changes, *removals, ("close", [])] == watcher.told
+    assert [("init", ["first"]), *changes, *removals, ("close", [])] == watcher.calls
     assert ["total", "last", "first"] == only.names
 
 
@@ -88,7 +88,7 @@ def test_a_broken_reporter_is_passed_over(caplog: pytest.LogCaptureFixture) -> N
     metrics.gauge(name, lambda _at: 1.0)
     metrics.remove(name)
     metrics.close()
-    assert ["init", "change", "removal", "close"] == [what for what, _ in watcher.told]
+    assert ["init", "change", "removal", "close"] == [what for what, _ in watcher.calls]
     assert ["init", "metric_change", "metric_removal", "close"] == [
         record.getMessage().split(": ")[-1].removesuffix(" failed") for record in caplog.records
     ]
@@ -107,5 +107,5 @@ def test_a_reporter_knows_what_its_consumer_has(options: dict[str, str]) -> None
         count = next(metric for metric in known if metric.name.name == "count")
         assert len(mine) == count.value() == mine[count.name]
         assert 40 < len(mine)
-    assert ("close", []) == watcher.told[-1]
-    assert 1 == sum(what == "close" for what, _ in watcher.told)
+    assert ("close", []) == watcher.calls[-1]
+    assert 1 == sum(what == "close" for what, _ in watcher.calls)

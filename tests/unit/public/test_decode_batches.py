@@ -153,7 +153,7 @@ def test_malformed_bytes_raise_even_after_good_batches() -> None:
     assert ("t", 1, 1) == (caught.value.topic, caught.value.partition, caught.value.offset)
 
 
-def test_checksums_can_be_left_alone() -> None:
+def test_checksums_need_not_be_checked() -> None:
     """With `check_crcs=False` checksums are not checked."""
     assert [b"b"] == [r.value for r in decode_batches(build_batch([b"b"], crc=1), check_crcs=False)]
 

@@ -53,7 +53,7 @@ def test_limits_are_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "error", "told"),
+    ("offset", "error", "message"),
     [
         (5.0, TypeError, "must be an int or an OffsetAndMetadata, not 5.0"),
         ("5", TypeError, "must be an int or an OffsetAndMetadata, not '5'"),
@@ -73,11 +73,11 @@ def test_limits_are_offsets() -> None:
         (OffsetAndMetadata(5, "", 2**31), ValueError, "leader_epoch of .* must be between"),
     ],
 )
-def test_what_is_no_offset_is_refused(offset: Any, error: type[Exception], told: str) -> None:
+def test_what_is_no_offset_is_refused(offset: Any, error: type[Exception], message: str) -> None:
     """commit and seek refuse other values, with advice; commit names the partition."""
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         seek_target(offset)
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=message) as caught:
         offsets_to_commit({TP: offset})
     assert "t-0" in str(caught.value)
 
@@ -102,7 +102,7 @@ def test_what_is_no_partition_is_refused(tp: Any, error: type[Exception]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("offsets", "told"),
+    ("offsets", "message"),
     [
         (RECORD, r"commit\({TopicPartition\(record\.topic, record\.partition\): record\.offset \+ 1}\)"),
         ([RECORD], r"for all records of a poll\(\) pass what it returned"),
@@ -113,11 +113,11 @@ def test_what_is_no_partition_is_refused(tp: Any, error: type[Exception]) -> Non
         (print, r"commit_async\(callback=…\)"),
     ],
 )
-def test_what_holds_no_offsets_is_refused(offsets: Any, told: str) -> None:
+def test_what_holds_no_offsets_is_refused(offsets: Any, message: str) -> None:
     """Records, partitions and callbacks in place of offsets are refused, and the message shows the call that was
     probably meant.
     """
-    with pytest.raises(TypeError, match=told) as caught:
+    with pytest.raises(TypeError, match=message) as caught:
         offsets_to_commit(offsets)
     assert "a mapping {TopicPartition(topic, partition): next offset}" in str(caught.value)
 

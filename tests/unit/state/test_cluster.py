@@ -31,7 +31,7 @@ def test_an_empty_cluster_knows_nothing() -> None:
     assert frozenset() == cluster.topics()
 
 
-def test_an_answer_is_taken_in() -> None:
+def test_a_response_fills_the_cache() -> None:
     """A response sets nodes, leaders, ids, counts and public objects."""
     first, second = partition(0, leader=1, epoch=4, offline_replicas=[2]), partition(1, leader=2, epoch=5)
     cluster = cluster_of(topic("a", second, first, topic_id=ID_1))
@@ -59,17 +59,17 @@ def test_no_controller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "answered", "expected"),
+    ("known", "received", "expected"),
     [(4, 5, 5), (4, 4, 4), (4, 3, 4)],
     ids=["newer", "equal", "older"],
 )
-def test_an_older_epoch_keeps_the_known_leader(known: int, answered: int, expected: int) -> None:
+def test_an_older_epoch_keeps_the_known_leader(known: int, received: int, expected: int) -> None:
     """A response is used if its leader epoch is not older than the cached one; otherwise the cached entry
     is unchanged.
     """
     cluster = cluster_of(topic("a", partition(0, leader=1, epoch=known)))
-    cluster.update(metadata(topic("a", partition(0, leader=2, epoch=answered))), VERSION, full=True)
-    leader = NODES[1] if answered < known else NODES[2]
+    cluster.update(metadata(topic("a", partition(0, leader=2, epoch=received))), VERSION, full=True)
+    leader = NODES[1] if received < known else NODES[2]
     assert LeaderAndEpoch(leader, expected) == cluster.leader(tp("a-0"))
 
 
@@ -91,14 +91,14 @@ def test_a_topic_that_was_gone_starts_its_epochs_again() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_topic_made_anew_is_told(gone: bool) -> None:
+def test_a_recreated_topic_is_reported(gone: bool) -> None:
     """A changed topic id is reported once, whether or not the topic was missing in between."""
     cluster = cluster_of(topic("a", partition(0), topic_id=ID_1))
     if gone:
         assert set() == cluster.update(metadata(), VERSION, full=True).recreated
     for expected in ({"a"}, set()):
-        answer = metadata(topic("a", partition(0), topic_id=ID_2))
-        assert expected == cluster.update(answer, VERSION, full=True).recreated
+        response = metadata(topic("a", partition(0), topic_id=ID_2))
+        assert expected == cluster.update(response, VERSION, full=True).recreated
 
 
 def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
@@ -116,7 +116,7 @@ def test_epochs_count_from_version_9(version: int, epoch: int | None) -> None:
     assert LeaderAndEpoch(NODES[1], epoch) == cluster.leader(tp("a-0"))
 
 
-def test_an_unreliable_answer_clears_the_epoch() -> None:
+def test_an_unreliable_response_clears_the_epoch() -> None:
     """A response of an old broker clears the epoch that a new broker sent."""
     cluster = cluster_of(topic("a", partition(0, epoch=3)))
     cluster.update(metadata(topic("a", partition(0, leader=2, epoch=1))), 8, full=True)
@@ -124,18 +124,18 @@ def test_an_unreliable_answer_clears_the_epoch() -> None:
     assert cluster.last_seen_epoch(tp("a-0")) is None
 
 
-def test_a_full_answer_replaces() -> None:
+def test_a_full_response_replaces() -> None:
     """A full response removes topics that it does not contain."""
     cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)))
     cluster.update(metadata(topic("b", partition(0))), VERSION, full=True)
     assert {"b"} == cluster.topics()
 
 
-def test_a_partial_answer_merges() -> None:
+def test_a_partial_response_merges() -> None:
     """A partial response replaces its topics, removes those with errors, and keeps all others."""
     cluster = cluster_of(topic("a", partition(0)), topic("b", partition(0)), topic("c", partition(0)))
-    answer = metadata(topic("b", partition(0), partition(1)), topic("c", error=3), topic("d", partition(0)))
-    cluster.update(answer, VERSION, full=False)
+    response = metadata(topic("b", partition(0), partition(1)), topic("c", error=3), topic("d", partition(0)))
+    cluster.update(response, VERSION, full=False)
     assert {"a": 1, "b": 2, "d": 1} == {name: cluster.partition_count(name) for name in cluster.topics()}
 
 
@@ -150,16 +150,16 @@ def test_only_topics_to_keep_are_kept() -> None:
     assert cluster.last_seen_epoch(tp("a-0")) is None
 
 
-def test_keep_is_told_which_topics_are_internal() -> None:
+def test_keep_receives_which_topics_are_internal() -> None:
     """`keep` receives whether a topic is internal, so that a pattern can omit such topics."""
     cluster = Cluster()
-    answer = metadata(topic("a", partition(0)), topic("__consumer_offsets", partition(0), internal=True))
-    cluster.update(answer, VERSION, full=True, keep=lambda _, internal: internal)
+    response = metadata(topic("a", partition(0)), topic("__consumer_offsets", partition(0), internal=True))
+    cluster.update(response, VERSION, full=True, keep=lambda _, internal: internal)
     assert {"__consumer_offsets"} == cluster.topics() == cluster.internal_topics
 
 
 @pytest.mark.parametrize(
-    ("answer", "stale", "errors"),
+    ("response", "stale", "errors"),
     [
         (metadata(topic("a", partition(0, leader=-1, error=5))), True, {}),
         (metadata(topic("a", partition(0, error=9))), True, {}),
@@ -172,9 +172,9 @@ def test_keep_is_told_which_topics_are_internal() -> None:
     ],
     ids=["no leader", "replica", "unknown", "leaderless topic", "invalid", "refused", "unknown id", "good"],
 )
-def test_errors_in_answers(answer: object, stale: bool, errors: dict[str, int]) -> None:
+def test_errors_in_responses(response: object, stale: bool, errors: dict[str, int]) -> None:
     """Retriable errors make the response stale; topic errors are reported with their code."""
-    update = Cluster().update(answer, VERSION, full=True)
+    update = Cluster().update(response, VERSION, full=True)
     assert (stale, errors) == (update.stale, update.topic_errors)
 
 
@@ -254,7 +254,7 @@ def test_a_newer_epoch_makes_the_leader_unknown() -> None:
 
 
 @pytest.mark.parametrize("epoch", [3, 4])
-def test_an_epoch_that_is_no_news(epoch: int) -> None:
+def test_an_epoch_that_is_not_newer(epoch: int) -> None:
     """An epoch that is not newer than the known one, or of an unknown partition, changes nothing."""
     cluster = cluster_of(topic("a", partition(0, epoch=4)))
     assert not cluster.update_last_seen_epoch(tp("a-0"), epoch)
@@ -282,9 +282,9 @@ def test_equal_leaders_stay_the_same_object() -> None:
 def test_a_moved_broker_changes_the_leader() -> None:
     """A leader with a new address is a new object, so that requests are sent to that address."""
     cluster = cluster_of(topic("a", partition(0, leader=1)))
-    answer = metadata(topic("a", partition(0, leader=1)))
-    answer.brokers[0].host = "elsewhere"
-    cluster.update(answer, VERSION, full=True)
+    response = metadata(topic("a", partition(0, leader=1)))
+    response.brokers[0].host = "elsewhere"
+    cluster.update(response, VERSION, full=True)
     assert Node(1, "elsewhere", 9092) == cluster.leader(tp("a-0")).leader
 
 
@@ -310,5 +310,5 @@ def test_an_unknown_partition_has_no_online_replica() -> None:
 
 
 def test_repr_counts() -> None:
-    """The repr has version and sizes."""
+    """The repr has the version and the numbers of nodes, topics and partitions."""
     assert "<Cluster c v1: 3 nodes, 1 topics, 1 partitions>" == repr(cluster_of(topic("a", partition(0))))

@@ -238,7 +238,7 @@ def test_lag() -> None:
     assert state.lag() is None
 
 
-def test_trouble_is_forgotten_with_the_state() -> None:
+def test_an_error_is_cleared_with_the_state() -> None:
     """The error of a reset is kept until the state changes."""
     state = state_in(FetchState.AWAIT_RESET)
     state.last_error = "LEADER_NOT_AVAILABLE"
@@ -261,7 +261,7 @@ def test_since_when() -> None:
     assert (2_000.0, 5_000.0) == (state.state_since, state.flags_since)
 
 
-def test_repr_tells_state_and_flags() -> None:
+def test_repr_has_state_and_flags() -> None:
     """The repr has the state, the position and the flags."""
     state = state_in(FetchState.FETCHING)
     state.pause()

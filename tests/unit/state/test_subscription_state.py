@@ -116,8 +116,8 @@ def test_a_pattern_follows_the_cluster() -> None:
     state = SubscriptionState()
     state.subscribe_pattern(re.compile(".*"))
     cluster = Cluster()
-    answer = metadata(topic("a", partition(0)), topic("__offsets", partition(0), internal=True))
-    cluster.update(answer, 12, full=True)
+    response = metadata(topic("a", partition(0)), topic("__offsets", partition(0), internal=True))
+    cluster.update(response, 12, full=True)
     assert [True, False] == [state.update_matched(cluster, exclude_internal=True) for _ in range(2)]
     assert {"a"} == state.subscribed_topics()
     assert state.update_matched(cluster, exclude_internal=False)
@@ -151,7 +151,7 @@ def test_only_subscribers_are_in_a_group() -> None:
         assigned("a-0").assign_from_group([A0])
 
 
-def test_topics_version_tells_changes() -> None:
+def test_topics_version_counts_changes() -> None:
     """The version increases with each change of the topics whose metadata is needed, and only then."""
     state = SubscriptionState()
     versions = [state.topics_version]
@@ -176,7 +176,7 @@ def test_topics_version_tells_changes() -> None:
 # --- assignment ------------------------------------------------------------------------------------------
 
 
-def test_assigning_sorts_and_tells_changes() -> None:
+def test_assigning_sorts_and_reports_changes() -> None:
     """The fetch order is sorted at first, and an equal set in another order is not a change."""
     state = SubscriptionState()
     assert state.assign([B0, A1, A0])
@@ -248,7 +248,7 @@ def test_unassigned_partitions_are_refused(use: Callable[[SubscriptionState], ob
         use(SubscriptionState())
 
 
-def test_answers_for_lost_partitions_are_ignored() -> None:
+def test_responses_for_lost_partitions_are_ignored() -> None:
     """A response for a partition that was unassigned meanwhile is ignored."""
     state = SubscriptionState()
     assert not state.maybe_seek_after_reset(A0, 1, OffsetReset.LATEST)
@@ -329,7 +329,7 @@ def test_reset_initializing_without_policy_names_all() -> None:
     ],
     ids=["unchanged", "sought", "other strategy", "unassigned"],
 )
-def test_a_reset_answer_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
+def test_a_response_applies_to_the_same_reset(change: Callable[[SubscriptionState], object], applied: bool) -> None:
     """A response is used only while the partition awaits a reset with the same strategy."""
     state = assigned("a-0")
     state.request_reset(A0, OffsetReset.LATEST)
@@ -390,7 +390,7 @@ def test_all_positions_are_compared_with_the_cluster() -> None:
     assert [A1] == state.partitions_to_validate(0.0)
 
 
-def test_positions_in_a_topic_made_anew_are_not_validated() -> None:
+def test_positions_in_a_recreated_topic_are_not_validated() -> None:
     """In a re-created topic, whose epochs are new, the position is fetched without validation and the response of a
     validation in flight is ignored. Positions in other topics keep their epochs.
     """
@@ -440,7 +440,7 @@ def test_truncation_moves_the_position() -> None:
     assert (FetchState.FETCHING, FetchPosition(40, 1, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
 
 
-def test_truncation_without_policy_is_told() -> None:
+def test_truncation_without_policy_is_reported() -> None:
     """With policy none the divergent offset is returned for the error, and the position stays unvalidated."""
     state = assigned("a-0", reset=OffsetReset.NONE)
     state.seek(A0, *HERE)
@@ -472,7 +472,7 @@ def test_an_unknown_epoch_resets(end: int, epoch: int) -> None:
     ],
     ids=["sought", "led by another", "no longer waiting"],
 )
-def test_a_validation_answer_applies_to_the_same_position(change: Callable[[SubscriptionState], object]) -> None:
+def test_a_response_applies_to_the_same_validation(change: Callable[[SubscriptionState], object]) -> None:
     """The response for a position that has changed meanwhile is ignored."""
     state = assigned("a-0")
     state.seek(A0, *HERE)
@@ -514,7 +514,7 @@ def test_only_fetchable_partitions_are_listed() -> None:
     assert tps("a-0", "a-2", "a-3") == state.fetchable()
 
 
-def test_paused_partitions_are_told() -> None:
+def test_paused_partitions_are_returned() -> None:
     """`paused` returns partitions until they are resumed."""
     state = assigned("a-0", "a-1")
     state.pause(A0)
