@@ -435,7 +435,7 @@ def test_tokens_of_an_endpoint(
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])
     with Issuer(authority[1], "carol", "kconsumer", "issuers-secret") as issuer:
-        issuer.answers = [(503, b"busy")]
+        issuer.responses = [(503, b"busy")]
         consumer = new_consumer(
             topic_name,
             bootstrap_servers=kafka.servers("SASL"),

@@ -112,14 +112,14 @@ def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: 
 
 
 class Issuer:
-    """An endpoint of the client-credentials flow over TLS. It sends `answers` first, as (status, body); then every
+    """An endpoint of the client-credentials flow over TLS. It sends `responses` first, as (status, body); then every
     client with the right secret gets a token. A context manager.
     """
 
     def __init__(self, certificate: str, user: str, client_id: str, secret: str, lifetime_s: float = 60.0) -> None:
         """`certificate` is the path of the certificate and its key."""
         self.user, self.lifetime_s = user, lifetime_s
-        self.answers: list[tuple[int, bytes]] = []
+        self.responses: list[tuple[int, bytes]] = []
         self.asked: list[dict[str, str]] = []
         self._expected = "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()
         issuer = self
@@ -127,11 +127,11 @@ class Issuer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                status, answer = issuer.answer(body, self.headers.get("Authorization", ""))
+                status, content = issuer.respond(body, self.headers.get("Authorization", ""))
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
+                self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(answer)
+                self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -147,11 +147,11 @@ class Issuer:
         """Returns the endpoint's URL."""
         return f"https://localhost:{self._server.server_address[1]}/oauth2/token"
 
-    def answer(self, body: bytes, authorization: str) -> tuple[int, bytes]:
+    def respond(self, body: bytes, authorization: str) -> tuple[int, bytes]:
         """Returns status and body of the response to a request."""
         self.asked.append(dict(urllib.parse.parse_qsl(body.decode())))
-        if self.answers:
-            return self.answers.pop(0)
+        if self.responses:
+            return self.responses.pop(0)
         if authorization != self._expected:
             return 401, b'{"error":"invalid_client","error_description":"no such client"}'
         token = unsecured_token(self.user, self.lifetime_s)

@@ -71,9 +71,9 @@ class CoordinatorBroker(GroupBroker):
 
     # --- responses ---
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> bytes | None:
         """Respond as a scripted broker does, except for the response that must be invalid."""
-        out = super().answer(frame)
+        out = super().respond(frame)
         request = read_request(frame)
         left = self._garbled.get(request.api.name)
         if left is not None:

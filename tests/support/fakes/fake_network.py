@@ -79,7 +79,7 @@ class FakeTransport:
         """Bytes arrive."""
         self.inbox += data
 
-    def hang_up(self) -> None:
+    def close_by_peer(self) -> None:
         """The peer closes."""
         self.eof = True
 
@@ -118,8 +118,8 @@ class FakeTransport:
         chunk = bytes(data[:taken])
         self.written += chunk
         if self.conversation is not None:
-            answer, keep = self.conversation.feed(chunk)
-            self.inbox += answer
+            response, keep = self.conversation.feed(chunk)
+            self.inbox += response
             self.eof = self.eof or not keep
         return taken
 

@@ -53,18 +53,18 @@ class SaslHarness(NetworkHarness):
                 break
         return self.failed()
 
-    def take_bare_tokens(self, answer: bytes | None) -> list[bytes]:
+    def take_raw_tokens(self, response: bytes | None) -> list[bytes]:
         """Make the broker read a token without a header after each handshake, and respond with the given bytes. Returns
         the list of tokens.
         """
         taken: list[bytes] = []
-        ordinary = self.broker.answer
+        ordinary = self.broker.respond
 
-        def answers(frame: bytes) -> bytes | None:
+        def respond(frame: bytes) -> bytes | None:
             if len(taken) == self.broker.names().count("SaslHandshake"):
                 return ordinary(frame)
             taken.append(frame)
-            return answer
+            return response
 
-        vars(self.broker)["answer"] = answers
+        vars(self.broker)["respond"] = respond
         return taken

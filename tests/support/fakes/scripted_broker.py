@@ -84,33 +84,33 @@ class Script:
     queued: dict[str, deque[Response]] = field(default_factory=lambda: defaultdict(deque))
     requests: list[Received] = field(default_factory=list)
 
-    def on(self, api: Api, answer: Response) -> None:
+    def on(self, api: Api, response: Response) -> None:
         """Respond to every request of this kind with this."""
-        self.always[api.name] = answer
+        self.always[api.name] = response
 
-    def next(self, api: Api, *answers: Response) -> None:
+    def next(self, api: Api, *responses: Response) -> None:
         """Respond to the next requests of this kind with these, one each."""
-        self.queued[api.name].extend(answers)
+        self.queued[api.name].extend(responses)
 
     def names(self) -> list[str]:
         """The kinds of the requests so far, in order."""
         return [request.api.name for request in self.requests]
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> bytes | None:
         """Bytes to send for a request frame (may be none); None to close the connection."""
         request = read_request(frame)
         self.requests.append(request)
         queue = self.queued[request.api.name]
-        answer = queue.popleft() if queue else self.always.get(request.api.name, SILENCE)
-        if callable(answer):
-            answer = answer(request)
-        if answer is CLOSE:
+        response = queue.popleft() if queue else self.always.get(request.api.name, SILENCE)
+        if callable(response):
+            response = response(request)
+        if response is CLOSE:
             return None
-        if answer is SILENCE:
+        if response is SILENCE:
             return b""
-        if isinstance(answer, bytes):
-            return answer
-        return response_bytes(request.api, request.version, request.correlation_id, answer)
+        if isinstance(response, bytes):
+            return response
+        return response_bytes(request.api, request.version, request.correlation_id, response)
 
 
 class Conversation:
@@ -130,10 +130,10 @@ class Conversation:
                 break
             frame = bytes(self._pending[4 : 4 + size])
             del self._pending[: 4 + size]
-            answer = self._script.answer(frame)
-            if answer is None:
+            response = self._script.respond(frame)
+            if response is None:
                 return out, False
-            out += answer
+            out += response
         return out, True
 
 

@@ -119,7 +119,7 @@ class ConsumerGroupHarness:
 
     def respond(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
         """Respond to a heartbeat without an error: this epoch, and this assignment if any."""
-        self.reply(request, answered(epoch, assigned))
+        self.reply(request, heartbeat_response(epoch, assigned))
 
     def refuse(self, request: UnsentRequest, code: int, text: str | None = None) -> None:
         """Respond to a heartbeat with an error code."""
@@ -153,7 +153,7 @@ class ConsumerGroupHarness:
         self.respond(self.beat(), epoch, assigned)
 
 
-def answered(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
+def heartbeat_response(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
     """Return a response to a heartbeat without an error."""
     assignment = None
     if assigned is not None:

@@ -149,7 +149,7 @@ class FetchHarness:
         """Returns the fetches to send now."""
         return self.manager.poll(self.now).requests
 
-    def answer(self, request: UnsentRequest, **changes: Any) -> None:
+    def respond(self, request: UnsentRequest, **changes: Any) -> None:
         """Respond to a fetch from the logs. `changes`: a partition's number as "p0" to a dict of response fields."""
         version = min(self.version, request.max_version)
         view = self.caches[(request.node or "").lstrip("*")].read(request.message, version)
@@ -225,7 +225,7 @@ class FetchHarness:
         """Send and respond to the requests of one poll; return how many there were."""
         requests = self.poll()
         for request in requests:
-            self.answer(request)
+            self.respond(request)
         return len(requests)
 
     def collect(self, max_records: int = 500) -> dict[TopicPartition, list[int]]:

@@ -38,7 +38,7 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import TopicPartition
-from support.harnesses.consumer_harness import answered, topic_id
+from support.harnesses.consumer_harness import heartbeat_response, topic_id
 from support.harnesses.group_harness import FirstTakesAll, committed_by
 from support.harnesses.manager_driver import metadata, partition, topic
 from support.harnesses.wiring import make_components
@@ -222,7 +222,7 @@ def _coordinator(request: Any) -> FindCoordinatorResponse:
 
 def _epoch_heartbeat(request: Any) -> Any:
     joins = request.member_epoch == 0
-    response = answered(max(1, request.member_epoch), {TOPIC: [0, 1]} if joins else None)
+    response = heartbeat_response(max(1, request.member_epoch), {TOPIC: [0, 1]} if joins else None)
     response.heartbeat_interval_ms = HEARTBEAT_MS
     return response
 

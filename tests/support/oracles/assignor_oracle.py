@@ -25,7 +25,7 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 
 
 @dataclass
-class Answer:
+class JavaAssignment:
     """Java's result: the partitions by member and the time of each run (ns), or the error."""
 
     given: dict[str, list[TopicPartition]] = field(default_factory=dict)
@@ -47,19 +47,19 @@ class AssignorOracle:
 
     def assign(
         self, name: str, cluster: ClusterView, subscriptions: Mapping[str, Subscription], runs: int = 1
-    ) -> Answer:
+    ) -> JavaAssignment:
         """Returns the result of Java's assignor for this input, after `runs` runs in a warm JVM."""
         self._send([*_topic_lines(cluster), *_member_lines(subscriptions), f"assign {name} {runs}"])
-        answer = Answer()
+        result = JavaAssignment()
         while (line := self._line()) != "end":
             kind, *words = line.split(" ")
             if kind == "given":
-                answer.given[words[0]] = [_parsed(word) for word in words[1:]]
+                result.given[words[0]] = [_parsed(word) for word in words[1:]]
             elif kind == "ns":
-                answer.times_ns = [int(word) for word in words]
+                result.times_ns = [int(word) for word in words]
             else:
-                answer.failure = " ".join(words)
-        return answer
+                result.failure = " ".join(words)
+        return result
 
     def user_data(self, name: str, generation: int, partitions: Iterable[TopicPartition]) -> bytes:
         """The bytes Java's assignor adds to a subscription after this assignment."""

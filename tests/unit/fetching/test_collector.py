@@ -119,7 +119,7 @@ def test_compacted_tail() -> None:
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.add(build_batch([b"0", b"1"], last_offset_delta=49, leader_epoch=0), 50)
-    harness.answer(*harness.poll())
+    harness.respond(*harness.poll())
     (ahead,) = harness.poll()
     assert {harness.tps[0]: [0, 1]} == harness.collect()
     assert ({0: 50}, 50) == (offsets(ahead), position(harness, harness.tps[0]))
@@ -290,7 +290,7 @@ def test_checksums_are_not_checked_when_told_so() -> None:
 def test_batch_that_does_not_fit() -> None:
     """Bytes without a complete batch raise an error that names the partition."""
     harness = logged()
-    harness.answer(*harness.poll(), p0={"records": build_batch([b"a"])[:-1]})
+    harness.respond(*harness.poll(), p0={"records": build_batch([b"a"])[:-1]})
     with pytest.raises(RecordTooLargeError, match="t-0"):
         harness.collect()
 
@@ -298,7 +298,7 @@ def test_batch_that_does_not_fit() -> None:
 def fetch_again(harness: FetchHarness, **changes: Any) -> None:
     """Let the backoff of failed partitions end, and respond to the next requests."""
     harness.now += harness.config.retry_backoff_max_ms
-    harness.answer(*harness.poll(), **changes)
+    harness.respond(*harness.poll(), **changes)
 
 
 def test_topic_authorization() -> None:
@@ -309,7 +309,7 @@ def test_topic_authorization() -> None:
     one, two = harness.tps
     harness.subscription.move_to_end(two)
     refused = {"error_code": 29, "records": None}
-    harness.answer(*harness.poll(), p1=refused)
+    harness.respond(*harness.poll(), p1=refused)
     assert {one: list(range(10))} == harness.collect()
     for _ in range(2):
         with pytest.raises(TopicAuthorizationError) as caught:
@@ -336,7 +336,7 @@ def test_other_errors_are_raised(code: int) -> None:
     response replaces them.
     """
     harness = logged()
-    harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": code, "records": None})
     for _ in range(2):
         with pytest.raises(BrokerError, match="t-0 at offset 0") as caught:
             harness.collect()
@@ -352,7 +352,7 @@ def test_raised_until_the_user_acts(act: str) -> None:
     """An error is no longer raised once the user seeks or pauses its partition, or it is unassigned."""
     harness = logged()
     tp = harness.tps[0]
-    harness.answer(*harness.poll(), p0={"error_code": 2, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 2, "records": None})
     with pytest.raises(BrokerError):
         harness.collect()
     match act:
@@ -370,7 +370,7 @@ def test_raised_until_the_user_acts(act: str) -> None:
 def test_error_gone_with_nothing_to_read() -> None:
     """A response without records also ends an error."""
     harness = FetchHarness()
-    harness.answer(*harness.poll(), p0={"error_code": 29, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 29, "records": None})
     with pytest.raises(TopicAuthorizationError):
         harness.collect()
     fetch_again(harness)
@@ -381,7 +381,7 @@ def test_error_gone_with_nothing_to_read() -> None:
 def test_out_of_range_resets_by_policy() -> None:
     """With a reset policy OFFSET_OUT_OF_RANGE leads to a reset and nothing is raised."""
     harness = logged(auto_offset_reset="latest")
-    harness.answer(*harness.poll(), p0={"error_code": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
     assert {} == harness.collect()
     state = harness.subscription.get(harness.tps[0])
     assert (FetchState.AWAIT_RESET, OffsetReset.LATEST) == (state.fetch_state, state.reset_strategy)
@@ -393,7 +393,7 @@ def test_out_of_range_without_policy() -> None:
     harness = logged(auto_offset_reset="none")
     tp = harness.tps[0]
     harness.seek(tp, 99)
-    harness.answer(*harness.poll(), p0={"error_code": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             harness.collect()
@@ -413,7 +413,7 @@ def test_out_of_range_of_an_old_position() -> None:
     harness.seek(tp, 99)
     (request,) = harness.poll()
     harness.seek(tp, 4)
-    harness.answer(request, p0={"error_code": 1, "records": None})
+    harness.respond(request, p0={"error_code": 1, "records": None})
     assert {} == harness.collect()
     harness.fetch()
     assert {tp: [4, 5, 6, 7, 8, 9]} == harness.collect()
@@ -424,7 +424,7 @@ def test_out_of_range_of_a_fetch_ahead_waits_its_turn() -> None:
     harness = logged(auto_offset_reset="none")
     tp = harness.tps[0]
     harness.fetch()
-    harness.answer(*harness.poll(), p0={"error_code": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
     assert {tp: list(range(10))} == harness.collect()
     with pytest.raises(OffsetOutOfRangeError) as caught:
         harness.collect()

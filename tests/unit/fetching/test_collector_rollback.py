@@ -44,6 +44,6 @@ def test_undo_of_the_last_records_fetches_them_again() -> None:
     ahead = harness.poll()
     harness.collector.rollback()
     for request in ahead:
-        harness.answer(request)
+        harness.respond(request)
     harness.fetch()
     assert {tp: list(range(10))} == harness.collect()

@@ -50,10 +50,10 @@ def answered_by_follower(code: int) -> FetchHarness:
     """
     harness = FetchHarness(brokers=2)
     harness.logs[harness.tps[0]].append(3)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     (request,) = harness.poll()
     assert "1" == request.node
-    harness.answer(request, p0={"error_code": code, "records": None})
+    harness.respond(request, p0={"error_code": code, "records": None})
     return harness
 
 
@@ -67,7 +67,7 @@ def assert_asked_after_backoff(harness: FetchHarness, node: str) -> None:
     harness.now += harness.config.retry_backoff_ms
     (request,) = harness.poll()
     assert (node, {0: 0}) == (request.node, offsets(request))
-    harness.answer(request)
+    harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
@@ -98,7 +98,7 @@ def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
     harness = answered_by_follower(code)
     (request,) = harness.poll()
     assert ("0", {0: 0}, 0) == (request.node, offsets(request), harness.metadata_requests.count)
-    harness.answer(request)
+    harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
@@ -107,7 +107,7 @@ def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarnes
     harness = FetchHarness(auto_offset_reset=policy)
     harness.logs[harness.tps[0]].append(10)
     harness.fetch()
-    harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": code, "records": None})
     return harness, harness.tps[0]
 
 

@@ -46,18 +46,18 @@ def test_seek_while_a_fetch_waits(waiting_first: bool) -> None:
     request = expedited(harness)
     assert [] == harness.poll()
     if waiting_first:
-        harness.answer(waiting)
+        harness.respond(waiting)
         (following,) = harness.poll()
         assert "0" == following.node
-        harness.answer(request)
-        harness.answer(following)
+        harness.respond(request)
+        harness.respond(following)
     else:
-        harness.answer(request)
+        harness.respond(request)
     assert [ALL] == list(harness.collect().values())
     if not waiting_first:
-        harness.answer(expedited(harness))  # up to the end of the log
+        harness.respond(expedited(harness))  # up to the end of the log
         assert ([], {}) == (harness.poll(), harness.collect())
-        harness.answer(waiting)
+        harness.respond(waiting)
     harness.logs[harness.tps[0]].append(1)
     harness.fetch()
     assert [[10]] == list(harness.collect().values())
@@ -71,7 +71,7 @@ def test_a_failed_expedited_fetch_is_not_repeated() -> None:
     harness.reply(expedited(harness), error=BrokerConnectionError("refused"))
     harness.wait(1_000)
     assert [] == harness.poll()
-    harness.answer(waiting)
+    harness.respond(waiting)
     harness.fetch()
     assert [ALL] == list(harness.collect().values())
 

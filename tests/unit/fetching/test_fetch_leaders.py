@@ -41,11 +41,11 @@ def test_the_named_leader_is_asked_at_once() -> None:
     """
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
-    harness.answer(*harness.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
+    harness.respond(*harness.poll(), p0=moved_to(7, 3), node_endpoints=ENDPOINTS)
     requests = harness.poll()
     assert [("7", {0: 0})] == [(request.node, offsets(request)) for request in requests]
     assert [3] == [row.current_leader_epoch for topic in requests[0].message.topics for row in topic.partitions]
-    harness.answer(*requests)
+    harness.respond(*requests)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
     assert 1 == harness.metadata_requests.count
     harness.brokers = 8  # broker 7 is in metadata, too
@@ -56,7 +56,7 @@ def test_the_named_leader_is_asked_at_once() -> None:
 def test_a_known_broker_needs_no_address() -> None:
     """If metadata has the named leader, the response need not contain its address."""
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0=moved_to(1, 1))
+    harness.respond(*harness.poll(), p0=moved_to(1, 1))
     assert ["1"] == nodes(harness.poll())
 
 
@@ -68,7 +68,7 @@ def test_a_hint_that_does_not_help(hint: dict[str, Any]) -> None:
     needed.
     """
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0=hint)
+    harness.respond(*harness.poll(), p0=hint)
     assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
     assert 0 == getattr(harness.cluster.leader(harness.tps[0]).leader, "id", None)
     harness.now += harness.config.retry_backoff_ms
@@ -83,7 +83,7 @@ def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None
     harness.logs[tp].append(10)
     harness.fetch()
     harness.collect()
-    harness.answer(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    harness.respond(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
     state = harness.subscription.get(tp)
     assert (FetchState.AWAIT_VALIDATION, []) == (state.fetch_state, harness.poll())
     assert state.position is not None
@@ -96,7 +96,7 @@ def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None
 def test_other_answers_name_no_leader(code: int) -> None:
     """Leaders are only accepted in responses with one of the two leadership errors."""
     harness = FetchHarness()
-    harness.answer(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
+    harness.respond(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
     assert 0 == getattr(harness.cluster.leader(harness.tps[0]).leader, "id", None)
 
 
@@ -111,7 +111,7 @@ def following(partitions: int = 1, **options: Any) -> FetchHarness:
     harness.update_metadata()
     (request,) = harness.poll()
     assert ("0", "r") == (request.node, request.message.rack_id)
-    harness.answer(request, **{f"p{partition}": PREFER_1 for partition in range(partitions)})
+    harness.respond(request, **{f"p{partition}": PREFER_1 for partition in range(partitions)})
     return harness
 
 
@@ -123,11 +123,11 @@ def test_the_lease_lasts_as_long_as_metadata() -> None:
         harness.now = now
         requests = harness.poll()
         assert ["1"] == nodes(requests)
-        harness.answer(*requests)
+        harness.respond(*requests)
     harness.now = start + LEASE_MS + 1
     (request,) = harness.poll()
     assert "0" == request.node
-    harness.answer(request, p0=PREFER_1)
+    harness.respond(request, p0=PREFER_1)
     harness.now += LEASE_MS
     assert ["1"] == nodes(harness.poll())
 
@@ -139,7 +139,7 @@ def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
     harness = following()
     start = harness.now
     harness.now = start + LEASE_MS - 10
-    harness.answer(*harness.poll(), p0=PREFER_1)
+    harness.respond(*harness.poll(), p0=PREFER_1)
     harness.now = start + LEASE_MS + 1
     assert ["0"] == nodes(harness.poll())
 
@@ -150,7 +150,7 @@ def test_the_lease_ends_while_a_fetch_is_in_flight() -> None:
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
     harness.now += LEASE_MS + 1
-    harness.answer(request)
+    harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
     assert [("0", {0: 3})] == [(r.node, offsets(r)) for r in harness.poll()]
 
@@ -162,11 +162,11 @@ def test_partitions_without_preference_stay_with_the_leader() -> None:
     harness.update_metadata()
     for log in harness.logs.values():
         log.append(5)
-    harness.answer(*harness.poll(), p0=PREFER_1)
+    harness.respond(*harness.poll(), p0=PREFER_1)
     requests = {request.node: request for request in harness.poll()}
     assert {"0": {1: 5}, "1": {0: 0}} == {node: offsets(request) for node, request in requests.items()}
     for request in requests.values():
-        harness.answer(request)
+        harness.respond(request)
     read = harness.collect()
     assert {tp: list(range(5)) for tp in harness.tps} == read
     assert {} == harness.collect()

@@ -80,7 +80,7 @@ def test_answer_is_read_by_the_ids_of_its_request() -> None:
     (request,) = harness.poll()
     harness.topic_id = bytes(15) + b"\x07"
     harness.update_metadata()
-    harness.answer(request)
+    harness.respond(request)
     assert 0 < harness.buffer.buffered_bytes(harness.tps[0])
 
 
@@ -154,7 +154,7 @@ def test_one_fetch_per_broker() -> None:
     assert {"0": {0: 0, 2: 0}, "1": {1: 0, 3: 0}} == {r.node: offsets(r) for r in requests}
     assert harness.manager.has_in_flight
     assert [] == harness.poll()
-    harness.answer(requests[0])
+    harness.respond(requests[0])
     assert ["0"] == [r.node for r in harness.poll()]
 
 
@@ -194,7 +194,7 @@ def test_next_fetch_leaves_when_the_response_has_arrived() -> None:
     log = harness.logs[harness.tps[0]]
     log.append(10)
     log.append(5)
-    harness.answer(*harness.poll())
+    harness.respond(*harness.poll())
     (request,) = harness.poll()
     assert {0: 15} == offsets(request)
 
@@ -251,9 +251,9 @@ def test_needs_poll() -> None:
     wants = []
     requests = harness.poll()
     wants.append(harness.manager.needs_poll)
-    harness.answer(*requests)
+    harness.respond(*requests)
     wants.append(harness.manager.needs_poll)
-    harness.answer(*harness.poll())
+    harness.respond(*harness.poll())
     harness.poll()
     wants.append(harness.manager.needs_poll)
     harness.collect(5)
@@ -277,12 +277,12 @@ def test_room_is_no_reason_to_poll_while_every_broker_is_asked() -> None:
     log = harness.logs[harness.tps[0]]
     for _ in range(3):
         log.append(10)
-    harness.answer(*harness.poll())
+    harness.respond(*harness.poll())
     in_flight = harness.poll()
     assert in_flight
     assert 1 == len(harness.collect(5))
     assert not harness.manager.needs_poll
-    harness.answer(*in_flight)
+    harness.respond(*in_flight)
     assert harness.manager.needs_poll
 
 
@@ -297,7 +297,7 @@ def test_seek_while_in_flight() -> None:
     log.append(10)
     (request,) = harness.poll()
     harness.seek(harness.tps[0], 13)
-    harness.answer(request)
+    harness.respond(request)
     assert {} == harness.collect()
     assert [{0: 13}] == [offsets(r) for r in harness.poll()]
 
@@ -338,7 +338,7 @@ def test_pause_while_in_flight() -> None:
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
     harness.subscription.pause(harness.tps[0])
-    harness.answer(request)
+    harness.respond(request)
     assert {} == harness.collect()
     assert [] == harness.poll()
     harness.subscription.resume(harness.tps[0])
@@ -354,7 +354,7 @@ def test_partition_lost_while_in_flight() -> None:
     harness.subscription.assign({harness.tps[1]})
     harness.subscription.assign(set(harness.tps))
     harness.seek(harness.tps[0], 2)
-    harness.answer(request)
+    harness.respond(request)
     assert {harness.tps[1]: [0, 1, 2]} == harness.collect()
     (request,) = harness.poll()
     assert {0: 2, 1: 3} == offsets(request)
@@ -376,7 +376,7 @@ def test_late_response_after_clear() -> None:
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
     harness.buffer.clear()
-    harness.answer(request)
+    harness.respond(request)
     assert (False, 0) == (harness.manager.has_in_flight, harness.buffer.memory.total)
 
 
@@ -431,8 +431,8 @@ def test_same_fetch_to_two_leaders_counts_once() -> None:
     harness.leaders[0], harness.epochs[0] = 1, 1
     harness.update_metadata()
     (new,) = harness.poll()
-    harness.answer(old)
-    harness.answer(new)
+    harness.respond(old)
+    harness.respond(new)
     assert {harness.tps[0]: list(range(10))} == harness.collect()
     assert {} == harness.collect()
 
@@ -447,7 +447,7 @@ def test_leader_named_in_the_response(code: int) -> None:
         "records": None,
     }
     endpoint = NodeEndpoint(node_id=7, host="b7", port=9099)
-    harness.answer(*harness.poll(), p0=hint, node_endpoints=[endpoint])
+    harness.respond(*harness.poll(), p0=hint, node_endpoints=[endpoint])
     assert Node(7, "b7", 9099) == harness.cluster.leader(harness.tps[0]).leader
     assert [("7", {0: 0})] == [(r.node, offsets(r)) for r in harness.poll()]
 
@@ -456,7 +456,7 @@ def test_old_leader_in_the_response_is_ignored() -> None:
     """A leader whose epoch is not newer than the known one changes nothing."""
     harness = FetchHarness()
     hint = {"error_code": 6, "current_leader": LeaderIdAndEpoch(leader_id=7, leader_epoch=0), "records": None}
-    harness.answer(*harness.poll(), p0=hint, node_endpoints=[NodeEndpoint(node_id=7, host="b7", port=9099)])
+    harness.respond(*harness.poll(), p0=hint, node_endpoints=[NodeEndpoint(node_id=7, host="b7", port=9099)])
     leader = harness.cluster.leader(harness.tps[0]).leader
     assert leader is not None
     assert 0 == leader.id
@@ -465,10 +465,10 @@ def test_old_leader_in_the_response_is_ignored() -> None:
 def test_preferred_replica() -> None:
     """The leader's preferred replica is fetched from until its lease ends (KIP-392)."""
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     requests = harness.poll()
     assert ["1"] == [r.node for r in requests]
-    harness.answer(*requests)
+    harness.respond(*requests)
     harness.now += harness.config.metadata_max_age_ms + 1
     assert ["0"] == [r.node for r in harness.poll()]
 
@@ -477,8 +477,8 @@ def test_preferred_replica_out_of_range_asks_the_leader() -> None:
     """After OFFSET_OUT_OF_RANGE from a follower, which may lag, the leader is asked and the position stays."""
     harness = FetchHarness(brokers=2)
     harness.seek(harness.tps[0], 5)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
-    harness.answer(*harness.poll(), p0={"error_code": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
     assert [("0", {0: 5})] == [(r.node, offsets(r)) for r in harness.poll()]
     assert {} == harness.collect()
 
@@ -488,7 +488,7 @@ def test_preferred_replica_that_is_not_known() -> None:
     leader is asked.
     """
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 5, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 5, "records": None})
     assert ([], 1) == (harness.poll(), harness.metadata_requests.count)
     harness.now += harness.config.retry_backoff_ms
     assert ["0"] == [r.node for r in harness.poll()]
@@ -497,7 +497,7 @@ def test_preferred_replica_that_is_not_known() -> None:
 def test_preferred_replica_gone_offline() -> None:
     """A preferred replica that left the cluster is cleared, and the leader is asked at once."""
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     harness.brokers = 1
     harness.update_metadata()
     assert ["0"] == [r.node for r in harness.poll()]
@@ -525,24 +525,24 @@ def test_passing_errors_are_retried_after_a_backoff(code: int) -> None:
     """
     harness = FetchHarness(2)
     harness.logs[harness.tps[0]].append(3)
-    harness.answer(*harness.poll(), p0={"error_code": code, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": code, "records": None})
     assert (1 if ERROR_ACTIONS[code] is REFRESH else 0) == harness.metadata_requests.count
     assert {} == harness.collect()
     result = harness.manager.poll(harness.now)
     (request,) = result.requests
     assert ({1: 0}, harness.config.retry_backoff_ms) == (offsets(request), result.wait_ms)
-    harness.answer(request)
+    harness.respond(request)
     harness.now += harness.config.retry_backoff_ms
     (request,) = harness.poll()
     assert {0: 0, 1: 0} == offsets(request)
-    harness.answer(request)
+    harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
 def test_new_leader_ends_the_backoff() -> None:
     """A partition that failed at one leader is fetched from a new leader at once."""
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0={"error_code": 6, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 6, "records": None})
     assert [] == harness.poll()
     harness.leaders[0], harness.epochs[0] = 1, 1
     harness.update_metadata()
@@ -554,10 +554,10 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
     harness = FetchHarness(2, brokers=2)
     first, second = harness.poll()
     harness.reply(first, error=BrokerConnectionError("gone"))
-    harness.answer(second)
+    harness.respond(second)
     requests = harness.poll()
     assert ["1"] == [r.node for r in requests]
-    harness.answer(*requests)
+    harness.respond(*requests)
     harness.now += harness.config.retry_backoff_ms
     assert ["0", "1"] == sorted(str(r.node) for r in harness.poll())
     assert 1 == harness.metadata_requests.count
@@ -567,7 +567,7 @@ def test_lost_connection_is_retried_after_a_backoff() -> None:
 def test_failed_request_forgets_the_preferred_replica() -> None:
     """When a follower cannot be reached the leader is asked."""
     harness = FetchHarness(brokers=2)
-    harness.answer(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1, "records": None})
     (request,) = harness.poll()
     harness.reply(request, error=BrokerConnectionError("gone"))
     assert ["0"] == [r.node for r in harness.poll()]
@@ -587,7 +587,7 @@ def test_error_of_the_whole_response() -> None:
     """A full request that failed is sent again after a backoff, with new metadata."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
-    harness.answer(*harness.poll(), error_code=-1)
+    harness.respond(*harness.poll(), error_code=-1)
     assert 1 == harness.metadata_requests.count
     assert ({}, []) == (harness.collect(), harness.poll())
     harness.now += harness.config.retry_backoff_ms
@@ -603,7 +603,7 @@ def test_answer_to_another_question() -> None:
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
     request.message.topics[0].partitions[1].partition = 0  # the response then names partition 0 only
-    harness.answer(request)
+    harness.respond(request)
     request.message.topics[0].partitions[1].partition = 1
     assert ({}, []) == (harness.collect(), harness.poll())
     harness.now += harness.config.retry_backoff_ms
@@ -616,7 +616,7 @@ def test_empty_response_is_harmless() -> None:
     harness = FetchHarness()
     (request,) = harness.poll()
     topics, request.message.topics = request.message.topics, []
-    harness.answer(request, throttle_time_ms=10)
+    harness.respond(request, throttle_time_ms=10)
     request.message.topics = topics
     assert [{0: 0}] == [offsets(r) for r in harness.poll()]
 
@@ -635,8 +635,8 @@ def test_offsets_of_the_log_are_kept() -> None:
         "log_start_offset": 4,
         "records": None,
     }
-    harness.answer(*harness.poll(), p0=reported)
-    harness.answer(*harness.poll(), p0=dict.fromkeys(reported, -1) | {"records": None})
+    harness.respond(*harness.poll(), p0=reported)
+    harness.respond(*harness.poll(), p0=dict.fromkeys(reported, -1) | {"records": None})
     state = harness.subscription.get(harness.tps[0])
     assert (30, 20, 4, 30) == (
         state.high_watermark,
@@ -661,7 +661,7 @@ def test_metrics_of_fetches() -> None:
         log.append(10)
     (request,) = harness.poll()
     harness.now += 40
-    harness.answer(request, throttle_time_ms=6)
+    harness.respond(request, throttle_time_ms=6)
     size = harness.buffer.memory.total
     harness.collect(30)
     assert 0 == values(harness)["records-consumed-total"]
@@ -697,7 +697,7 @@ def test_metrics_of_partitions() -> None:
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
-    harness.answer(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
+    harness.respond(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
     harness.collect()
     got = values(harness, topic="t", partition="0")
     assert (15, 15, 10, -1) == tuple(
@@ -712,7 +712,7 @@ def test_lag_and_lead_follow_every_poll() -> None:
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
-    harness.answer(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
+    harness.respond(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
     for position in (3, 6):
         harness.collect(3)
         got = values(harness, topic="t", partition="0")

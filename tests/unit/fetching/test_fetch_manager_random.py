@@ -59,20 +59,20 @@ class Fetching(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         if self.in_flight:
-            self.harness.answer(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
+            self.harness.respond(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
 
     @rule()
     def fetch(self) -> None:
         """Send every fetch that may be sent, and respond to all in flight."""
         self.send()
         while self.in_flight:
-            self.harness.answer(self.in_flight.pop(0))
+            self.harness.respond(self.in_flight.pop(0))
 
     @rule(partition=partitions, code=st.sampled_from([-1, 3, 6, 75]))
     def answer_with_error(self, partition: int, code: int) -> None:
         if self.in_flight:
             changes = {f"p{partition}": {"error_code": code, "records": None}}
-            self.harness.answer(self.in_flight.pop(0), **changes)
+            self.harness.respond(self.in_flight.pop(0), **changes)
 
     @rule()
     def lose_connection(self) -> None:

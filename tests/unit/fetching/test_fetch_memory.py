@@ -151,7 +151,7 @@ def test_frame_counts_until_its_last_partition_is_read() -> None:
     # The codec gives slices of the frame; here each wraps a view of it, and the frame is counted by hand.
     harness.buffer.memory.track(view.obj)
     slices = [Slice(view[: len(batches[0])]), Slice(view[len(batches[0]) :])]
-    harness.answer(*harness.poll(), p0={"records": slices[0]}, p1={"records": slices[1]})
+    harness.respond(*harness.poll(), p0={"records": slices[0]}, p1={"records": slices[1]})
     del view
     slices.clear()
     held = harness.buffer.memory.total
@@ -173,9 +173,9 @@ def test_fetches_wait_for_room_and_not_for_time() -> None:
     fill(harness, 900, 9)
     (request,) = harness.poll()
     assert (2000, 2500) == (request.message.max_bytes, harness.buffer.memory.reserved)
-    harness.answer(request)
+    harness.respond(request)
     while requests := harness.poll():
-        harness.answer(*requests)
+        harness.respond(*requests)
     held = harness.buffer.memory.total
     assert 8000 - 2500 < held < 8000
     harness.now += 60_000
@@ -211,7 +211,7 @@ def test_bound_holds_while_reading_slowly() -> None:
         in_flight += harness.poll()
         peak = max(peak, memory.total + memory.reserved)
         if in_flight and rng.random() < 0.6:
-            harness.answer(in_flight.pop(rng.randrange(len(in_flight))))
+            harness.respond(in_flight.pop(rng.randrange(len(in_flight))))
         records = harness.collector.collect(rng.randint(1, 20))
         peak = max(peak, memory.total + memory.reserved)
         for record in records:
@@ -229,7 +229,7 @@ def test_bound_holds_with_many_brokers(codec: str) -> None:
     memory, peak, got = harness.buffer.memory, 0, 0
     for _ in range(400):
         for request in harness.poll():
-            harness.answer(request)
+            harness.respond(request)
             peak = max(peak, memory.total + memory.reserved)
         records = harness.collector.collect(1)
         peak = max(peak, memory.total + memory.reserved)
@@ -248,7 +248,7 @@ def test_batches_larger_than_the_memory() -> None:
         rounds += 1
         assert rounds < 30
         for request in harness.poll():
-            harness.answer(request)
+            harness.respond(request)
         got += len(harness.collector.collect(10))
     assert 1 == len(harness.poll()), "having seen how large they are, it asks one broker after the other"
 
@@ -330,7 +330,7 @@ def test_paused_partitions_do_not_lock_the_others_out() -> None:
     harness.subscription.pause(other)
     for _ in range(2):
         for request in harness.poll():
-            harness.answer(request)
+            harness.respond(request)
     for tp in (first, second):
         harness.subscription.pause(tp)
     harness.subscription.resume(other)

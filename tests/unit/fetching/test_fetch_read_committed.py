@@ -34,11 +34,11 @@ def test_records_of_aborted_transactions_are_left_out() -> None:
     transaction(harness, 7, 2, abort=False)
     aborted = transaction(harness, 8, 2, abort=True)
     harness.logs[harness.tps[0]].append(1)
-    harness.answer(*harness.poll(), p0={"aborted_transactions": [aborted]})
+    harness.respond(*harness.poll(), p0={"aborted_transactions": [aborted]})
     assert {harness.tps[0]: [0, 1, 6]} == harness.collect()
     plain = FetchHarness()
     plain.logs = harness.logs
-    plain.answer(*plain.poll(), p0={"aborted_transactions": [aborted]})
+    plain.respond(*plain.poll(), p0={"aborted_transactions": [aborted]})
     assert {harness.tps[0]: [0, 1, 3, 4, 6]} == plain.collect()
 
 
@@ -46,7 +46,7 @@ def test_no_list_is_an_empty_list() -> None:
     """A null list of aborted transactions is read as an empty one."""
     harness = committed()
     transaction(harness, 7, 2, abort=False)
-    harness.answer(*harness.poll(), p0={"aborted_transactions": None})
+    harness.respond(*harness.poll(), p0={"aborted_transactions": None})
     assert {harness.tps[0]: [0, 1]} == harness.collect()
 
 
@@ -56,7 +56,7 @@ def test_an_aborted_tail_moves_the_position() -> None:
     """
     harness = committed()
     aborted = transaction(harness, 8, 3, abort=True)
-    harness.answer(*harness.poll(), p0={"aborted_transactions": [aborted]})
+    harness.respond(*harness.poll(), p0={"aborted_transactions": [aborted]})
     records = harness.collector.collect(500)
     assert (0, True) == (len(records), harness.collector.positions_advanced)
     assert [4] == [position.offset for position in records.next_offsets().values()]
@@ -67,7 +67,7 @@ def test_lag_is_to_the_last_stable_offset() -> None:
     """partition_states() and the lag metric measure up to the last stable offset; the high watermark is unchanged."""
     for harness, lag in ((committed(), 2), (FetchHarness(), 7)):
         harness.logs[harness.tps[0]].append(3)
-        harness.answer(*harness.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
+        harness.respond(*harness.poll(), p0={"high_watermark": 10, "last_stable_offset": 5})
         harness.collect()
         harness.poll()  # settles what has been read
         status = harness.status(harness.tps[0])

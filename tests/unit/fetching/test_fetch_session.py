@@ -39,7 +39,7 @@ def fetch(harness: FetchHarness) -> Contents:
     """Send the one request there is, respond to it, read all records, and return the request's contents."""
     (request,) = harness.poll()
     said = contents(request)
-    harness.answer(request)
+    harness.respond(request)
     harness.collect()
     return said
 
@@ -92,7 +92,7 @@ def test_partitions_without_room_stay_in_the_session() -> None:
     for _ in range(6):
         for request in harness.poll():
             said.append(contents(request)[2:])
-            harness.answer(request)
+            harness.respond(request)
     assert [({0: 0, 1: 0}, []), ({0: 5, 1: 5}, [])] == said
     harness.collect(5)
     assert [({0: 10}, [])] == [contents(request)[2:] for request in harness.poll()]
@@ -104,7 +104,7 @@ def test_partition_is_forgotten_during_its_backoff() -> None:
     """
     harness = FetchHarness(2, sessions=10)
     fetch(harness)
-    harness.answer(*harness.poll(), p1={"error_code": 6, "records": None})
+    harness.respond(*harness.poll(), p1={"error_code": 6, "records": None})
     assert (100, 2, {}, [1]) == fetch(harness)
     harness.now += harness.config.retry_backoff_ms
     assert (100, 3, {1: 0}, []) == fetch(harness)
@@ -140,7 +140,7 @@ def test_back_at_the_same_offset_needs_no_word() -> None:
     for offset in (2, 0):
         harness.seek(harness.tps[0], offset)
         assert [] == harness.poll()
-    harness.answer(request)
+    harness.respond(request)
     assert {} == harness.collect()
     assert (100, 2, {}, []) == fetch(harness)
     assert {harness.tps[0]: 3} == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
@@ -159,7 +159,7 @@ def test_topic_created_again() -> None:
     message = request.message
     assert [(OTHER_ID, [0, 1])] == [(t.topic_id, [p.partition for p in t.partitions]) for t in message.topics]
     assert [(TOPIC_ID, [0, 1])] == [(t.topic_id, list(t.partitions)) for t in message.forgotten_topics_data]
-    harness.answer(request)
+    harness.respond(request)
     assert {OTHER_ID: "t"} == harness.session().topic_names
 
 
@@ -171,7 +171,7 @@ def test_session_goes_from_ids_to_names_and_back() -> None:
     harness.update_metadata()
     (request,) = harness.poll()
     assert ((100, 0, {0: 5, 1: 5, 2: 5}, []), 12) == (contents(request), request.max_version)
-    harness.answer(request)
+    harness.respond(request)
     assert (101, 1, {}, []) == fetch(harness)
     harness.topic_id = TOPIC_ID
     harness.update_metadata()
@@ -201,11 +201,11 @@ def test_error_of_a_session(code: int, following: tuple[int, int]) -> None:
     """
     harness = filled()
     fetch(harness)
-    harness.answer(*harness.poll(), error_code=code)
+    harness.respond(*harness.poll(), error_code=code)
     (request,) = harness.poll()
     assert (*following, {0: 5, 1: 5, 2: 5}, []) == contents(request)
     assert (0 if code in (70, 71) else 1) == harness.metadata_requests.count
-    harness.answer(request)
+    harness.respond(request)
     assert (101, 1, {}, []) == fetch(harness)
 
 
@@ -250,7 +250,7 @@ def test_session_closed_by_the_broker() -> None:
     fetch(harness)
     fetch(harness)
     harness.logs[harness.tps[0]].append(3)
-    harness.answer(*harness.poll(), session_id=0)
+    harness.respond(*harness.poll(), session_id=0)
     assert {harness.tps[0]: [5, 6, 7]} == harness.collect()
     assert (0, 0, {1: 5, 2: 5, 0: 8}, []) == fetch(harness)
 

@@ -37,7 +37,7 @@ def test_last_fetched_epoch_is_not_sent() -> None:
 def test_divergence_with_a_policy() -> None:
     """With a reset policy reading continues at the divergent offset, and nothing is raised."""
     harness, tp = read(10)
-    harness.answer(*harness.poll(), p0=cut_at(4))
+    harness.respond(*harness.poll(), p0=cut_at(4))
     assert {} == harness.collect()
     position = harness.subscription.position(tp)
     assert position is not None
@@ -48,7 +48,7 @@ def test_divergence_with_a_policy() -> None:
 def test_divergence_without_a_policy() -> None:
     """Without a reset policy every poll raises the error with the divergent offset until the user seeks."""
     harness, tp = read(10, auto_offset_reset="none")
-    harness.answer(*harness.poll(), p0=cut_at(4))
+    harness.respond(*harness.poll(), p0=cut_at(4))
     for _ in range(2):
         with pytest.raises(LogTruncationError) as caught:
             harness.collect()
@@ -64,7 +64,7 @@ def test_divergence_waits_for_its_turn() -> None:
     harness = FetchHarness(1, auto_offset_reset="none")
     harness.logs[harness.tps[0]].append(5)
     harness.fetch()
-    harness.answer(*harness.poll(), p0=cut_at(2))
+    harness.respond(*harness.poll(), p0=cut_at(2))
     assert {harness.tps[0]: [0, 1, 2, 3, 4]} == harness.collect()
     with pytest.raises(LogTruncationError):
         harness.collect()
@@ -73,7 +73,7 @@ def test_divergence_waits_for_its_turn() -> None:
 def test_divergence_behind_the_position_is_ignored() -> None:
     """A divergence at or after the position is ignored, because it affects no record that was read."""
     harness, tp = read(10, auto_offset_reset="none")
-    harness.answer(*harness.poll(), p0=cut_at(10))
+    harness.respond(*harness.poll(), p0=cut_at(10))
     assert {} == harness.collect()
     assert not harness.buffer.has_data()
     harness.logs[tp].append(2)
@@ -87,7 +87,7 @@ def test_old_leader_epoch_leads_to_validation() -> None:
     fetch.
     """
     harness, tp = read(10)
-    harness.answer(*harness.poll(), p0={"error_code": 74, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 74, "records": None})
     assert 1 == harness.metadata_requests.count
     harness.epochs[0] = 3
     harness.update_metadata()
@@ -102,7 +102,7 @@ def test_old_leader_epoch_leads_to_validation() -> None:
 def test_leader_that_does_not_know_the_epoch_yet() -> None:
     """After UNKNOWN_LEADER_EPOCH the broker is asked again a little later, without new metadata."""
     harness, _ = read(10)
-    harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 75, "records": None})
     assert ([], 0) == (harness.poll(), harness.metadata_requests.count)
     harness.now += harness.config.retry_backoff_ms
     assert [{0: 10}] == [offsets(request) for request in harness.poll()]
@@ -114,7 +114,7 @@ def test_backoffs_have_jitter_and_end_together() -> None:
     for seed in range(20):
         harness = FetchHarness(2, rng=random.Random(seed))
         unknown_epoch = {"error_code": 75, "records": None}
-        harness.answer(*harness.poll(), p0=unknown_epoch, p1=unknown_epoch)
+        harness.respond(*harness.poll(), p0=unknown_epoch, p1=unknown_epoch)
         waits.append(harness.manager.poll(harness.now).wait_ms)
         harness.now += waits[-1]
         assert [{0: 0, 1: 0}] == [offsets(request) for request in harness.poll()]
@@ -128,11 +128,11 @@ def test_backoff_grows_while_a_partition_fails() -> None:
     harness, tp = read(10)
     waits = []
     for _ in range(6):
-        harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
+        harness.respond(*harness.poll(), p0={"error_code": 75, "records": None})
         waits.append(harness.manager.poll(harness.now).wait_ms)
         harness.now += waits[-1]
     assert [100, 200, 400, 800, 1000, 1000] == waits
     harness.fetch()
-    harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 75, "records": None})
     assert 100 == harness.manager.poll(harness.now).wait_ms
     assert 10 == harness.subscription.all_consumed()[tp].offset

@@ -52,7 +52,7 @@ def test_ready_then_in_flight_then_buffered() -> None:
     harness.wait(300)
     assert (Condition.IN_FLIGHT, 0.3) == shown(harness)
     assert "a fetch is in flight to b0:9092 (id 0)" == reason(harness)
-    harness.answer(request)
+    harness.respond(request)
     harness.wait(100)
     assert (Condition.BUFFERED, 0.1) == shown(harness)
     assert "wait for poll(); the next fetch follows them" in reason(harness)
@@ -62,7 +62,7 @@ def test_ready_then_in_flight_then_buffered() -> None:
     assert "the next fetch is in flight" in reason(harness)
     harness.collect()
     assert (Condition.IN_FLIGHT, 0.1) == shown(harness)
-    harness.answer(request)
+    harness.respond(request)
     harness.wait(50)
     assert (Condition.READY, 0.05) == shown(harness)
 
@@ -197,11 +197,11 @@ def test_error_of_the_broker_that_waits_for_the_user() -> None:
     """A missing permission is shown since the first refusal, although fetches are repeated."""
     harness = world_with()
     refused = {"p0": {"error_code": 29, "records": None}}
-    harness.answer(*harness.poll(), **refused)
+    harness.respond(*harness.poll(), **refused)
     with pytest.raises(TopicAuthorizationError):
         harness.collector.collect(1)
     harness.wait(5000)
-    harness.answer(*harness.poll(), **refused)
+    harness.respond(*harness.poll(), **refused)
     assert (Condition.FAILED, 5.0) == shown(harness)
     assert "TOPIC_AUTHORIZATION_FAILED" in reason(harness)
     harness.wait(5000)
@@ -212,7 +212,7 @@ def test_error_of_the_broker_that_waits_for_the_user() -> None:
 def test_partition_in_backoff() -> None:
     """A retriable error is shown with the time of the next fetch."""
     harness = world_with(retry_backoff_ms=400)
-    harness.answer(*harness.poll(), p0={"error_code": 75, "records": None})
+    harness.respond(*harness.poll(), p0={"error_code": 75, "records": None})
     harness.poll()
     harness.wait(100)
     assert (Condition.BACKOFF, 0.1) == shown(harness)

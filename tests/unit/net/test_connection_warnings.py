@@ -53,7 +53,7 @@ def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture)
     assert 0 <= attempts - sum(suppressed) - len(warnings) < 200  # those since the last warning
     harness.net.servers["10.0.0.1"] = harness.broker
     harness.connect()
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     harness.poll()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
     caplog.clear()

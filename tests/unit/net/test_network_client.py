@@ -190,7 +190,7 @@ def test_a_ready_connection_resets_the_backoff(harness: NetworkHarness) -> None:
         harness.clock.advance(1_000)
     harness.net.servers["10.0.0.1"] = harness.broker
     harness.connect()
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     harness.poll()
     assert 40 <= harness.delay() <= 60
 
@@ -212,7 +212,7 @@ def test_names_are_resolved_again_after_a_lost_connection(harness: NetworkHarnes
     harness.net.names["boot"] = ["10.0.0.1", "10.0.0.2"]
     harness.net.servers["10.0.0.2"] = harness.broker
     harness.connect()
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     harness.poll()
     harness.clock.advance(100)
     harness.connect()
@@ -306,7 +306,7 @@ def test_answers_before_the_end_still_count(harness: NetworkHarness) -> None:
     first = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c"))
     harness.send()
     harness.net.last.deliver(first)
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     responses = harness.poll() + harness.poll()
     assert ["c", None] == [response.message and response.message.cluster_id for response in responses]
 
@@ -798,7 +798,7 @@ def test_metrics_hear_of_connections_bytes_and_answers() -> None:
     harness.connect()
     harness.send()
     [response] = harness.poll()
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     harness.poll()
     assert ["sent", "received", "connected", "sent", "received", "completed", "disconnected"] == [
         call[0] for call in metrics.calls if call[0] != "polled"

@@ -209,7 +209,7 @@ def _trouble(transport: Any, kind: str) -> None:
         case "reset":
             transport.fail(errno.ECONNRESET)
         case "eof":
-            transport.hang_up()
+            transport.close_by_peer()
         case "garbage":
             transport.deliver(b"\x00\x00\x00\x05\x01\x02\x03\x04\x05")
         case "stuck":

@@ -41,7 +41,7 @@ def test_connections() -> None:
     harness.clock.advance(10_000)
     harness.connect()
     assert [1, 0, 1] == [harness.metric(f"connection-{what}") for what in ("creation-total", "close-total", "count")]
-    harness.net.last.hang_up()
+    harness.net.last.close_by_peer()
     harness.poll()
     assert [1, 1, 0] == [harness.metric(f"connection-{what}") for what in ("creation-total", "close-total", "count")]
     assert harness.metric("connection-creation-rate") > 0

@@ -52,7 +52,7 @@ def test_bare_tokens(old: dict[str, int]) -> None:
     """With a broker without SaslAuthenticate tokens are sent with only their size, in both directions."""
     harness = SaslHarness()
     harness.broker.next(API_VERSIONS, versions_at_most(**old))
-    taken = harness.take_bare_tokens(b"\0\0\0\0")
+    taken = harness.take_raw_tokens(b"\0\0\0\0")
     harness.authenticate()
     assert [b"\0alice\0hunter2"] == taken
     told = [(r.api.name, r.version) for r in harness.broker.requests]
@@ -66,7 +66,7 @@ def test_a_broker_that_closes_after_a_bare_token_refuses() -> None:
     harness = SaslHarness()
     harness.broker.on(API_VERSIONS, versions_at_most(SaslHandshake=0))
     errors: list[Any] = []
-    harness.take_bare_tokens(None)
+    harness.take_raw_tokens(None)
     for _ in range(4):
         harness.ready()
         errors.append(harness.until_failed())

@@ -106,7 +106,7 @@ class Cutting(RuleBasedStateMachine):
 
     def respond_to(self, request: UnsentRequest, *, hints: bool = False) -> None:
         if request.api is FETCH:
-            self.harness.answer(request, **self.fetch_errors(request, hints))
+            self.harness.respond(request, **self.fetch_errors(request, hints))
         elif request.api is LIST_OFFSETS:
             self.harness.reply(request, self.first_or_last(request))
         else:
