@@ -93,7 +93,7 @@ def test_what_the_plugin_raises_is_the_cause() -> None:
 
 
 def owning(**members: str) -> dict[str, Subscription]:
-    """Return members that subscribe to both topics and own these partitions."""
+    """Returns members that subscribe to both topics and own these partitions."""
     return {
         member: Subscription(("t", "u"), owned_partitions=assignment.partitions)
         for member, assignment in given(**members).items()

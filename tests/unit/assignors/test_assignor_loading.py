@@ -74,7 +74,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def failure(spec: object, options: Mapping[str, object] | None = None) -> AssignorLoadError:
-    """Return the error of loading this assignor."""
+    """Returns the error of loading this assignor."""
     with pytest.raises(AssignorLoadError) as caught:
         assignors.load(spec, options)  # type: ignore[arg-type]  # wrong things too
     return caught.value

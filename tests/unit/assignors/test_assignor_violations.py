@@ -58,14 +58,14 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def broken(protocol: str, assignment: object) -> Assignor:
-    """Return the plugin, loaded by name, with the object that its assign() returns or raises."""
+    """Returns the plugin, loaded by name, with the object that its assign() returns or raises."""
     loaded: Any = assignors.load(f"acme-{protocol}")
     loaded.assignment = assignment
     return loaded  # type: ignore[no-any-return]  # found by name
 
 
 def to(**members: tuple[TopicPartition, ...]) -> Mapping[str, Assignment]:
-    """Return the assignment of these partitions."""
+    """Returns the assignment of these partitions."""
     return {member: Assignment(partitions) for member, partitions in members.items()}
 
 

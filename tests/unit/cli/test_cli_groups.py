@@ -74,7 +74,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[], FakeClient]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr of `kconsumer groups …`."""
+    """Returns exit code, stdout and stderr of `kconsumer groups …`."""
     code = cli.main(["groups", *arguments, "-b", "broker:9092"])
     out, err = capsys.readouterr()
     return code, out, err
@@ -186,7 +186,7 @@ class Terminal(io.StringIO):
 
     @staticmethod
     def size() -> tuple[int, int]:
-        """Return columns and lines."""
+        """Returns columns and lines."""
         return 20, 5
 
 

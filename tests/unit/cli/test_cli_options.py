@@ -36,7 +36,7 @@ def test_properties(text: str, found: dict[str, str]) -> None:
 
 
 def options(*arguments: str, **own: object) -> dict[str, object]:
-    """Return the options that a consumer gets from these arguments."""
+    """Returns the options that a consumer gets from these arguments."""
     parser = argparse.ArgumentParser()
     add_connection(parser)
     return with_settings(parser.parse_args(arguments), own, {"default_api_timeout_ms": 5})

@@ -11,7 +11,7 @@ from pathlib import Path
 from kconsumer.config.options import OPTIONS
 
 ROOT = Path(__file__).parents[3]
-# What we never do whatever it says; and a choice among metrics that are all of the lowest level.
+# Options without an effect: metrics are not pushed to brokers, and all metrics have the lowest recording level.
 WITHOUT_EFFECT = {"enable_metrics_push", "metrics_recording_level"}
 
 
@@ -19,7 +19,7 @@ def test_pages_are_current() -> None:
     """The pages equal what the tables generate now."""
     command = [sys.executable, str(ROOT / "docs" / "make_pages.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert 0 == done.returncode, done.stderr  # which names the command that repairs it
+    assert 0 == done.returncode, done.stderr  # names the command that generates them
 
 
 def test_no_option_is_ignored() -> None:
@@ -31,7 +31,7 @@ def test_no_option_is_ignored() -> None:
             r'config\.(?:(?:secret|refers)\(")?(\w+)', "\n".join(path.read_text(encoding="utf-8") for path in sources)
         )
     )
-    if "read_committed" in read:  # the property that is read in its place
+    if "read_committed" in read:  # the property that the code reads instead
         read.add("isolation_level")
     assert WITHOUT_EFFECT == {name for name, row in OPTIONS.items() if not row.later and name not in read}
 

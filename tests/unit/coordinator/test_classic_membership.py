@@ -177,7 +177,7 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
     commit = group.request()
     assert ("OffsetCommit", 2) == (commit.api.name, commit.message.generation_id_or_member_epoch)
     assert not group.subscription.is_fetchable(tps("t", 1)[0])
-    assert group.subscription.is_fetchable(tps("t", 0)[0]), "what stays is not interrupted"
+    assert group.subscription.is_fetchable(tps("t", 0)[0]), "kept partitions are fetched throughout"
     group.respond(commit, committed(commit))
     group.poll()
     group.run_callbacks()
@@ -238,7 +238,7 @@ def test_no_join_is_sent_behind_an_abandoned_one(lost: bool) -> None:
 
 
 def static_member() -> GroupHarness:
-    """Return a static member of a cooperative group that owns two partitions."""
+    """Returns a static member of a cooperative group that owns two partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative(), group_instance_id="i")
     group.stable(*tps("t", 0, 1))
     return group

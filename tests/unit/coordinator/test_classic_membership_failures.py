@@ -59,7 +59,7 @@ def joins_and_reads(group: GroupHarness) -> None:
 
 
 def raised(group: GroupHarness) -> KafkaError:
-    """Return the error that poll raises, and check that it is raised once."""
+    """Returns the error that poll raises, and checks that it is raised once."""
     error = group.membership.take_error()
     assert error is not None
     assert group.membership.take_error() is None
@@ -200,7 +200,7 @@ def test_coordinator_that_repeats_itself_is_not_asked_without_pause(response: Ca
 
 def test_exception_between_two_steps_is_followed_by_another_join() -> None:
     """After an exception (Ctrl-C, MemoryError) between two steps of a rebalance the member joins again, rather than
-    only send heartbeats.
+    only sending heartbeats.
     """
     group = GroupHarness()
     sync = group.join()
@@ -224,8 +224,8 @@ def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
 
 
 def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
-    """The new generation is returned from when its assignment is applied, before on_revoke and on_assign, and not from
-    the JoinGroup response on. It is kept while the member is fenced and reset when it leaves (Java onJoinComplete).
+    """group_metadata() has the new generation once its assignment is applied, before on_revoke and on_assign; the
+    JoinGroup response alone does not change it. A fenced member keeps it; leaving resets it (Java onJoinComplete).
     """
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     seen: list[GroupMetadata] = []
@@ -241,14 +241,14 @@ def test_group_metadata_is_of_the_last_complete_rebalance() -> None:
     sync = group.join(generation=2)
     assert 1 == metadata(), "after the JoinGroup response the assignment is not known"
     group.respond(sync, group.synced(ZERO))
-    assert 1 == metadata(), "the assignment is not taken over"
+    assert 1 == metadata(), "the assignment is not applied"
     group.poll()
     callback = group.membership.due_callback
     assert callback is not None
     assert CallbackKind.REVOKED is callback.kind
     assert 2 == metadata(), "in on_revoke a transaction commits in the new generation"
     group.member.reset("fenced")
-    assert 2 == metadata(), "no generation at all would not be fenced by the broker"
+    assert 2 == metadata(), "the broker would not fence a commit without a generation"
     group.membership.leave("test", group.now)
     assert -1 == metadata()
     assert all(one.group_id == "g" for one in seen)

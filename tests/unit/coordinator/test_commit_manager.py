@@ -31,19 +31,19 @@ OFFSETS = {T0: OffsetAndMetadata(5, "note", 3)}
 
 
 def member(**options: Any) -> GroupHarness:
-    """Return a stable member of generation 1."""
+    """Returns a stable member of generation 1."""
     group = GroupHarness(**options)
     group.stable(T0)
     return group
 
 
 def sent(group: GroupHarness) -> list[UnsentRequest]:
-    """Return the requests that the commit manager sends now."""
+    """Returns the requests that the commit manager sends now."""
     return group.commits.poll(group.now).requests
 
 
 def fetched(code: int = 0, offset: int = 9, group_code: int = 0) -> OffsetFetchResponse:
-    """Return an OffsetFetch response for t-0."""
+    """Returns an OffsetFetch response for t-0."""
     partition = OffsetFetchResponsePartitions(
         partition_index=0, committed_offset=offset, committed_leader_epoch=2, metadata="m", error_code=code
     )
@@ -159,7 +159,7 @@ def test_commits_are_sent_in_order() -> None:
 
 
 def committed_by(requests: list[UnsentRequest]) -> list[int]:
-    """Return the offsets that these requests commit."""
+    """Returns the offsets that these requests commit."""
     return [request.message.topics[0].partitions[0].committed_offset for request in requests]
 
 
@@ -183,7 +183,7 @@ def test_async_commits_in_flight_are_limited() -> None:
         for partition in topic.partitions
     }
     promise = group.commits.commit({T0: OffsetAndMetadata(99)})
-    assert [] == sent(group), "a request in flight takes no further commit in"
+    assert [] == sent(group), "a commit is not added to a request in flight"
     for request in [*requests[1:], last]:
         group.respond(request, committed(request))
     assert [*range(MAX_IN_FLIGHT + 7)] == done
@@ -192,14 +192,14 @@ def test_async_commits_in_flight_are_limited() -> None:
 
 
 def merged(group: GroupHarness, *commits: dict[TopicPartition, OffsetAndMetadata]) -> list[Promise[Any]]:
-    """Return asynchronous commits that wait for those in flight and will be sent in one request."""
+    """Returns asynchronous commits that wait for those in flight and will be sent in one request."""
     for n in range(MAX_IN_FLIGHT):
         group.commits.commit({T0: OffsetAndMetadata(n)})
     return [group.commits.commit(offsets) for offsets in commits]
 
 
 def the_rest(group: GroupHarness) -> list[UnsentRequest]:
-    """Return the requests that are sent when the first commits of `merged` are complete."""
+    """Returns the requests that are sent when the first commits of `merged` are complete."""
     for request in sent(group):
         group.respond(request, committed(request))
     return sent(group)

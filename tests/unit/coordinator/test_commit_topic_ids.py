@@ -30,7 +30,7 @@ LAST_VERSION_WITH_NAMES, UNKNOWN_TOPIC_ID = 9, 100
 
 @pytest.fixture
 def group() -> ConsumerGroupHarness:
-    """Return a member that owns partitions 0 and 1 of t and has read both up to offset 5."""
+    """Returns a member that owns partitions 0 and 1 of t and has read both up to offset 5."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     for tp in (T0, T1):
@@ -40,7 +40,7 @@ def group() -> ConsumerGroupHarness:
 
 
 def sent(group: ConsumerGroupHarness) -> UnsentRequest:
-    """Return the one request of the commit manager."""
+    """Returns the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
@@ -51,7 +51,7 @@ def recreate_topic(group: ConsumerGroupHarness) -> None:
 
 
 def fetched(topic: bytes, offset: int = 9, code: int = 0) -> OffsetFetchResponse:
-    """Return an OffsetFetch response for partition 0 of the topic with this id."""
+    """Returns an OffsetFetch response for partition 0 of the topic with this id."""
     partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="m", error_code=code)
     topics = [OffsetFetchResponseTopics(topic_id=topic, partitions=[partition])]
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])

@@ -99,13 +99,13 @@ def test_the_tables_are_whole(table: Mapping[int, object], java: Mapping[str, st
 
 
 def joining() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """Return a member whose first heartbeat is in flight."""
+    """Returns a member whose first heartbeat is in flight."""
     group = ConsumerGroupHarness()
     return group, group.beat()
 
 
 def stable() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """Return a member that owns t-0, and its next heartbeat."""
+    """Returns a member that owns t-0, and its next heartbeat."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.now += INTERVAL_MS
@@ -113,7 +113,7 @@ def stable() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 
 
 def reconciling() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """Return a member that owns t-0 and waits for on_assign of t-1, and its next heartbeat."""
+    """Returns a member that owns t-0 and waits for on_assign of t-1, and its next heartbeat."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -124,7 +124,7 @@ def reconciling() -> tuple[ConsumerGroupHarness, UnsentRequest]:
 
 
 def acknowledging() -> tuple[ConsumerGroupHarness, UnsentRequest]:
-    """Return a member that owns t-0 and t-1, and the heartbeat that acknowledges them."""
+    """Returns a member that owns t-0 and t-1, and the heartbeat that acknowledges them."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     group.target({"t": [0, 1]}, 2)
@@ -208,20 +208,20 @@ def test_heartbeat_of_one_that_has_left(code: int) -> None:
 
 
 def owner() -> ConsumerGroupHarness:
-    """Return a member that owns t-0, with no heartbeat in flight."""
+    """Returns a member that owns t-0, with no heartbeat in flight."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})
     return group
 
 
 def sent(group: ConsumerGroupHarness) -> UnsentRequest:
-    """Return the one request of the commit manager."""
+    """Returns the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
 def asked_again(group: ConsumerGroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
-    """Return the request that follows a retriable error."""
+    """Returns the request that follows a retriable error."""
     assert not promise.done
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.coordinator.coordinator = Node(1, "broker", 9092)
@@ -262,7 +262,7 @@ def test_commit(code: int, before_rebalance: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """Return a response with offset 9 of t-0, or with these errors."""
+    """Returns a response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", topic_id=topic_id("t"), partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])

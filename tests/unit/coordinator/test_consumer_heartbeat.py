@@ -21,7 +21,7 @@ pytestmark = pytest.mark.network_thread
 
 
 def fields(request: UnsentRequest) -> dict[str, object]:
-    """Return the fields of a heartbeat that are set, with partitions by topic id."""
+    """Returns the fields of a heartbeat that are set, with partitions by topic id."""
     message = request.message
     names = ("rebalance_timeout_ms", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "rack_id")
     said = {name: getattr(message, name) for name in names}
@@ -184,7 +184,7 @@ def test_a_broker_without_the_protocol_is_fatal_and_says_what_to_do() -> None:
 
 
 def test_a_broker_with_the_protocol_switched_off_says_so() -> None:
-    """Kafka 3.9, which has the request but refuses it, leads to an error with the same advice."""
+    """Kafka 3.9 has the request but refuses it; the error has the same advice."""
     group = ConsumerGroupHarness()
     group.refuse(group.beat(), 35)
     assert 'group_protocol="classic"' in str(group.membership.take_error())

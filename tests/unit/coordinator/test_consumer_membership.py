@@ -19,7 +19,7 @@ S = MemberState
 
 
 def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
-    """Return the partitions that the member owns."""
+    """Returns the partitions that the member owns."""
     return sorted(group.subscription.assigned())
 
 
@@ -172,7 +172,7 @@ def test_a_failed_revocation_callback_is_tried_again() -> None:
 
 
 def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
-    """Return the names or ids of the next Metadata request, and respond as a broker that only has topic t."""
+    """Returns the names or ids of the next Metadata request, and responds as a broker that only has topic t."""
     group.now += 1000
     (request,) = group.metadata.poll(group.now).requests
     response = MetadataResponse(
@@ -194,7 +194,7 @@ def test_names_are_not_asked_for_together_with_ids() -> None:
     group.metadata.request_update()
     assert ["t"] == asked_for_topics(group)
     assert [topic_id("gone")] == asked_for_topics(group)
-    assert [] == group.metadata.poll(group.now).requests, "once is enough until metadata is asked for again"
+    assert [] == group.metadata.poll(group.now).requests, "names are requested once per metadata update"
     assert {"t"} <= set(group.cluster.topics())
 
 

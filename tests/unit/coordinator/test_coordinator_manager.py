@@ -26,27 +26,27 @@ LOST = BrokerConnectionError("lost")
 
 
 def found(node: int = 3, *, error: int = 0, key: str = "g", text: str | None = None) -> Any:
-    """Return a response of v4 or later."""
+    """Returns a response of v4 or later."""
     row = Coordinator(key=key, node_id=node, host="h", port=9, error_code=error, error_message=text)
     return FindCoordinatorResponse(coordinators=[row])
 
 
 def manager(**options: Any) -> CoordinatorManager:
-    """Return a manager that has to find its coordinator."""
+    """Returns a manager that has to find its coordinator."""
     made = group_of(make_components(config(group_id="g", **options))).coordinator
     made.request_lookup()
     return made
 
 
 def asks(case: CoordinatorManager, now: float) -> UnsentRequest:
-    """Return the one request sent at `now`."""
+    """Returns the one request sent at `now`."""
     requests = case.poll(now).requests
     assert 1 == len(requests)
     return requests[0]
 
 
 def waits(case: CoordinatorManager, now: float) -> float:
-    """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
+    """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
     result = case.poll(now)
     assert [] == result.requests
     return result.wait_ms

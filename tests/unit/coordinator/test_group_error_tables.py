@@ -120,7 +120,7 @@ AFTER_RESET = {"reset": Generation(), "reset keep id": Generation(member_id="me"
 
 
 def expected(java: Mapping[str, str], code: int, *, passing: bool = False) -> str:
-    """Return Java's action. `passing`: Java retries retriable errors that have no row of their own."""
+    """Returns Java's action. `passing`: Java retries retriable errors that have no row of their own."""
     return java.get(name_of(code), "retry" if passing and is_retriable(code) else "raise")
 
 
@@ -144,7 +144,7 @@ def test_the_tables_are_whole(table: Mapping[int, tables.GroupErrorAction], java
 
 
 def stable() -> GroupHarness:
-    """Return a member of generation 1 that reads t-0."""
+    """Returns a member of generation 1 that reads t-0."""
     group = GroupHarness()
     group.stable(T0)
     return group
@@ -177,7 +177,7 @@ def test_find_coordinator(code: int) -> None:
 
 
 def joins_again(group: GroupHarness, what: str) -> UnsentRequest | None:
-    """Return the JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
+    """Returns the JoinGroup that follows: at once, after the backoff, or after a new coordinator was found."""
     if what == "coordinator":
         assert group.coordinator.connection_id is None
         group.find_coordinator()
@@ -249,7 +249,7 @@ def test_a_broker_without_static_members_is_named() -> None:
 
 
 def heartbeat(group: GroupHarness) -> UnsentRequest:
-    """Return the heartbeat that is due."""
+    """Returns the heartbeat that is due."""
     group.now += 3000
     (request,) = group.heartbeat.poll(group.now).requests
     return request
@@ -306,13 +306,13 @@ def test_leave(code: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def sent(group: GroupHarness) -> UnsentRequest:
-    """Return the one request of the commit manager."""
+    """Returns the one request of the commit manager."""
     (request,) = group.commits.poll(group.now).requests
     return request
 
 
 def asked_again(group: GroupHarness, promise: Promise[Any], what: str) -> UnsentRequest:
-    """Return the request that follows a retriable error."""
+    """Returns the request that follows a retriable error."""
     assert not promise.done
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
     group.find_coordinator()
@@ -347,7 +347,7 @@ def test_commit(code: int) -> None:
     if what == "raise":
         assert code == promise.error.code
     assert AFTER_RESET.get(what, MINE) == group.member.generation
-    assert (what == "fenced") == (group.commits.take_error() is not None), "fencing stays raised"
+    assert (what == "fenced") == (group.commits.take_error() is not None), "the next poll raises the fencing error"
     assert (what in ("rejoin", *AFTER_RESET)) == (group.member.rejoin_reason is not None)
 
 
@@ -374,7 +374,7 @@ def test_commit_of_an_older_generation(code: int, rebalancing: bool) -> None:
 
 
 def fetched(code: int = 0, group_code: int = 0) -> OffsetFetchResponse:
-    """Return a response with offset 9 of t-0, or with these errors."""
+    """Returns a response with offset 9 of t-0, or with these errors."""
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=9, metadata="", error_code=code)
     topic = OffsetFetchResponseTopics(name="t", partitions=[row])
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=group_code)])

@@ -15,7 +15,7 @@ from support.harnesses.group_harness import GroupHarness, committed, tps
 
 
 def metric(group: GroupHarness, name: str) -> float:
-    """Return the value of a metric now."""
+    """Returns the value of a metric now."""
     return {m.name: value for m, value in group.metrics.snapshot(group.now).items() if m.group == GROUP}[name]
 
 

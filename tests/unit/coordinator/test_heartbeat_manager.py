@@ -12,14 +12,14 @@ from support.harnesses.group_harness import GroupHarness, tps
 
 
 def stable(**options: object) -> GroupHarness:
-    """Return a member with one partition that has just joined."""
+    """Returns a member with one partition that has just joined."""
     group = GroupHarness(**options)
     group.stable(*tps("t", 0))
     return group
 
 
 def beat(group: GroupHarness) -> list[UnsentRequest]:
-    """Return what the heartbeat manager sends now."""
+    """Returns what the heartbeat manager sends now."""
     return group.heartbeat.poll(group.now).requests
 
 

@@ -11,7 +11,7 @@ ZERO, ONE = tps("t", 0, 1)
 
 
 def in_the_middle_of_a_batch() -> GroupHarness:
-    """Return a cooperative member that joins while its caller processes offsets 100 to 199 of both partitions."""
+    """Returns a cooperative member that joins while its caller processes offsets 100 to 199 of both partitions."""
     group = GroupHarness(assignor=FirstTakesAllCooperative())
     group.stable(ZERO, ONE)
     group.consume(ZERO, 100)
@@ -25,7 +25,7 @@ def in_the_middle_of_a_batch() -> GroupHarness:
 
 
 def offsets(group: GroupHarness) -> dict[int, int]:
-    """Return the offsets in the one commit of the next poll, by partition."""
+    """Returns the offsets in the one commit of the next poll, by partition."""
     commit = group.request()
     assert "OffsetCommit" == commit.api.name
     return {p.partition_index: p.committed_offset for topic in commit.message.topics for p in topic.partitions}

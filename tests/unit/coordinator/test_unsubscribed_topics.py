@@ -20,12 +20,12 @@ T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 def fetchable(group: ConsumerGroupHarness | GroupHarness) -> tuple[bool, bool]:
-    """Return whether t-0 and u-0 may be fetched."""
+    """Returns whether t-0 and u-0 may be fetched."""
     return group.subscription.is_fetchable(T), group.subscription.is_fetchable(U)
 
 
 def owner(**options: object) -> ConsumerGroupHarness:
-    """Return a stable member of the consumer protocol that reads t-0 and u-0."""
+    """Returns a stable member of the consumer protocol that reads t-0 and u-0."""
     group = ConsumerGroupHarness("t", "u", **options)
     group.joined({"t": [0], "u": [0]})
     for tp in (T, U):

@@ -29,14 +29,14 @@ class Guarded:
 
     @guarded
     def double(self, number: int, *, plus: int = 0) -> int:
-        """Return twice the value."""
+        """Returns twice the value."""
         return 2 * number + plus
 
 
 def test_public_method_is_itself() -> None:
     """The guard keeps arguments, result, name and docstring of a method."""
     assert 7 == Guarded().double(3, plus=1)
-    assert ("double", "Return twice the value.") == (Guarded.double.__name__, Guarded.double.__doc__)
+    assert ("double", "Returns twice the value.") == (Guarded.double.__name__, Guarded.double.__doc__)
 
 
 def test_same_thread_may_come_in_again() -> None:

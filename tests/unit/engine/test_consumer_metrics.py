@@ -13,7 +13,7 @@ from kconsumer.metrics.registry import Metrics
 
 
 def read(metrics: Metrics, name: str, now: float) -> float:
-    """Return the value of a metric at `now`."""
+    """Returns the value of a metric at `now`."""
     return {metric.name: value for metric, value in metrics.snapshot(now).items()}[name]
 
 

@@ -47,7 +47,7 @@ class OnlyCommits:
 
 
 def records() -> ConsumerRecords:
-    """Return an empty result, which is a different object for each call."""
+    """Returns an empty result, which is a different object for each call."""
     return ConsumerRecords()
 
 

@@ -16,7 +16,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 
 
 def batch(**starts_and_counts: tuple[int, int]) -> ConsumerRecords:
-    """Return the result of a poll: `a=(first offset, count)`, in this order."""
+    """Returns the result of a poll: `a=(first offset, count)`, in this order."""
     partitions = {"a": A, "b": B}
     runs = []
     for name, (start, count) in starts_and_counts.items():
@@ -26,7 +26,7 @@ def batch(**starts_and_counts: tuple[int, int]) -> ConsumerRecords:
 
 
 def at(iteration: Iteration, count: int) -> list[tuple[str, int]]:
-    """Return this many of the next records."""
+    """Returns this many of the next records."""
     return [(record.topic, record.offset) for record in islice(iteration, count)]
 
 
@@ -56,7 +56,7 @@ def test_unseen_after_some_records(taken: int, unseen: dict[TopicPartition, int]
     iteration.start(batch(a=(5, 3), b=(9, 2)))
     assert taken == len(at(iteration, taken))
     assert (bool(unseen), unseen) == (iteration.active, iteration.unseen())
-    assert unseen == iteration.unseen(), "asking does not move"
+    assert unseen == iteration.unseen(), "unseen() changes nothing"
 
 
 def test_partition_that_comes_twice() -> None:

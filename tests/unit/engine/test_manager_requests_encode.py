@@ -16,7 +16,7 @@ from support.harnesses.wiring import group_of, make_components
 
 
 def metadata_requests() -> list[UnsentRequest]:
-    """Return requests for some topics, no topics and all topics, and a lookup."""
+    """Returns requests for some topics, no topics and all topics, and a lookup."""
     requests = []
     for setup in (
         lambda state: state.subscribe({"a", "b"}),
@@ -32,7 +32,7 @@ def metadata_requests() -> list[UnsentRequest]:
 
 
 def offsets_requests() -> list[UnsentRequest]:
-    """Return a reset, a validation and a user's lookup."""
+    """Returns a reset, a validation and a user's lookup."""
     case = OffsetsCase("a-0", "a-1", isolation_level="read_committed")
     leader = LeaderAndEpoch(case.cluster.nodes[1], 3)
     case.subscription.seek(tps("a-1")[0], 5, 2, leader)
@@ -41,7 +41,7 @@ def offsets_requests() -> list[UnsentRequest]:
 
 
 def coordinator_requests() -> list[UnsentRequest]:
-    """Return a FindCoordinator request."""
+    """Returns a FindCoordinator request."""
     manager = group_of(make_components(config(group_id="g"))).coordinator
     manager.request_lookup()
     return manager.poll(0.0).requests

@@ -1,5 +1,4 @@
-"""Whatever a broker responds, no manager sends requests without pause: every API, every error code, every field for
-one.
+"""No manager sends requests without a pause, whatever a broker responds: each error code in each field of each API.
 
 All managers run together on virtual time, as a network thread drives them while the caller polls and ignores errors.
 """
@@ -58,8 +57,8 @@ ERRORS: tuple[KafkaError, ...] = (
     UnsupportedVersionError("no common version"),
     ProtocolError("garbage"),
 )
-# The consumer sends requests, and the simulated user does (metadata in two ways): each has its own backoff.
-ASKERS = {"Metadata": 3, "OffsetFetch": 2, "ListOffsets": 2}
+# The consumer and the simulated user both send these requests, Metadata in two ways; each has its own backoff.
+SENDERS = {"Metadata": 3, "OffsetFetch": 2, "ListOffsets": 2}
 CASES = {protocol: Simulation(**options).run(SECONDS).depths for protocol, options in PROTOCOLS.items()}
 # Only these requests differ when there is no subscription.
 CASES["assigned"] = {api: CASES["assigned"][api] for api in ("OffsetFetch", "OffsetCommit")}
@@ -74,7 +73,7 @@ def quiet() -> Iterator[None]:
 
 
 def faults(api: str, depths: set[int]) -> Iterator[Fault]:
-    """Return all faults that responses of an API may have."""
+    """Returns all faults that responses of an API may have."""
     for depth in sorted(depths):
         for code in ALL:
             if code:
@@ -84,13 +83,13 @@ def faults(api: str, depths: set[int]) -> Iterator[Fault]:
 
 
 def complaints(fault: Fault, simulation: Simulation) -> Iterator[str]:
-    """Return where more requests were sent than retries with a backoff allow."""
+    """Returns where more requests were sent than retries with a backoff allow."""
     per_second = 1000 // RETRY_BACKOFF_MS
     about = f"{fault.error!r}" if fault.error is not None else f"{name_of(fault.code)} at depth {fault.depth}"
     for second in range(SECONDS):
         for api, count in simulation.requests(second).items():
-            # Backoffs of 0.8 s and more are left in the third second; some managers begin again after a success.
-            limit = ASKERS.get(api, 1) * (per_second if second < 2 or api != fault.api else 3)
+            # In the third second a backoff is 0.8 s or more; some managers begin with the first one after a success.
+            limit = SENDERS.get(api, 1) * (per_second if second < 2 or api != fault.api else 3)
             if count > limit:
                 yield f"{about}: {count} {api} in second {second}, {limit} allowed"
         if simulation.rounds[second] > 100:
@@ -119,7 +118,7 @@ GROUP_RESPONSES: dict[str, Callable[[], Any]] = {
         groups=[DescribeShareGroupOffsetsResponseGroup(group_id="g")]
     ),
 }
-QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
+CALLS: dict[str, Callable[[GroupsManager], Any]] = {
     "ListGroups": lambda groups: groups.list_groups(1, (), (), 60_000.0),
     "DescribeGroups": lambda groups: groups.describe("g", 60_000.0, "classic"),
     "ConsumerGroupDescribe": lambda groups: groups.describe("g", 60_000.0, "consumer"),
@@ -130,9 +129,9 @@ QUESTIONS: dict[str, Callable[[GroupsManager], Any]] = {
 
 
 def requests_about_a_group(fault: Fault) -> Counter[int]:
-    """Return the number of requests of the API that one call sends in each second, if all responses have this fault."""
+    """Returns how many requests of the API one call sends in each second, if all responses have this fault."""
     groups = make_groups_manager()
-    QUESTIONS[fault.api](groups)
+    CALLS[fault.api](groups)
     now, sent = 0.0, Counter[int]()
     while now < 1000 * SECONDS:
         result = groups.poll(now)
@@ -150,7 +149,7 @@ def requests_about_a_group(fault: Fault) -> Counter[int]:
     return sent
 
 
-@pytest.mark.parametrize("api", QUESTIONS)
+@pytest.mark.parametrize("api", CALLS)
 def test_requests_about_groups_are_bounded(api: str) -> None:
     """A call of kconsumer.groups retries until its deadline, with growing pauses."""
     for fault in faults(api, {0}):

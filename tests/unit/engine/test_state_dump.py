@@ -19,7 +19,7 @@ PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """Return a consumer that has not connected, with three partitions of which one is paused."""
+    """Returns a consumer that has not connected, with three partitions of which one is paused."""
     with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", group_id="g", enable_auto_commit=False) as made:
         made.assign(PARTITIONS)
         made.pause(PARTITIONS[1])
@@ -29,7 +29,7 @@ def consumer() -> Iterator[Consumer]:
 
 
 def status(state: PartitionCondition) -> PartitionStatus:
-    """Return a row in which only the state matters."""
+    """Returns a row in which only the state matters."""
     return PartitionStatus(state, "", 0.0, None, None, None)
 
 
@@ -90,7 +90,7 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert ["PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON"] == lines[1].split()
     name, state, since, *row = lines[3].split()
     assert ["t-1", "paused", "5", "-", "-", "0", "paused"] == [name, state, *row[:5]]
-    assert re.fullmatch(r"\d+\.\d+s", since), "as long as the test takes to get here"
+    assert re.fullmatch(r"\d+\.\d+s", since), "a duration in seconds"
     assert "no position yet; waiting for the committed offset; the coordinator is unknown" in lines[4]
     assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
     assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]

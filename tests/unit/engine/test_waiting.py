@@ -115,7 +115,7 @@ def test_a_stop_iteration_of_a_wait_is_not_a_result() -> None:
 
 
 def yields_in(nodes: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Return the yields in these statements, without those of nested functions."""
+    """Returns the yields in these statements, without those of nested functions."""
     pending: list[ast.AST] = list(nodes)
     while pending:
         node = pending.pop()

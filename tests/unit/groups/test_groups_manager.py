@@ -61,11 +61,11 @@ class Case:
         self.now = 0.0
 
     def sent(self) -> list[UnsentRequest]:
-        """Return the requests sent now."""
+        """Returns the requests sent now."""
         return self.groups.poll(self.now).requests
 
     def one(self, api: str) -> UnsentRequest:
-        """Return the one request sent now, after responses to coordinator lookups."""
+        """Returns the one request sent now, after responses to coordinator lookups."""
         for _ in range(3):
             (request,) = self.sent()
             if request.api.name != "FindCoordinator" or api == "FindCoordinator":
@@ -78,13 +78,13 @@ class Case:
 
 
 def error_of(promise: Promise[Any]) -> KafkaError:
-    """Return the error of a failed promise."""
+    """Returns the error of a failed promise."""
     assert promise.error is not None
     return promise.error
 
 
 def no_such(kind: str, code: int = NOT_FOUND) -> Any:
-    """Return a description with an error."""
+    """Returns a description with an error."""
     if kind == "consumer":
         return ConsumerGroupDescribeResponse(groups=[ConsumerGroupDescribeGroup(group_id="g", error_code=code)])
     if kind == "classic":

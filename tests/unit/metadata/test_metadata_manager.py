@@ -50,13 +50,13 @@ class Case:
             self.subscription.subscribe(topics)
 
     def asks(self, now: float) -> UnsentRequest:
-        """Return the one request sent at `now`."""
+        """Returns the one request sent at `now`."""
         requests = self.manager.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
     def waits(self, now: float) -> float:
-        """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
+        """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
         result = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
@@ -67,7 +67,7 @@ class Case:
 
 
 def asked(request: UnsentRequest) -> list[str] | None:
-    """Return the topic names of a request; None for all topics."""
+    """Returns the topic names of a request; None for all topics."""
     return None if request.message.topics is None else [row.name for row in request.message.topics]
 
 

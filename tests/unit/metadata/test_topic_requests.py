@@ -46,14 +46,14 @@ class Case:
         return self.manager.poll(now)
 
     def asks(self, now: float) -> UnsentRequest:
-        """Return the one lookup sent at `now`."""
+        """Returns the one lookup sent at `now`."""
         requests = self.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
 
 def leaders(promise: Promise[TopicTable]) -> dict[str, list[int | None]]:
-    """Return the leaders in a promise's result."""
+    """Returns the leaders in a promise's result."""
     return {
         name: [info.leader.id if info.leader else None for info in infos] for name, infos in promise.result().items()
     }

@@ -32,7 +32,7 @@ COMMENT = re.compile(r"# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* ?.*")
 
 
 def example(name: str) -> ModuleType:
-    """Return a module of examples/."""
+    """Returns a module of examples/."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -43,7 +43,7 @@ def example(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def prometheus() -> ModuleType:
-    """Return the module examples/metrics_prometheus.py."""
+    """Returns the module examples/metrics_prometheus.py."""
     return example("metrics_prometheus")
 
 

@@ -25,7 +25,7 @@ LOST = BrokerConnectionError("lost")
 
 
 def fetching(*names: str, **options: Any) -> OffsetsCase:
-    """Return a case whose partitions have positions, after the first metadata update."""
+    """Returns a case whose partitions have positions, after the first metadata update."""
     case = OffsetsCase(*names, **options)
     case.settle_metadata()
     for partition in case.subscription.assigned():

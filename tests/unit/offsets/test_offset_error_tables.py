@@ -35,30 +35,30 @@ A0 = tp("a-0")
 
 
 def reaction(java: dict[str, str], code: int) -> str:
-    """Return Java's action; unknown errors are retried with a warning."""
+    """Returns Java's action; unknown errors are retried with a warning."""
     return java.get(name_of(code), "warn")
 
 
 def codes_with(java: dict[str, str], *reactions: str) -> list[int]:
-    """Return the codes with one of these actions."""
+    """Returns the codes with one of these actions."""
     return [code for code in ALL if reaction(java, code) in reactions]
 
 
 def fresh(case: OffsetsCase) -> OffsetsCase:
-    """Return a case after its first metadata update, so that the next update can only be due to an error."""
+    """Returns a case after its first metadata update, so that the next update can only be due to an error."""
     case.settle_metadata()
     assert not case.wants_metadata()
     return case
 
 
 def resetting() -> tuple[OffsetsCase, UnsentRequest]:
-    """Return a partition that awaits its reset, and its request."""
+    """Returns a partition that awaits its reset, and its request."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.EARLIEST))
     return case, case.ask(0.0)
 
 
 def validating() -> tuple[OffsetsCase, UnsentRequest]:
-    """Return a partition at offset 50, epoch 2, whose leader has changed, and its validation request."""
+    """Returns a partition at offset 50, epoch 2, whose leader has changed, and its validation request."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
     case.subscription.seek(A0, 50, 2, LeaderAndEpoch(NODES[1], 3))
     case.subscription.get(A0).complete_validation()
@@ -69,7 +69,7 @@ def validating() -> tuple[OffsetsCase, UnsentRequest]:
 
 
 def epoch_error(code: int) -> OffsetForLeaderEpochResponse:
-    """Return the response for a position whose validation failed."""
+    """Returns the response for a position whose validation failed."""
     row = EpochEndOffset(partition=0, end_offset=-1, leader_epoch=-1, error_code=code)
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[row])])
 

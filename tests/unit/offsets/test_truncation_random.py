@@ -71,7 +71,7 @@ class Cutting(RuleBasedStateMachine):
         """Make a broker the leader, which has some of the batches and appends others."""
         tp = self.harness.tps[partition]
         log = self.harness.logs[tp]
-        # A log without any epoch that was read leads to a reset, which by `latest` leaves records out.
+        # If the log has no epoch that was read, the position is reset; the policy `latest` then omits records.
         batches = max(round(kept * len(log.starts)), self.policy == "latest")
         log.end = log.starts[batches] if batches < len(log.starts) else log.end
         del log.starts[batches:], log.batches[batches:], self.truth[tp][log.end :]
@@ -114,7 +114,7 @@ class Cutting(RuleBasedStateMachine):
             self.harness.reply(request, self.epoch_ends(request))
 
     def error(self, request: UnsentRequest, partition: int, epoch: int) -> int:
-        """Return the error of a broker for a request for a partition with this leader epoch."""
+        """Returns the error of a broker for a request for a partition with this leader epoch."""
         if int((request.node or "").lstrip("*")) != self.leaders[partition]:
             return NOT_LEADER
         known = self.epochs[partition]
@@ -145,7 +145,7 @@ class Cutting(RuleBasedStateMachine):
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=found)])
 
     def epoch_ends(self, request: UnsentRequest) -> OffsetForLeaderEpochResponse:
-        """Return the newest epoch in the log that is not newer than the requested one, and its end offset."""
+        """Returns the newest epoch in the log that is not newer than the requested one, and its end offset."""
         found = []
         for row in (row for topic in request.message.topics for row in topic.partitions):
             error = self.error(request, row.partition, row.current_leader_epoch)
@@ -167,9 +167,9 @@ class Cutting(RuleBasedStateMachine):
 
     def returned(self, tp: TopicPartition, offset: int, epoch: int) -> None:
         view, truth = self.view[tp], self.truth[tp]
-        assert offset <= len(view), "a record was left out"
+        assert offset <= len(view), "a record was omitted"
         if offset < len(view):
-            assert truth[offset : offset + 1] != [view[offset]], "a record came twice"
+            assert truth[offset : offset + 1] != [view[offset]], "a record was returned twice"
             del view[offset:]
         view.append(epoch)
 

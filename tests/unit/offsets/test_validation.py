@@ -55,18 +55,18 @@ class Case:
         self.cluster.update(led_by(leaders, epoch), 12, full=True)
 
     def moved(self) -> UnsentRequest:
-        """Return the validation request after broker 2 took over both partitions."""
+        """Returns the validation request after broker 2 took over both partitions."""
         self.move_leaders({"a-0": 2, "a-1": 2})
         return self.ask(1.0)
 
     def ask(self, now: float) -> UnsentRequest:
-        """Return the one request sent at `now`."""
+        """Returns the one request sent at `now`."""
         requests = self.manager.poll(now).requests
         assert 1 == len(requests)
         return requests[0]
 
     def waits(self, now: float) -> float:
-        """Return how long the manager waits at `now` (ms), and check that it sends nothing."""
+        """Returns how long the manager waits at `now` (ms), and checks that it sends nothing."""
         result = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
@@ -76,7 +76,7 @@ class Case:
 
 
 def ends(found: Mapping[str, Any]) -> Any:
-    """Return a response: partition -> (end offset, epoch), or an error code."""
+    """Returns a response: partition -> (end offset, epoch), or an error code."""
     listed = []
     for name, value in found.items():
         end, epoch, error = (-1, -1, value) if isinstance(value, int) else (*value, 0)
@@ -182,7 +182,7 @@ def cut(case: Case) -> None:
 
 
 def lasting(case: Case) -> set[Any]:
-    """Return the partitions of the error that is raised repeatedly."""
+    """Returns the partitions of the error that is raised repeatedly."""
     error = case.manager.lasting_error()
     assert error is None or isinstance(error, LogTruncationError)
     return set() if error is None else set(error.offsets)

@@ -41,7 +41,7 @@ TP = TopicPartition("orders", 3)
 
 
 def some_records() -> ConsumerRecords:
-    """Return records with nulls, empty strings, headers of all kinds, a gap in the offsets, and batches with and
+    """Returns records with nulls, empty strings, headers of all kinds, a gap in the offsets, and batches with and
     without an epoch.
     """
     first = build_batch(
@@ -67,14 +67,14 @@ EXPECTED = [
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[tuple[object, ...]]:
-    """Return the rows as Python values, without topic and partition."""
+    """Returns the rows as Python values, without topic and partition."""
     columns = table.set_column(5, "timestamp", table.column("timestamp").cast(pa.int64())).to_pydict()
     columns["headers"] = [[(header["key"], header["value"]) for header in row] for row in columns["headers"]]
     return list(zip(*(columns[name] for name in COLUMNS if name not in ("topic", "partition")), strict=True))
 
 
 def filled(count: int, value: bytes = b"v" * 100, topic: str = "t") -> tuple[RecordRun, ...]:
-    """Return a run of equal records."""
+    """Returns a run of equal records."""
     data = b"".join(build_batch([(b"key", value)] * 100, base_offset=base) for base in range(0, count, 100))
     return (PartitionFetch(TopicPartition(topic, 0), data, 0).take(count),)
 
@@ -281,7 +281,7 @@ def test_exports_share_memory() -> None:
 
 
 def resident_kib() -> int:
-    """Return the resident memory of this process (KiB)."""
+    """Returns the resident memory of this process (KiB)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -308,7 +308,7 @@ def test_nothing_leaks() -> None:
     before = resident_kib()
     for i in range(300):
         use(i)
-    assert before + 20_000 > resident_kib(), "one batch is 300 KB; 300 of them left behind would be 90 MB"
+    assert before + 20_000 > resident_kib(), "one batch is 300 KB; 300 leaked ones would be 90 MB"
 
 
 def test_released_from_other_threads() -> None:

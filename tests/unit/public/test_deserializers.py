@@ -129,7 +129,7 @@ def test_each_form_in_a_run() -> None:
 
 
 def configured(deserializer: object) -> Any:
-    """Return the deserializer that the option results in."""
+    """Returns the deserializer that the option results in."""
     return ConsumerConfig(bootstrap_servers="a:1", value_deserializer=deserializer).value_deserializer
 
 

@@ -31,7 +31,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def commands(block: Block) -> list[list[str]]:
-    """Return the words of each command, without comments, variables and what follows a pipe or `&&`."""
+    """Returns the words of each command, without comments, variables and what follows a pipe or `&&`."""
     found = []
     for line in block.text.splitlines():
         words = shlex.split(line, comments=True)
@@ -51,7 +51,7 @@ def test_every_block_is_found_and_known() -> None:
 
 
 def _starts(block: Block) -> list[str]:
-    """Return the beginnings in NOT_RUN that fit the block, or its own first line."""
+    """Returns the beginnings in NOT_RUN that fit the block, or its own first line."""
     fitting = [start for page, start in NOT_RUN if page == block.page and block.text.startswith(start)]
     return fitting or [block.text.partition("\n")[0]]
 
@@ -61,7 +61,7 @@ def test_shell_commands_name_what_exists(block: Block) -> None:
     """Targets of make, extras of pip, environments of tox, test files, examples and options of the command exist."""
     for words in commands(block):
         check = CHECKS.get(words[0])
-        assert check is not None or not block.runs, f"{words[0]}: who knows this command?"
+        assert check is not None or not block.runs, f"{words[0]}: unknown command"
         if check is not None:
             check(words)
 

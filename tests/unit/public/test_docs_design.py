@@ -38,7 +38,7 @@ FOREIGN = {
 
 
 def words(page: Path) -> set[str]:
-    """Return what the page has in backticks, outside of code blocks, and of the Java table only our names."""
+    """Returns what the page has in backticks, outside of code blocks, and of the Java table only our names."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     before, java, table = text.partition("\n| Java | here |\n")
     rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")] if java else []
@@ -47,14 +47,14 @@ def words(page: Path) -> set[str]:
 
 @cache
 def tree() -> set[str]:
-    """Return every file of the project, relative to its root."""
+    """Returns every file of the project, relative to its root."""
     folders = ("kconsumer", "assignors", "docs", "tests", "examples", "benchmarks", "tools", "pyspark_kconsumer")
     found = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()}
     return found | {path.name for path in ROOT.iterdir()}
 
 
 def exists(path: str) -> bool:
-    """Return whether a path of a page is one from the root or from `kconsumer/`, or the last part of a name there."""
+    """Returns whether a path of a page is one from the root or from `kconsumer/`, or the last part of a name there."""
     folder = path.endswith("/")
     pattern = re.escape(path).replace(r"\*", "[^/]*")
     anywhere = "" if "/" in path.rstrip("/") else "(?:.*/)?"
@@ -64,7 +64,7 @@ def exists(path: str) -> bool:
 
 @cache
 def definitions() -> dict[str, set[str]]:
-    """Return the names that each module and each class defines; modules by their path from `kconsumer`, with dots."""
+    """Returns the names that each module and each class defines; modules by their path from `kconsumer`, with dots."""
     found: dict[str, set[str]] = {}
     for path in [*LIBRARY.rglob("*.py"), *LIBRARY.rglob("*.pyi")]:
         module = ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
@@ -84,7 +84,7 @@ def _add_module(module: ast.Module, names: set[str], found: dict[str, set[str]])
 
 
 def _targets(node: ast.AST) -> set[str]:
-    """Return the names that a statement binds."""
+    """Returns the names that a statement binds."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
         return {node.name}
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -92,7 +92,7 @@ def _targets(node: ast.AST) -> set[str]:
 
 
 def known(name: str) -> bool:
-    """Return whether a dotted name is a module, a class, or an attribute of one; `kconsumer.` may precede it."""
+    """Returns whether a dotted name is a module, a class, or an attribute of one; `kconsumer.` may precede it."""
     name = name.removeprefix("kconsumer.")
     if name in FOREIGN or name in definitions() or hasattr(builtins, name):
         return True

@@ -33,7 +33,7 @@ QUOTES = {
 
 @cache
 def messages() -> list[list[str]]:
-    """Return the texts of the library as lists of words; a word with a gap in it contains `{}`."""
+    """Returns the texts of the library as lists of words; a word with a gap in it contains `{}`."""
     found = []
     for path in (ROOT / "kconsumer").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -57,14 +57,16 @@ def phrases(quote: str) -> Iterator[list[str]]:
 
 
 def contains(message: list[str], phrase: list[str]) -> bool:
-    """Return whether the words follow each other in a message, at least half of them outside of gaps."""
+    """Returns whether the words follow each other in a message, at least half of them outside of gaps."""
     if 2 * len(set(message) & set(phrase)) < len(set(phrase)):
         return False
     return any(2 * _in_both(message[start:], phrase) >= len(phrase) for start in range(len(message)))
 
 
 def _in_both(message: list[str], phrase: list[str]) -> float:
-    """Return how many words of the phrase the beginning of the message has outside of gaps; -inf if it does not fit."""
+    """Returns how many words of the phrase match words of the message outside of its gaps; -inf if the phrase does not
+    fit the beginning of the message.
+    """
     if not phrase:
         return 0
     if not message:
@@ -84,7 +86,7 @@ def test_quoted_messages_exist(page: str) -> None:
     for quote in QUOTES[page]:
         assert quote in text
         missing = [" ".join(phrase) for phrase in phrases(quote) if not any(contains(m, phrase) for m in messages())]
-        assert [] == missing, f"{page} quotes what no message says"
+        assert [] == missing, f"{page} has a quote that is in no message"
 
 
 def test_an_invented_message_is_found() -> None:

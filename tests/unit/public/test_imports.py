@@ -40,7 +40,7 @@ LEADERS_WORK = {
 
 
 def loaded(statement: str) -> set[str]:
-    """Return the modules that importing kconsumer and running this code adds to those of a new process."""
+    """Returns the modules that importing kconsumer and running this code adds to those of a new process."""
     code = f"import sys\nbefore = set(sys.modules)\nimport kconsumer\n{statement}\nprint(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())

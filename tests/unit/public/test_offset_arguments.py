@@ -124,7 +124,7 @@ def test_what_holds_no_offsets_is_refused(offsets: Any, message: str) -> None:
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """Return a consumer without a connection, with one partition."""
+    """Returns a consumer without a connection, with one partition."""
     with Consumer(bootstrap_servers="localhost:1", group_id="g", enable_auto_commit=False) as made:
         made.assign([TP])
         yield made

@@ -11,7 +11,7 @@ from kconsumer.ranges.gaps import Gap, Gaps
 
 
 def explained(gaps: list[tuple[int, int]], skipped: list[tuple[int, int, str]]) -> list[Gap]:
-    """Return the gaps that one call adds."""
+    """Returns the gaps that one call adds."""
     found = Gaps()
     found.explain(gaps, skipped)
     return found.first

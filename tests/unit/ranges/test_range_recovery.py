@@ -49,7 +49,7 @@ class Log:
 
 
 def reader_at(log: Log, at: int, end: int, on_data_loss: Any = "skip") -> RangeReader:
-    """Return a reader of the offsets 0 to `end` that has read up to `at`."""
+    """Returns a reader of the offsets 0 to `end` that has read up to `at`."""
     reader = RangeReader(log, TP, 0, end, Limits(on_data_loss=on_data_loss))  # type: ignore[arg-type]
     reader.next_offset = at
     log.sought.clear()
@@ -57,12 +57,12 @@ def reader_at(log: Log, at: int, end: int, on_data_loss: Any = "skip") -> RangeR
 
 
 def out_of_range() -> OffsetOutOfRangeError:
-    """Return the error of a broker that does not have the position."""
+    """Returns the error of a broker that does not have the position."""
     return OffsetOutOfRangeError("gone", {TP: 0})
 
 
 def truncation() -> LogTruncationError:
-    """Return the error of a log that was truncated before the position."""
+    """Returns the error of a log that was truncated before the position."""
     return LogTruncationError("cut", {TP: 0}, {})
 
 

@@ -11,7 +11,7 @@ from kconsumer.testing.clock import VirtualClock
 
 
 def ranges(*sizes: int) -> dict[TopicPartition, tuple[int, int]]:
-    """Return ranges of this many offsets, from 10 on, of partitions 0, 1, …"""
+    """Returns ranges of this many offsets, from 10 on, of partitions 0, 1, …"""
     return {TopicPartition("t", number): (10, 10 + size) for number, size in enumerate(sizes)}
 
 

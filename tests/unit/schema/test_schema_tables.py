@@ -37,7 +37,7 @@ EXPECTED = {
 
 
 def classes() -> list[type[Message]]:
-    """Return all message classes."""
+    """Returns all message classes."""
     found: list[type[Message]] = []
     todo: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
     todo += [cls for api in APIS.values() for cls in (api.request, api.response)]

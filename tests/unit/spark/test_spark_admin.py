@@ -51,7 +51,7 @@ class Client:
 
 
 def admin(client: Client, **options: str) -> Admin:
-    """Return the requests for topic t, without pauses between attempts."""
+    """Returns the requests for topic t, without pauses between attempts."""
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0", **options}
     return Admin(parse(given, "stream"), client)  # type: ignore[arg-type]
 

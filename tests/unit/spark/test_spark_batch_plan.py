@@ -55,7 +55,7 @@ class Cluster:
 
 
 def tasks(cluster: Cluster, constraints: Constraints | None = None, **options: str) -> list[tuple[OffsetRange, ...]]:
-    """Return the tasks of a batch over the topic."""
+    """Returns the tasks of a batch over the topic."""
     config = parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options}, "batch")
     client: Any = cluster
     return plan_batch(config, Admin(config, client), constraints or Constraints())
@@ -69,7 +69,7 @@ def test_default_ends_are_left_to_executors() -> None:
 
 
 def each(*offsets: int) -> str:
-    """Return offsets of all partitions of the topic."""
+    """Returns offsets of all partitions of the topic."""
     return json.dumps({"t": {str(number): offset for number, offset in enumerate(offsets)}})
 
 

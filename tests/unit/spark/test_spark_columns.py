@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 
 
 def batch_of(data: bytes, columns: list[str] | None = None) -> SparkBatch:
-    """Return these record batches in Spark's schema."""
+    """Returns these record batches in Spark's schema."""
     return SparkBatch(decode_batches(data, topic="t", partition=2).to_arrow(choose_spark(columns)))
 
 
@@ -114,7 +114,7 @@ def test_no_rows() -> None:
 
 
 def resident_kib() -> int:
-    """Return the resident memory of this process (KiB)."""
+    """Returns the resident memory of this process (KiB)."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1])
 
@@ -139,8 +139,8 @@ def test_nothing_leaks() -> None:
         use(i)
     grown = tracemalloc.get_traced_memory()[0] - blocks
     tracemalloc.stop()
-    assert before + 20_000 > resident_kib(), "a batch is 90 KB; 1500 of them left behind would be 135 MB"
-    assert grown < 100_000, "a capsule left behind a turn would be more"
+    assert before + 20_000 > resident_kib(), "a batch is 90 KB; 1500 leaked ones would be 135 MB"
+    assert grown < 100_000, "one leaked capsule per iteration would be more"
 
 
 def test_released_in_another_thread() -> None:

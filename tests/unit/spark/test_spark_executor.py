@@ -56,7 +56,7 @@ def test_prefetch_is_bounded_and_ends_early() -> None:
     assert 0 == next(ahead)
     ahead.close()
     ahead.close()
-    assert len(seen) <= 1 + 3 + 1 + 1  # one taken, three waiting, one that was on its way, "closed"
+    assert len(seen) <= 1 + 3 + 1 + 1  # one taken, three waiting, one being created, "closed"
     assert "closed" == seen[-1]
 
 

@@ -20,7 +20,7 @@ class Filter:
 
 
 def kind(name: str) -> Any:
-    """Return a class with the name of one of pyspark's filters."""
+    """Returns a class with the name of one of pyspark's filters."""
     return type(name, (Filter,), {})
 
 
@@ -32,7 +32,7 @@ class Not:
 
 
 def f(name: str, column: str, value: Any = None) -> Any:
-    """Return a filter."""
+    """Returns a filter."""
     return kind(name)((column,), value)
 
 

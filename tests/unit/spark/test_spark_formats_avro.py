@@ -23,14 +23,14 @@ UTC = zoneinfo.ZoneInfo("UTC")
 
 
 def encode(schema: Any, value: Any) -> bytes:
-    """Return a value as a producer encodes it."""
+    """Returns a value as a producer encodes it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()
 
 
 def decode(schema: Any, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
     text = json.dumps(schema)
     column, bad = AvroDecoder(text).decode(pa.array(values, pa.binary()))
     column.validate(full=True)

@@ -22,7 +22,7 @@ BAD = "never a value"
 
 
 def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
     kind = parse_type(ddl)
     column, bad = JsonDecoder(kind).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
@@ -33,7 +33,7 @@ def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, s
 
 
 def value_of(ddl: str, text: str) -> Any:
-    """Return the value of a field, BAD if the document is bad; it is the same alone and next to other documents."""
+    """Returns the value of a field, BAD if the document is bad; it is the same alone and next to other documents."""
     document = b'{"v":' + text.encode() + b"}"
     first: Any = None
     for values in ([document], [FIT, document], [b"{", document, FIT], [document, b'{"v":[{}]}', b'{"v":{"x":[[]]}}']):

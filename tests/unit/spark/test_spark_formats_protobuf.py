@@ -39,7 +39,7 @@ SIMPLE = (
 
 
 def described() -> descriptor_pb2.FileDescriptorSet:
-    """Return a file with a message that has every kind of field, and a message that contains itself."""
+    """Returns a file with a message that has every kind of field, and a message that contains itself."""
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     color = file.enum_type.add(name="Color")
@@ -78,7 +78,7 @@ SET = base64.b64encode(described().SerializeToString()).decode()
 
 
 def order() -> Any:
-    """Return an empty message."""
+    """Returns an empty message."""
     pool = descriptor_pool.DescriptorPool()
     for file in described().file:
         pool.Add(file)
@@ -86,7 +86,7 @@ def order() -> Any:
 
 
 def decode(values: list[bytes | None], framed: bool = False) -> tuple[list[Any], dict[int, str]]:
-    """Return the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
     column, bad = ProtobufDecoder(SET, "shop.Order", framed).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (type_of(SET, "shop.Order").arrow(), len(values)) == (column.type, len(column))

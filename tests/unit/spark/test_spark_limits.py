@@ -9,7 +9,7 @@ from kconsumer.types import TopicPartition
 
 
 def at(*offsets: int) -> dict[TopicPartition, int]:
-    """Return offsets of partitions 0, 1, …"""
+    """Returns offsets of partitions 0, 1, …"""
     return {TopicPartition("t", partition): offset for partition, offset in enumerate(offsets)}
 
 

@@ -14,7 +14,7 @@ from kconsumer.types import TopicPartition
 
 
 def tp(name: str) -> TopicPartition:
-    """Return the partition given as topic-number."""
+    """Returns the partition given as topic-number."""
     topic, _, partition = name.rpartition("-")
     return TopicPartition(topic, int(partition))
 

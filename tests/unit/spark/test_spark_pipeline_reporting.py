@@ -19,7 +19,7 @@ class Noon(Clock):
 
 
 def progress(batch: int, rows: int, name: str = "p rows") -> dict[str, Any]:
-    """Return the report of a batch of half a second over a topic of two partitions."""
+    """Returns the report of a batch of half a second over a topic of two partitions."""
     ends = {"t": {"0": 90, "1": 50}}
     return {
         "name": name, "batchId": batch, "numInputRows": rows, "batchDuration": 500,

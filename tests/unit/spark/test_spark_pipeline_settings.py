@@ -23,7 +23,7 @@ AGGREGATE = {"window": "1 minute", "watermark": "5 seconds", "columns": {"n": "c
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Return a minimal file, with keys `section__key` set, or omitted if None."""
+    """Returns a minimal file, with keys `section__key` set, or omitted if None."""
     made = copy.deepcopy(LEAST)
     for name, value in changes.items():
         section, _, key = name.partition("__")

@@ -28,7 +28,7 @@ class Recorder:
 
 
 def sink(kind: str, **given: Any) -> Sink:
-    """Return a sink with default settings."""
+    """Returns a sink with default settings."""
     values = {"path": None, "table": None, "partition_by": (), "max_records_per_file": 0, "files": None, "options": {}}
     return Sink(kind, **{**values, **given})
 

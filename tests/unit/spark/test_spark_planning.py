@@ -23,12 +23,12 @@ from kconsumer.types import TopicPartition
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
-    """Return ranges of these sizes, in partitions 0, 1, …"""
+    """Returns ranges of these sizes, in partitions 0, 1, …"""
     return [OffsetRange("t", partition, 100, 100 + size) for partition, size in enumerate(sizes)]
 
 
 def sizes(tasks: list[OffsetRange]) -> list[list[int]]:
-    """Return the sizes of the tasks of each partition."""
+    """Returns the sizes of the tasks of each partition."""
     found: dict[int, list[int]] = {}
     for task in tasks:
         found.setdefault(task.partition, []).append(task.size)

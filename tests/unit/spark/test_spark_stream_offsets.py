@@ -19,7 +19,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def tps(*offsets: int) -> Offsets:
-    """Return offsets of partitions 0, 1, …"""
+    """Returns offsets of partitions 0, 1, …"""
     return {TopicPartition("t", number): offset for number, offset in enumerate(offsets)}
 
 
@@ -57,7 +57,7 @@ class Log:
 
 
 def stream(log: Log, **options: Any) -> StreamProgress:
-    """Return the progress of a query over a log."""
+    """Returns the progress of a query over a log."""
     chosen = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest", **options}
     return StreamProgress(parse(chosen, "stream"), log)
 

@@ -40,7 +40,7 @@ LEGAL = {
 
 
 def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
-    """Return a partition that reached a state by legal transitions."""
+    """Returns a partition that reached a state by legal transitions."""
     made = PartitionState(tally)
     if state is not FetchState.INITIALIZING:
         made.transition_to(state, HERE if state in HAS_POSITION else None)

@@ -19,7 +19,7 @@ A0, A1, B0 = tps("a-0", "a-1", "b-0")
 
 
 def assigned(*names: str, reset: OffsetReset = OffsetReset.LATEST) -> SubscriptionState:
-    """Return a subscription state with these partitions assigned manually."""
+    """Returns a subscription state with these partitions assigned manually."""
     state = SubscriptionState(reset)
     state.assign(tps(*names))
     return state
