@@ -54,17 +54,18 @@ def with_settings(
     """Return the options of a consumer, merged from all sources, and set `args.bootstrap_servers`.
 
     `options` contains the options that arguments of the subcommand set. These, -b, -X and --ask override the file of
-    -F. `defaults` applies to options that no source sets. Raises UsageError if -X repeats an option, if no source names
-    brokers, or if the file is not UTF-8. Raises OSError if the file cannot be read.
+    -F. `defaults` applies to options that no source sets. Raises UsageError if -X or --ask repeats an option, also in
+    another spelling, if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot be
+    read.
     """
     chosen = {**options}
     if args.bootstrap_servers is not None:
         chosen["bootstrap_servers"] = args.bootstrap_servers
     for key, value in args.settings:
-        if key in chosen:
-            raise UsageError(f"-X {key}: another argument sets this option already")
+        _check_unset(chosen, key, "-X")
         chosen[key] = value
     for key in args.asked:
+        _check_unset(chosen, key, "--ask")
         chosen[key] = getpass.getpass(f"{key}: ")
     _add(chosen, _of_file(args.config))
     _ask_for_password(chosen)
@@ -73,6 +74,15 @@ def with_settings(
     args.bootstrap_servers = next(value for key, value in chosen.items() if _names({key: 0}) == {"bootstrap_servers"})
     _add(chosen, defaults)
     return chosen
+
+
+def _check_unset(chosen: Mapping[str, object], key: str, argument: str) -> None:
+    """Raise UsageError if `chosen` contains the option `key`, in any spelling. `argument` is -X or --ask."""
+    name = canonical_name(key)
+    for spelling in chosen:
+        if canonical_name(spelling) == name:
+            other = f" under the name {spelling}" if spelling != key else ""
+            raise UsageError(f"{argument} {key}: another argument sets this option already{other}")
 
 
 def _ask_for_password(chosen: dict[str, object]) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from kconsumer.errors import ConfigError
 from kconsumer.spark.planning import OffsetRange
 
-__all__ = ["DeadLetter", "folder", "write"]
+__all__ = ["DeadLetter", "encoded", "folder", "write"]
 
 
 @dataclass(frozen=True)

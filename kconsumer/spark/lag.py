@@ -1,4 +1,4 @@
-"""Computes the lag of streams from Spark's progress reports, and commits the streams' offsets for a group.
+"""A listener that stores the lag of streams after each micro-batch, and commits the streams' offsets for a group.
 
 Spark calls `commit` of a source only when it builds the next micro-batch, so never for the last one. A listener
 receives a report of every micro-batch. Errors are logged and never fail a query.
@@ -8,68 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kconsumer.errors import KafkaError
 from kconsumer.ranges import RangeClient
-from kconsumer.spark.offsets import from_document
+from kconsumer.spark.stream_lag import StreamLag, lag_of
 from kconsumer.types import TopicPartition
 
 __all__ = ["LagListener", "StreamLag", "lag_of"]
 
 log = logging.getLogger(__name__)
 COMMIT_TIMEOUT_S = 10.0  # all listeners of the session wait during a commit
-
-
-@dataclass(frozen=True)
-class StreamLag:
-    """The progress of one source of a query after a micro-batch."""
-
-    query: str
-    batch_id: int
-    description: str
-    read: Mapping[TopicPartition, int]  # the offsets to read next
-    behind: Mapping[TopicPartition, int] = field(default_factory=dict)  # the lag of each partition, in offsets
-
-    @property
-    def total(self) -> int:
-        """The lag of all partitions together, in offsets."""
-        return sum(self.behind.values())
-
-    def by_topic(self) -> dict[str, int]:
-        """Return the lag of each topic, in offsets."""
-        found: dict[str, int] = {}
-        for tp, count in self.behind.items():
-            found[tp.topic] = found.get(tp.topic, 0) + count
-        return found
-
-
-def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
-    """Return the lag of each kconsumer source in a progress report of Spark, which is given as parsed JSON."""
-    found = []
-    for source in progress.get("sources", ()):
-        read = _offsets(source.get("endOffset"))
-        latest = _offsets(source.get("latestOffset"))
-        if read is None:
-            continue
-        behind = {tp: max(end - read.get(tp, 0), 0) for tp, end in (latest or {}).items()}
-        name = progress.get("name") or progress.get("id") or ""
-        found.append(
-            StreamLag(str(name), int(progress.get("batchId", -1)), source.get("description", ""), read, behind)
-        )
-    return found
-
-
-def _offsets(value: Any) -> dict[TopicPartition, int] | None:
-    """Parse the offsets of one source in a progress report. Returns None if their form is that of another source."""
-    try:
-        return from_document(json.loads(value) if isinstance(value, str) else value)
-    except (ValueError, AttributeError, TypeError):
-        return None
 
 
 class LagListener(StreamingQueryListener):

@@ -197,7 +197,8 @@ class SaslAuthenticator:
         return self._mechanism.broker_error if self._mechanism is not None else ""
 
     def _refused(self, reason: str, code: int = Errors.SASL_AUTHENTICATION_FAILED) -> AuthenticationError:
-        self._credentials.invalidate()
+        if self._mechanism is not None:
+            self._credentials.invalidate(self._mechanism)
         return AuthenticationError(
             f"{self._channel.name} refused the login by {self._credentials.name}: {reason or 'it gave no reason'} "
             f"({self._credentials.hint})",

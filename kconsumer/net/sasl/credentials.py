@@ -59,10 +59,10 @@ class CredentialsProvider:
         ConfigError, MechanismError, or the exception of a user's callable."""
         return self._kind(self._credentials(host))
 
-    def invalidate(self) -> None:
-        """Drop the cached token, which a broker has refused. The next authentication gets a new one."""
+    def invalidate(self, mechanism: Mechanism) -> None:
+        """Stop using the token of this mechanism, which a broker has refused. Does nothing without tokens."""
         if self._tokens is not None:
-            self._tokens.invalidate()
+            self._tokens.invalidate(mechanism.token)
 
     def _credentials(self, host: str) -> Credentials:
         config = self._config

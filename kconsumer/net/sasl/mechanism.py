@@ -59,6 +59,9 @@ class Mechanism(ABC):
     hint: ClassVar[str]
     """The hint for users if the broker refuses the credentials: what they may have to change."""
 
+    token = ""
+    """The bearer token that is sent to the broker; empty if the mechanism sends none."""
+
     broker_error = ""
     """The reason for a refusal that the broker has sent as a token; empty without one."""
 

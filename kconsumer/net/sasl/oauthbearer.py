@@ -35,6 +35,7 @@ class OAuthBearer(Mechanism):
         check_extensions(credentials.extensions)
         pairs = {"auth": f"Bearer {credentials.token}", **credentials.extensions}
         self._first = ("n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs.items()) + "\x01").encode()
+        self.token = credentials.token
         self.broker_error = ""
 
     def step(self, challenge: bytes | None) -> bytes | None:

@@ -3,7 +3,7 @@
 Decides when the cached token is replaced. An authentication uses it until its refresh time, and a later one gets a new
 token. If no new token can be issued, the cached one is used until it expires. No thread refreshes the token in advance,
 because only authentications need it: those of new connections, and those that a broker requires by
-`connections.max.reauth.ms`. All calls come from background tasks.
+`connections.max.reauth.ms`. Background tasks call `token`, and the thread that runs the network calls `invalidate`.
 """
 
 from __future__ import annotations
@@ -79,17 +79,20 @@ class Tokens:
         )
         self._lock = threading.Lock()
         self._token: Token | None = None
+        self._refused = ""  # the text of the token that a broker refused last, until another one is issued
 
     def token(self) -> str:
         """Returns the cached token, or a new one after the refresh time. Raises MechanismError, or the exception of the
         user's callable, if there is no valid token."""
         with self._lock:  # if several tasks need a token, one gets it and the others wait
-            now, kept = self._clock.wall_ms(), self._token
+            now, kept = self._clock.wall_ms(), self._accepted()
             if kept is not None and now < kept.refresh_at:
                 return kept.text
             try:
                 issued = self._token = self._read(self._issue(), self._clock.wall_ms())
+                self._refused = ""  # a provider that issues a refused token again considers it valid
             except Exception as error:
+                kept = self._accepted()  # a broker may have refused it while the provider ran
                 if kept is None or self._clock.wall_ms() >= kept.expires_at:
                     raise
                 reason = error if isinstance(error, MechanismError) else type(error).__name__
@@ -97,9 +100,18 @@ class Tokens:
                 return kept.text
             return issued.text
 
-    def invalidate(self) -> None:
-        """Drop the cached token, which a broker has refused."""
-        self._token = None
+    def invalidate(self, refused: str) -> None:
+        """Stop using the token `refused`, which a broker has refused. A token that was issued since then is kept.
+
+        Takes no lock and never blocks. The thread that runs the network calls this method, while a background task may
+        hold the lock for as long as the provider takes to issue a token.
+        """
+        self._refused = refused
+
+    def _accepted(self) -> Token | None:
+        """Returns the cached token, or None if there is none or a broker has refused it."""
+        kept = self._token
+        return None if kept is None or kept.text == self._refused else kept
 
     def _read(self, issued: object, now: float) -> Token:
         """Returns a Token for the result of a token provider. Raises MechanismError for other types and expired tokens.

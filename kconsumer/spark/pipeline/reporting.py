@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kconsumer.clock import Clock
-from kconsumer.spark.offsets import from_document
+from kconsumer.spark.stream_lag import lag_of
 
-__all__ = ["BatchReport", "Reporter", "lags"]
+__all__ = ["BatchReport", "Reporter"]
 
 log = logging.getLogger(__name__)
 
@@ -55,23 +56,6 @@ class BatchReport:
         }  # fmt: skip
 
 
-def lags(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return the lag of each topic, in offsets, as Spark's report of a micro-batch contains it."""
-    found: dict[str, int] = {}
-    for source in progress.get("sources", ()):
-        try:
-            read, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
-        except (ValueError, AttributeError, TypeError):
-            continue
-        for tp, end in latest.items():
-            found[tp.topic] = found.get(tp.topic, 0) + max(end - read.get(tp, 0), 0)
-    return found
-
-
-def _offsets(value: Any) -> Any:
-    return from_document(json.loads(value) if isinstance(value, str) else value)
-
-
 class Reporter:
     """Reports finished micro-batches: a line for the terminal, and a JSON document in the progress log.
 
@@ -101,12 +85,12 @@ class Reporter:
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Report a finished micro-batch, given Spark's report. A micro-batch without rows is only counted."""
         name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
+        lag: Counter[str] = Counter()
+        for source in lag_of(progress):
+            lag.update(source.by_topic())
         with self._changed:
             rows, invalid = self._counts.pop((name, batch), (int(progress["numInputRows"]), 0))
-            report = BatchReport(
-                name, batch, rows, int(progress.get("batchDuration", 0)) / 1000, invalid,
-                lags(progress),
-            )  # fmt: skip
+            report = BatchReport(name, batch, rows, int(progress.get("batchDuration", 0)) / 1000, invalid, lag)
             self.done[name] = self.done.get(name, 0) + 1
             self.rows[name] = self.rows.get(name, 0) + report.rows
             self.invalid += invalid

@@ -238,7 +238,14 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         (["-f", "csv"], "'csv' is not text, json, or"),
         (["-X", "novalue"], "'novalue' is not of the form key=value"),
         (["-g", "team", "--from", "5"], "cannot be used with -g"),
-        (["-g", "team", "-X", "group_id=other"], "another argument sets this option already"),
+        (["-g", "team", "-X", "group_id=other"], "-X group_id: another argument sets this option already\n"),
+        (
+            ["-g", "team", "-X", "group.id=other"],
+            "-X group.id: another argument sets this option already under the name group_id",
+        ),
+        (["-X", "max_poll_records=1", "-X", "max.poll.records=2"], "already under the name max_poll_records"),
+        (["-X", "bootstrap.servers=b:1"], "already under the name bootstrap_servers"),
+        (["-X", "ssl.key.password=x", "--ask", "ssl_key_password"], "--ask ssl_key_password: another argument sets"),
         (["-o", "x.csv"], "does not end in .parquet or .arrow"),
     ],
 )

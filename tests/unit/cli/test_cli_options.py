@@ -43,7 +43,7 @@ def options(*arguments: str, **own: object) -> dict[str, object]:
 
 
 def test_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments override -X, -X overrides prompts, then the file, then defaults, under either spelling."""
+    """Arguments, -X and prompts override the file, and the file overrides defaults, under either spelling."""
     asked = []
 
     def ask(prompt: str) -> str:

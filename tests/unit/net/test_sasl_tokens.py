@@ -113,8 +113,47 @@ def test_a_refused_token_is_not_shown_again() -> None:
     """After a token was refused the next login requests another one."""
     source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
     source.tokens.token()
-    source.tokens.invalidate()
+    source.tokens.invalidate("t1")
+    assert ["t2", "t2"] == [source.tokens.token(), source.tokens.token()]
+
+
+def test_a_late_refusal_keeps_a_newer_token() -> None:
+    """If two connections used one token, the refusal of the second one does not drop the token that the first one has
+    got meanwhile.
+    """
+    source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
+    assert "t1" == source.tokens.token()
+    source.tokens.invalidate("t1")
     assert "t2" == source.tokens.token()
+    source.tokens.invalidate("t1")
+    assert ("t2", 2) == (source.tokens.token(), source.asked)
+
+
+def test_a_refusal_while_the_provider_runs() -> None:
+    """A token that a broker refuses while the provider runs is not used if the provider then fails."""
+
+    def issue() -> object:
+        if source.asked == 1:
+            return "t1", source.now_s() + 100
+        source.tokens.invalidate("t1")
+        raise OSError("no network")
+
+    source = Source(issue)
+    assert "t1" == source.tokens.token()
+    source.clock.advance(90_000)
+    with pytest.raises(OSError, match="no network"):
+        source.tokens.token()
+
+
+def test_a_refused_token_that_is_issued_again() -> None:
+    """If the provider issues a refused token again, it is cached as before, so the provider is not called by every
+    authentication.
+    """
+    source = Source(lambda: ("same", source.now_s() + 100))
+    assert "same" == source.tokens.token()
+    source.tokens.invalidate("same")
+    assert ["same", "same"] == [source.tokens.token(), source.tokens.token()]
+    assert 2 == source.asked
 
 
 def test_a_token_says_when_it_expires() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kconsumer.clock import Clock
-from kconsumer.spark.pipeline.reporting import BatchReport, Reporter, lags
+from kconsumer.spark.pipeline.reporting import BatchReport, Reporter
+from kconsumer.spark.stream_lag import lag_of
 
 
 class Noon(Clock):
@@ -31,8 +32,20 @@ def test_lag_by_topic() -> None:
     """The lag is the sum of the remaining offsets of all partitions; a source that is not ours, or has no offsets yet,
     has none.
     """
-    assert {"t": 15} == lags(progress(0, 1))
-    assert {} == lags({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
+    assert [{"t": 15}] == [lag.by_topic() for lag in lag_of(progress(0, 1))]
+    assert [] == lag_of({"sources": [{"endOffset": 7, "latestOffset": 9}, {"endOffset": None, "latestOffset": None}]})
+    first = {"endOffset": {"t": {"0": 1}}, "latestOffset": None}
+    assert [{}] == [lag.by_topic() for lag in lag_of({"sources": [first]})]
+
+
+def test_lag_of_several_sources(tmp_path: Path) -> None:
+    """The report of a query with two sources contains the sum of their lags for each topic."""
+    log = tmp_path / "progress.jsonl"
+    both = progress(0, 1)
+    other = {"endOffset": {"t": {"0": 90}, "u": {"0": 1}}, "latestOffset": {"t": {"0": 97}, "u": {"0": 3}}}
+    both["sources"].append(other)
+    Reporter(str, str(log), Noon()).progress(both)
+    assert {"t": 22, "u": 2} == json.loads(log.read_text())["lag"]
 
 
 def test_lines() -> None:
