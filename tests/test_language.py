@@ -74,6 +74,20 @@ CLEAN = [
     "kconsumer/types.py",
     "pyspark_kconsumer",
     "tests/support",
+    "tests/unit/assignors",
+    "tests/unit/cli",
+    "tests/unit/config",
+    "tests/unit/coordinator",
+    "tests/unit/engine",
+    "tests/unit/groups",
+    "tests/unit/metadata",
+    "tests/unit/metrics",
+    "tests/unit/offsets",
+    "tests/unit/public",
+    "tests/unit/ranges",
+    "tests/unit/schema",
+    "tests/unit/spark",
+    "tests/unit/state",
 ]
 
 
