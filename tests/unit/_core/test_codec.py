@@ -364,9 +364,9 @@ def test_broker_side(api: Any, version: int, message: Message, client_id: str | 
     frame = encode_request(api, version, 42, client_id, message)
     assert len(frame) - 4 == int.from_bytes(frame[:4], "big")
     assert (api, version, 42, client_id, message) == decode_request(APIS, frame[4:])
-    answer = encode_response(api, version, 42, api.response())
-    assert len(answer) - 4 == int.from_bytes(answer[:4], "big")
-    assert (42, api.response()) == decode_response(api, version, answer[4:])
+    response = encode_response(api, version, 42, api.response())
+    assert len(response) - 4 == int.from_bytes(response[:4], "big")
+    assert (42, api.response()) == decode_response(api, version, response[4:])
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_aborted_batches_between_them(codec: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what is tested
-def test_a_forked_child_goes_on() -> None:
+def test_a_forked_child_continues() -> None:
     """A forked child continues to read a fetch that was started before, and reads new ones; so does the parent."""
     data = b"".join(stretch(["zstd"] * 60))
     fetch = PartitionFetch(TP, data, 0)

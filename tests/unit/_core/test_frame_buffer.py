@@ -34,18 +34,18 @@ def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[bytes
 @settings(deadline=None, max_examples=60)
 @given(
     frames=st.lists(st.binary(max_size=300) | st.sampled_from([bytes(70_000), b"x" * LARGE]), max_size=6),
-    pieces=st.sampled_from([1, 2, 3, 5, 1000, 65_536, 1 << 20]),
+    chunk_size=st.sampled_from([1, 2, 3, 5, 1000, 65_536, 1 << 20]),
 )
-def test_frames_come_out_as_sent(frames: list[bytes], pieces: int) -> None:
+def test_frames_come_out_as_sent(frames: list[bytes], chunk_size: int) -> None:
     """Whatever the sizes of frames and of receives, frames are returned whole and in order."""
-    if pieces < 1000:
+    if chunk_size < 1000:
         frames = [frame[:300] for frame in frames]
     buffer = FrameBuffer(1 << 20)
-    assert frames == feed(buffer, prefixed(*frames), pieces)
+    assert frames == feed(buffer, prefixed(*frames), chunk_size)
     assert 0 == buffer.pending
 
 
-def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
+def feed_in_background(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
     """Like `feed`, but as the background receiver does it, which receives a size and its frame in one job
     if possible.
     """
@@ -68,17 +68,17 @@ def feed_beside(buffer: FrameBuffer, data: bytes, at_most: int) -> list[bytes]:
 @settings(deadline=None, max_examples=100)
 @given(
     sizes=st.lists(st.integers(0, 5000) | st.sampled_from([70_000, LARGE, 2 * LARGE]), max_size=12),
-    pieces=st.sampled_from([1, 3, 1000, 65_536, 1 << 20]),
+    chunk_size=st.sampled_from([1, 3, 1000, 65_536, 1 << 20]),
 )
-def test_frames_received_ahead_come_out_as_sent(sizes: list[int], pieces: int) -> None:
+def test_frames_received_ahead_come_out_as_sent(sizes: list[int], chunk_size: int) -> None:
     """Frames are the same if memory was allocated before their size was known, whether that memory is large enough, too
     small, too large, or has only the beginning of the frame.
     """
-    if pieces < 1000:
+    if chunk_size < 1000:
         sizes = [size % 5000 for size in sizes]
     buffer = FrameBuffer(1 << 20)
     frames = [bytes([number]) * size for number, size in enumerate(sizes)]
-    assert frames == feed_beside(buffer, prefixed(*frames), pieces)
+    assert frames == feed_in_background(buffer, prefixed(*frames), chunk_size)
     assert 0 == buffer.pending
 
 

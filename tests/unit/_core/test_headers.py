@@ -43,7 +43,7 @@ def test_partial_batch_at_the_end_is_left_out() -> None:
         assert (7, 0) == next_fetch_offset(whole + cut[:size])
 
 
-def test_nothing_to_tell_from() -> None:
+def test_data_without_a_complete_batch() -> None:
     """Without a complete batch the result is None."""
     whole = build_batch([b"a"])
     assert [None] * 4 == [next_fetch_offset(data) for data in (None, b"", whole[:11], whole[:-1])]

@@ -276,7 +276,7 @@ def test_records_below_the_position_are_skipped() -> None:
         assert (3, None, True) == (fetch.next_offset, fetch.next_leader_epoch, fetch.exhausted)
 
 
-def test_taken_in_pieces() -> None:
+def test_thousands_of_messages_in_many_takes() -> None:
     """Thousands of messages are returned without loss, whatever the number of records per take."""
     data = build_message_set([b"%d" % i for i in range(3000)])
     fetch = PartitionFetch(TP, data, 0)

@@ -38,15 +38,15 @@ def test_takes_records_in_order_across_batches() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_take_stops_at_its_limit_and_goes_on_there(codec: str) -> None:
+def test_take_stops_at_its_limit_and_the_next_continues_there(codec: str) -> None:
     """Each take returns at most `max_records` records and the next one continues after them, whatever the codec."""
     fetch = fetch_of(build_batch([b"%d" % i for i in range(5)], base_offset=7, codec=codec), offset=7)
-    pieces = []
+    taken = []
     while not fetch.exhausted:
         run = fetch.take(2)
-        pieces.append(offsets(run))
+        taken.append(offsets(run))
         assert fetch.next_offset == run.next_offset
-    assert [[7, 8], [9, 10], [11]] == pieces
+    assert [[7, 8], [9, 10], [11]] == taken
     assert 12 == fetch.next_offset
 
 

@@ -67,21 +67,21 @@ def test_unknown_reader() -> None:
 def test_slice_shows_its_source() -> None:
     """A Slice shows another object's bytes without copying them, and read-only."""
     source = bytearray(b"abcdef")
-    piece = Slice(memoryview(source)[1:4])
-    assert b"bcd" == bytes(piece)
-    assert 3 == len(piece)
+    view = Slice(memoryview(source)[1:4])
+    assert b"bcd" == bytes(view)
+    assert 3 == len(view)
     source[1] = ord("x")
-    assert b"xcd" == bytes(piece)
-    assert memoryview(piece).readonly
+    assert b"xcd" == bytes(view)
+    assert memoryview(view).readonly
 
 
 def test_slice_keeps_its_source_in_place() -> None:
     """While a Slice refers to a bytearray, the bytearray cannot be resized."""
     source = bytearray(b"abc")
-    piece = Slice(source)
+    view = Slice(source)
     with pytest.raises(BufferError):
         source.extend(b"d")
-    del piece
+    del view
     source.extend(b"d")
 
 

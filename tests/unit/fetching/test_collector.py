@@ -279,7 +279,7 @@ def test_corrupt_partition_behind_another() -> None:
         harness.collect()
 
 
-def test_checksums_are_not_checked_when_told_so() -> None:
+def test_checksums_are_not_checked_without_check_crcs() -> None:
     """With check_crcs=False records with a wrong checksum are returned."""
     harness = FetchHarness(check_crcs=False)
     harness.logs[harness.tps[0]].add(build_batch([b"0"], crc=1), 1)

@@ -183,7 +183,7 @@ def test_fetch_of_an_old_leader_is_not_expected() -> None:
     assert not buffer.accepts(a, 0, LeaderAndEpoch(Node(1, "b1", 9092), 7))
 
 
-def test_error_is_replaced_by_the_next_answer() -> None:
+def test_error_is_replaced_by_the_next_response() -> None:
     """An error stays at the end of its chain, without a byte count, until another response from that offset replaces
     it.
     """

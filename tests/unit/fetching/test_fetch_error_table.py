@@ -44,7 +44,7 @@ def coded(reaction: str) -> list[int]:
     return [CODE[name] for name, wanted in JAVA.items() if wanted == reaction]
 
 
-def answered_by_follower(code: int) -> FetchHarness:
+def error_from_follower(code: int) -> FetchHarness:
     """Return a harness in which broker 0 leads the only partition and prefers replica 1, which responds
     with an error.
     """
@@ -79,7 +79,7 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("code", coded("refresh"), ids=name_of)
 def test_old_views_are_refreshed(code: int) -> None:
     """Metadata is requested, the preferred replica is cleared, and the leader is asked after the backoff."""
-    harness = answered_by_follower(code)
+    harness = error_from_follower(code)
     assert 1 == harness.metadata_requests.count
     assert_asked_after_backoff(harness, "0")
 
@@ -87,7 +87,7 @@ def test_old_views_are_refreshed(code: int) -> None:
 @pytest.mark.parametrize("code", coded("retry"), ids=name_of)
 def test_retriable_error_is_retried(code: int) -> None:
     """The same broker is asked again after the backoff, without new metadata."""
-    harness = answered_by_follower(code)
+    harness = error_from_follower(code)
     assert 0 == harness.metadata_requests.count
     assert_asked_after_backoff(harness, "1")
 
@@ -95,14 +95,14 @@ def test_retriable_error_is_retried(code: int) -> None:
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_a_follower_asks_the_leader(code: int) -> None:
     """After OFFSET_OUT_OF_RANGE from a follower, which may lag, the leader is asked at once for the same position."""
-    harness = answered_by_follower(code)
+    harness = error_from_follower(code)
     (request,) = harness.poll()
     assert ("0", {0: 0}, 0) == (request.node, offsets(request), harness.metadata_requests.count)
     harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
-def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarness, TopicPartition]:
+def error_from_leader(code: int, policy: str = "earliest") -> tuple[FetchHarness, TopicPartition]:
     """Return a harness whose leader sends ten records and then an error."""
     harness = FetchHarness(auto_offset_reset=policy)
     harness.logs[harness.tps[0]].append(10)
@@ -115,7 +115,7 @@ def answered_by_leader(code: int, policy: str = "earliest") -> tuple[FetchHarnes
 @pytest.mark.parametrize("code", coded("reset"), ids=name_of)
 def test_out_of_range_at_the_leader_resets(code: int, policy: str) -> None:
     """With a reset policy the position is reset once all earlier records have been returned."""
-    harness, tp = answered_by_leader(code, policy)
+    harness, tp = error_from_leader(code, policy)
     assert {tp: list(range(10))} == harness.collect()
     assert {} == harness.collect()
     state = harness.subscription.get(tp)
@@ -154,7 +154,7 @@ def test_everything_else_is_raised(code: int, act: Callable[[FetchHarness, Topic
     """Earlier records are returned first. Then every poll raises the error with partition and offset until the user
     acts; the position stays, and no metadata is requested.
     """
-    harness, tp = answered_by_leader(code)
+    harness, tp = error_from_leader(code)
     assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
         error = raised(harness)
@@ -174,7 +174,7 @@ def test_out_of_range_without_a_policy_is_raised(
     code: int, act: Callable[[FetchHarness, TopicPartition], None]
 ) -> None:
     """The error is raised after earlier records, until the user acts, as other errors are."""
-    harness, tp = answered_by_leader(code, "none")
+    harness, tp = error_from_leader(code, "none")
     assert {tp: list(range(10))} == harness.collect()
     for _ in range(3):
         error = raised(harness)
@@ -189,7 +189,7 @@ def test_out_of_range_without_a_policy_is_raised(
 @pytest.mark.parametrize("code", [*coded("raise"), NEVER_HEARD_OF], ids=name_of)
 def test_a_resumed_error_is_raised_again(code: int) -> None:
     """A pause does not clear the error: it is raised again after resume."""
-    harness, tp = answered_by_leader(code)
+    harness, tp = error_from_leader(code)
     harness.collect()
     raised(harness)
     harness.subscription.pause(tp)

@@ -93,7 +93,7 @@ def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 75])
-def test_other_answers_name_no_leader(code: int) -> None:
+def test_other_errors_name_no_leader(code: int) -> None:
     """Leaders are only accepted in responses with one of the two leadership errors."""
     harness = FetchHarness()
     harness.respond(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)

@@ -63,7 +63,7 @@ def test_topic_ids_when_all_are_known() -> None:
     )
 
 
-def test_answers_by_name_and_by_id() -> None:
+def test_responses_by_name_and_by_id() -> None:
     """A response is read by name up to version 12 and by the ids of the request from 13 on."""
     for version in (4, 12, 13, 17):
         harness = FetchHarness()
@@ -73,7 +73,7 @@ def test_answers_by_name_and_by_id() -> None:
         assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
-def test_answer_is_read_by_the_ids_of_its_request() -> None:
+def test_response_is_read_by_the_ids_of_its_request() -> None:
     """A response is matched by the ids of its request, even if a topic is re-created meanwhile."""
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
@@ -595,7 +595,7 @@ def test_error_of_the_whole_response() -> None:
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
-def test_answer_to_another_question() -> None:
+def test_response_to_another_request() -> None:
     """A full response whose partitions are not exactly those of the request is dropped; all are requested
     again later.
     """

@@ -57,7 +57,7 @@ class Fetching(RuleBasedStateMachine):
         self.in_flight += self.harness.poll()
 
     @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
+    def respond(self, data: st.DataObject) -> None:
         if self.in_flight:
             self.harness.respond(self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1))))
 
@@ -69,7 +69,7 @@ class Fetching(RuleBasedStateMachine):
             self.harness.respond(self.in_flight.pop(0))
 
     @rule(partition=partitions, code=st.sampled_from([-1, 3, 6, 75]))
-    def answer_with_error(self, partition: int, code: int) -> None:
+    def respond_with_error(self, partition: int, code: int) -> None:
         if self.in_flight:
             changes = {f"p{partition}": {"error_code": code, "records": None}}
             self.harness.respond(self.in_flight.pop(0), **changes)
@@ -80,7 +80,7 @@ class Fetching(RuleBasedStateMachine):
             self.harness.reply(self.in_flight.pop(), error=BrokerConnectionError("gone"))
 
     @rule()
-    def lose_answer(self) -> None:
+    def lose_response(self) -> None:
         """Let the broker read a request and lose its response."""
         if self.in_flight:
             request = self.in_flight.pop()
@@ -234,7 +234,7 @@ class Fetching(RuleBasedStateMachine):
         assert memory.reserved == sum(flight.reserved for flight in flights)
 
     @invariant()
-    def states_are_told(self) -> None:
+    def every_status_has_a_reason(self) -> None:
         if not hasattr(self, "harness"):
             return
         asked = {str(request.node).lstrip("*") for request in self.in_flight}  # "*": expedited

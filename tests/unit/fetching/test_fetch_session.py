@@ -224,7 +224,7 @@ def test_session_evicted_by_the_broker() -> None:
     assert {tp: [5, 6, 7, 8] for tp in harness.tps} == got
 
 
-def test_lost_answer() -> None:
+def test_lost_response() -> None:
     """After a lost response, as the broker may have processed the request, the next request is full and ends the old
     session.
     """
@@ -255,7 +255,7 @@ def test_session_closed_by_the_broker() -> None:
     assert (0, 0, {1: 5, 2: 5, 0: 8}, []) == fetch(harness)
 
 
-def test_throttled_answer_without_partitions() -> None:
+def test_throttled_response_without_partitions() -> None:
     """An empty response to a full request, from a broker that throttles, creates no session and is not an error."""
     harness = FetchHarness(2, sessions=10)
     (request,) = harness.poll()
@@ -287,7 +287,7 @@ def ask(session: FetchSession, chains: dict[TopicPartition, FetchChain]) -> Sess
 
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [0]}, {TOPIC_ID: [0, 1, 2]}, {OTHER_ID: [0, 1]}, {}])
-def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, list[int]]) -> None:
+def test_full_response_must_name_exactly_what_was_asked(partitions: dict[bytes, list[int]]) -> None:
     """A full response with missing or additional partitions is dropped, and its session is ended."""
     session, chains = started()
     assert not session.accept(response(partitions), VERSION)
@@ -297,7 +297,7 @@ def test_full_answer_must_name_exactly_what_was_asked(partitions: dict[bytes, li
 
 
 @pytest.mark.parametrize("partitions", [{TOPIC_ID: [2]}, {OTHER_ID: [0]}])
-def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list[int]]) -> None:
+def test_incremental_response_with_strange_partitions(partitions: dict[bytes, list[int]]) -> None:
     """An incremental response with partitions that are not in the session is dropped; the next request ends the
     session.
     """
@@ -308,7 +308,7 @@ def test_incremental_answer_with_strange_partitions(partitions: dict[bytes, list
     assert (9, 0) == (session.id, session.epoch)
 
 
-def test_incremental_answer_may_leave_partitions_out() -> None:
+def test_incremental_response_may_leave_partitions_out() -> None:
     """An incremental response need not contain partitions without changes."""
     session, chains = started()
     session.accept(response({TOPIC_ID: [0, 1]}), VERSION)

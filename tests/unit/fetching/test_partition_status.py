@@ -90,7 +90,7 @@ def test_buffered_continues_from_fetch_to_fetch() -> None:
     assert (Condition.BUFFERED, 4.0) == shown(harness)
 
 
-def test_broker_that_does_not_answer() -> None:
+def test_broker_that_does_not_respond() -> None:
     """A fetch that is much older than fetch_max_wait_ms is still in flight, and the reason has its age."""
     harness = world_with(fetch_max_wait_ms=500)
     harness.poll()
@@ -261,7 +261,7 @@ def test_no_leader() -> None:
     (request,) = harness.poll()
     harness.leaders[0] = -1
     harness.update_metadata()
-    assert Condition.IN_FLIGHT is shown(harness)[0], "the old leader may answer yet"
+    assert Condition.IN_FLIGHT is shown(harness)[0], "the old leader may still respond"
     harness.reply(request, error=BrokerConnectionError("gone"))
     for _ in range(3):
         harness.poll()

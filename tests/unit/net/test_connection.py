@@ -210,9 +210,9 @@ def test_a_broker_does_not_say_which_version_it_knows(peer: Peer, body: bytes) -
 def test_another_error_ends_the_connection(peer: Peer, code: int, name: str) -> None:
     """Another error in the ApiVersions response is raised by its name."""
     peer.connection.transport_ready(0.0)
-    answer = response_bytes(API_VERSIONS, 5, 0, API_VERSIONS.response(error_code=code))
+    response = response_bytes(API_VERSIONS, 5, 0, API_VERSIONS.response(error_code=code))
     with pytest.raises(KafkaError, match=f"refused ApiVersions v5: {name}"):
-        peer.deliver(answer)
+        peer.deliver(response)
 
 
 @pytest.mark.parametrize("frame", [b"\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00\x7f\xff"])
@@ -272,7 +272,7 @@ def test_tls_is_recognised(peer: Peer, first_bytes: bytes, step: int) -> None:
 # --- requests and responses ---
 
 
-def test_answers_are_matched_in_order(peer: Peer) -> None:
+def test_responses_are_matched_in_order(peer: Peer) -> None:
     """Two responses that arrive together are matched to the two requests in flight, in order."""
     peer.negotiate()
     requests = [peer.send(METADATA, now=5.0), peer.send(HEARTBEAT, now=6.0)]
@@ -285,7 +285,7 @@ def test_answers_are_matched_in_order(peer: Peer) -> None:
     assert 0 == peer.connection.in_flight
 
 
-def test_answers_may_come_byte_by_byte(peer: Peer) -> None:
+def test_responses_may_come_byte_by_byte(peer: Peer) -> None:
     """The response is the same, however its bytes are split."""
     peer.negotiate()
     peer.send(METADATA)
@@ -295,7 +295,7 @@ def test_answers_may_come_byte_by_byte(peer: Peer) -> None:
     assert "x" == peer.deliver(data[-1:])[0].message.cluster_id
 
 
-def test_a_large_answer_is_received_into_its_own_block(peer: Peer) -> None:
+def test_a_large_response_is_received_into_its_own_block(peer: Peer) -> None:
     """Once its size is known, the rest of a large frame is received through one view."""
     peer.negotiate()
     peer.send(METADATA)
@@ -303,7 +303,7 @@ def test_a_large_answer_is_received_into_its_own_block(peer: Peer) -> None:
     assert 0x500000 - 4 == len(peer.connection.recv_view())
 
 
-def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
+def test_a_response_to_another_request_ends_the_connection(peer: Peer) -> None:
     """A correlation id out of order raises a ProtocolError; responses before it in the same bytes are returned."""
     peer.negotiate()
     peer.send(METADATA)
@@ -315,7 +315,7 @@ def test_an_answer_to_another_request_ends_the_connection(peer: Peer) -> None:
     assert 1 == peer.connection.in_flight
 
 
-def test_an_answer_nobody_asked_for_ends_the_connection(peer: Peer) -> None:
+def test_a_response_without_a_request_ends_the_connection(peer: Peer) -> None:
     """Bytes that arrive with no request in flight end the connection."""
     peer.negotiate()
     with pytest.raises(ProtocolError, match="sent 4 bytes that belong to no request"):
@@ -340,7 +340,7 @@ def test_an_absurd_size_ends_the_connection(peer: Peer, size: int) -> None:
         peer.deliver(size.to_bytes(4, signed=True))
 
 
-def test_every_truncation_of_an_answer_is_a_protocol_error(peer: Peer) -> None:
+def test_every_truncation_of_a_response_is_a_protocol_error(peer: Peer) -> None:
     """Every truncated response raises a ProtocolError that names broker and request."""
     whole = response_bytes(METADATA, 1, 1, METADATA.response(cluster_id="x"))[4:]
     for length in range(4, len(whole)):
@@ -444,7 +444,7 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
         peer.connection.close(error, 8.0)
 
 
-def test_closing_while_negotiating_answers_nobody(peer: Peer) -> None:
+def test_closing_while_negotiating_returns_no_response(peer: Peer) -> None:
     """The connection's own ApiVersions request is not reported to the caller."""
     peer.connection.transport_ready(0.0)
     assert peer.connection.has_in_flight

@@ -57,7 +57,7 @@ def test_the_first_request_of_a_connection_is_api_versions(harness: NetworkHarne
     assert harness.client.api_versions("-1")[FETCH.key] == (FETCH.min_version, FETCH.max_version)
 
 
-def test_a_request_is_answered(harness: NetworkHarness) -> None:
+def test_a_request_gets_its_response(harness: NetworkHarness) -> None:
     """After send, poll returns the response with its request, version and time."""
     harness.broker.on(METADATA, METADATA.response(cluster_id="c"))
     harness.connect()
@@ -95,7 +95,7 @@ def test_a_request_may_be_written_later(harness: NetworkHarness) -> None:
     assert ["ApiVersions", "Metadata", "Metadata"] == harness.broker.names()
 
 
-def test_what_was_to_be_written_ends_with_its_connection(harness: NetworkHarness) -> None:
+def test_a_deferred_write_ends_with_its_connection(harness: NetworkHarness) -> None:
     """A deferred request of a lost connection is not written to the next connection."""
     harness.connect()
     harness.client.deferred_writes = True
@@ -114,7 +114,7 @@ def test_sending_to_an_unready_node_is_refused(harness: NetworkHarness) -> None:
         harness.send()
 
 
-def test_a_slow_socket_takes_a_request_in_pieces(harness: NetworkHarness) -> None:
+def test_a_slow_socket_accepts_a_request_in_parts(harness: NetworkHarness) -> None:
     """Bytes that the kernel does not accept are written when the socket becomes writable."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
@@ -238,15 +238,15 @@ def test_a_name_that_takes_time_is_waited_for_by_poll(harness: NetworkHarness) -
     assert harness.failed() is None
     assert "has not been resolved to an address for 700 ms" in harness.client.connection_errors(harness.clock.now())
     assert ["resolving"] == [found.state for found in harness.client.report(harness.clock.now())]
-    (answer,) = harness.net.hanging
-    harness.net.at(harness.clock.now() + 50, answer)
+    (lookup,) = harness.net.hanging
+    harness.net.at(harness.clock.now() + 50, lookup)
     for _ in range(4):
         harness.poll(100)
     assert harness.ready()
     assert ["boot"] == harness.net.lookups
 
 
-def test_a_name_server_that_does_not_answer_is_an_error(harness: NetworkHarness) -> None:
+def test_a_name_server_that_does_not_respond_is_an_error(harness: NetworkHarness) -> None:
     """A lookup is awaited for the setup timeout; then the node is in backoff, and the next attempt waits for the same
     lookup.
     """
@@ -258,8 +258,8 @@ def test_a_name_server_that_does_not_answer_is_an_error(harness: NetworkHarness)
     assert "its name was not resolved within" in str(harness.failed())
     harness.clock.advance(100)
     assert not harness.ready()
-    (answer,) = harness.net.hanging
-    answer()
+    (lookup,) = harness.net.hanging
+    lookup()
     for _ in range(4):
         harness.poll()
     assert harness.ready()
@@ -274,8 +274,8 @@ def test_a_broker_that_moves_is_not_connected_to_by_its_old_name(harness: Networ
     assert not harness.ready("5")
     harness.client.set_nodes([Node(5, "new", 9092)])
     assert not harness.ready("5")
-    for answer in harness.net.hanging:
-        answer()
+    for lookup in harness.net.hanging:
+        lookup()
     for _ in range(4):
         harness.poll()
     assert harness.ready("5")
@@ -299,7 +299,7 @@ def test_a_reset_fails_what_is_in_flight(harness: NetworkHarness) -> None:
     assert 0 == harness.client.in_flight()
 
 
-def test_answers_before_the_end_still_count(harness: NetworkHarness) -> None:
+def test_responses_before_the_end_still_count(harness: NetworkHarness) -> None:
     """Responses that arrive before the end of the connection are returned."""
     harness.connect()
     harness.send()
@@ -382,7 +382,7 @@ def test_a_silent_broker_times_out_although_the_caller_was_away(harness: Network
     assert isinstance(response.error, KafkaTimeoutError)
 
 
-def test_an_answered_request_no_longer_times_out(harness: NetworkHarness) -> None:
+def test_a_completed_request_no_longer_times_out(harness: NetworkHarness) -> None:
     """The deadline of a request ends with its response."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
@@ -426,7 +426,7 @@ def test_something_that_is_not_kafka_is_named(harness: NetworkHarness) -> None:
     assert "bootstrap broker boot:9092 is not a Kafka broker: it speaks HTTP" in str(error)
 
 
-def test_garbage_in_an_answer_is_the_culprits_error(harness: NetworkHarness) -> None:
+def test_an_invalid_response_fails_its_own_request(harness: NetworkHarness) -> None:
     """A response that does not parse fails its request with ProtocolError and the others with a lost connection."""
     harness.broker.next(METADATA, b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\xff")
     harness.connect()
@@ -437,7 +437,7 @@ def test_garbage_in_an_answer_is_the_culprits_error(harness: NetworkHarness) -> 
     assert isinstance(errors[id(other)], BrokerConnectionError)
 
 
-def test_trouble_tells_every_reason_once(harness: NetworkHarness) -> None:
+def test_connection_errors_has_every_reason_once(harness: NetworkHarness) -> None:
     """The summary for messages has each failing broker's error once, and is empty if there is none."""
     assert "" == harness.client.connection_errors(harness.clock.now())
     brokers(harness, 2)
@@ -445,29 +445,29 @@ def test_trouble_tells_every_reason_once(harness: NetworkHarness) -> None:
     for node in ("0", "1", "+1"):
         harness.ready(node)
         harness.poll()
-    trouble = harness.client.connection_errors(harness.clock.now())
-    assert "broker 0 at b0:9092 cannot be reached: connection refused" in trouble
-    assert "; broker 1 at b1:9092 cannot be reached: the connection timed out (10.1.0.1); " in trouble
+    errors = harness.client.connection_errors(harness.clock.now())
+    assert "broker 0 at b0:9092 cannot be reached: connection refused" in errors
+    assert "; broker 1 at b1:9092 cannot be reached: the connection timed out (10.1.0.1); " in errors
 
 
-def test_trouble_outlasts_the_backoff_until_the_connection_works(harness: NetworkHarness) -> None:
+def test_an_error_outlasts_the_backoff_until_the_connection_works(harness: NetworkHarness) -> None:
     """During the next attempt the last error is still reported; without an error, how long the broker has not
     responded.
     """
     del harness.net.servers["10.0.0.1"]
     harness.ready()
     harness.poll(4_000)
-    trouble = harness.client.connection_errors
-    assert "bootstrap broker boot:9092 (10.0.0.1) has not responded for 4000 ms" == trouble(harness.clock.now())
+    errors = harness.client.connection_errors
+    assert "bootstrap broker boot:9092 (10.0.0.1) has not responded for 4000 ms" == errors(harness.clock.now())
     harness.net.last.fail(errno.ECONNREFUSED)
     harness.poll()
     harness.clock.advance(100)
     harness.ready()
-    assert "connection refused" in trouble(harness.clock.now())
+    assert "connection refused" in errors(harness.clock.now())
     harness.net.last.accept(harness.broker)
     harness.poll()
     harness.poll()
-    assert "" == trouble(harness.clock.now())
+    assert "" == errors(harness.clock.now())
 
 
 # --- idle connections, throttling ---
@@ -579,7 +579,7 @@ def test_bootstrap_brokers_give_way_to_the_clusters(harness: NetworkHarness) -> 
     harness.connect("0")
 
 
-def test_a_forgotten_brokers_last_answer_is_awaited(harness: NetworkHarness) -> None:
+def test_a_forgotten_brokers_last_response_is_awaited(harness: NetworkHarness) -> None:
     """A connection to a broker that is no longer in metadata stays open until its requests have responses."""
     harness.connect()
     harness.send()
@@ -719,7 +719,7 @@ def test_a_coordinators_connection_is_not_least_loaded(harness: NetworkHarness) 
 # --- polling ---
 
 
-def test_poll_waits_for_the_whole_answer(harness: NetworkHarness) -> None:
+def test_poll_waits_for_the_whole_response(harness: NetworkHarness) -> None:
     """A part of a response does not end a poll before its timeout."""
     harness.connect()
     harness.send()
@@ -788,7 +788,7 @@ class Recorder:
         return lambda *args: self.calls.append((name, *args))
 
 
-def test_metrics_hear_of_connections_bytes_and_answers() -> None:
+def test_metrics_count_connections_bytes_and_responses() -> None:
     """The metrics interface is called for each connection, for bytes in both directions, for completed requests and for
     each poll.
     """

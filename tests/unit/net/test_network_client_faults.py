@@ -133,12 +133,12 @@ def test_a_link_shows_its_connection(harness: NetworkHarness) -> None:
 
 
 CALLS = ("connect", "ready", "send", "late", "poll", "tick", "idle", "disconnect", "rebootstrap", "wakeup")
-BROKER = ("refuse", "accept", "answer", "silence")
-TROUBLE = ("reset", "eof", "garbage", "stuck", "unstuck")
+BROKER = ("refuse", "accept", "respond", "silence")
+FAULTS = ("reset", "eof", "garbage", "stuck", "unstuck")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from(CALLS + BROKER + TROUBLE), max_size=60))
+@given(st.lists(st.sampled_from(CALLS + BROKER + FAULTS), max_size=60))
 def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None:
     """Under random faults each request completes exactly once, no transport outlives its connection, and the client
     works again when the broker does.
@@ -171,7 +171,7 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
                 net.servers["10.0.0.1"] = errno.ECONNREFUSED
             case "accept":
                 net.servers["10.0.0.1"] = harness.broker
-            case "answer":
+            case "respond":
                 harness.broker.on(METADATA, METADATA.response(throttle_time_ms=5))
             case "silence":
                 harness.broker.on(METADATA, SILENCE)
@@ -183,7 +183,7 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
                 harness.client.wakeup()
             case _:
                 for transport in open_:
-                    _trouble(transport, operation)
+                    _inject(transport, operation)
 
     for operation in operations:
         perform(operation)
@@ -204,7 +204,7 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
     assert [None] == [response.error for response in harness.poll()]
 
 
-def _trouble(transport: Any, kind: str) -> None:
+def _inject(transport: Any, kind: str) -> None:
     match kind:
         case "reset":
             transport.fail(errno.ECONNRESET)

@@ -70,7 +70,7 @@ def test_requests_and_bytes() -> None:
     assert received > 100
 
 
-def test_a_request_in_pieces_is_one_request() -> None:
+def test_a_request_in_parts_is_one_request() -> None:
     """A request that the socket accepts a few bytes at a time counts as several I/O operations but as one request."""
     harness = Measured()
     harness.connect()

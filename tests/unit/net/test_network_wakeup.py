@@ -52,7 +52,7 @@ def test_a_full_socket_still_rings(waker: Waker) -> None:
     assert not readable(fd)
 
 
-def test_who_rings_before_he_was_heard_writes_nothing(waker: Waker) -> None:
+def test_repeated_wakeups_write_one_byte(waker: Waker) -> None:
     """Several wakeups write one byte; the first wakeup after a reset writes again, whether or not the
     socket was read.
     """

@@ -23,7 +23,7 @@ class Jobs:
 
     def resolve(self, host: str, port: int) -> list[Address]:
         self.asked.append(host)
-        if host == "nobody":
+        if host == "unknown":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [Address(2, ("10.0.0.1", port))]
 
@@ -36,7 +36,7 @@ def jobs() -> Jobs:
     return Jobs()
 
 
-def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
+def test_a_lookup_ends_in_the_background(jobs: Jobs) -> None:
     """A lookup is complete after its thread ran, which then wakes the waiting caller."""
     lookup = jobs.resolver.look_up(jobs.resolve, "a", 1)
     assert (False, False, 0) == (lookup.completed, jobs.resolver.completed_tasks, jobs.wakes)
@@ -46,9 +46,9 @@ def test_a_lookup_ends_beside_the_caller(jobs: Jobs) -> None:
     assert lookup.error is None
 
 
-def test_what_goes_wrong_is_the_answer(jobs: Jobs) -> None:
+def test_a_failed_lookup_has_its_error(jobs: Jobs) -> None:
     """An error of the system's resolver is the result of the lookup."""
-    lookup = jobs.resolver.look_up(jobs.resolve, "nobody", 1)
+    lookup = jobs.resolver.look_up(jobs.resolve, "unknown", 1)
     jobs.waiting.pop()()
     assert isinstance(lookup.error, socket.gaierror)
     assert [] == lookup.found
@@ -70,7 +70,7 @@ def test_a_numeric_address_needs_no_thread(jobs: Jobs, host: str) -> None:
     assert [] == jobs.waiting
 
 
-def test_the_name_of_a_numeric_address_is_somebody_elses_answer(jobs: Jobs) -> None:
+def test_the_name_of_a_numeric_address_is_a_lookup_of_its_own(jobs: Jobs) -> None:
     """A thread looks up the name of a numeric address; a caller that only needs the address does not wait for it."""
     named = jobs.resolver.look_up(resolve_canonical, "127.0.0.1", 7)
     assert jobs.resolver.look_up(jobs.resolve, "127.0.0.1", 7).completed

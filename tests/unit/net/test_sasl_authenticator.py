@@ -28,13 +28,13 @@ def test_a_login_on_the_wire() -> None:
     correlation ids that no other request has.
     """
     harness = SaslHarness().authenticate()
-    told = [(r.api.name, r.version, r.correlation_id) for r in harness.broker.requests]
+    requests = [(r.api.name, r.version, r.correlation_id) for r in harness.broker.requests]
     assert [
         ("ApiVersions", 0, 2**31 - 8),
         ("SaslHandshake", 1, 2**31 - 7),
         ("SaslAuthenticate", 2, 2**31 - 6),
         ("ApiVersions", 5, 0),
-    ] == told
+    ] == requests
     assert "PLAIN" == harness.broker.requests[1].message.mechanism
     assert b"\0alice\0hunter2" == harness.broker.requests[2].message.auth_bytes
 
@@ -55,8 +55,8 @@ def test_bare_tokens(old: dict[str, int]) -> None:
     taken = harness.take_raw_tokens(b"\0\0\0\0")
     harness.authenticate()
     assert [b"\0alice\0hunter2"] == taken
-    told = [(r.api.name, r.version) for r in harness.broker.requests]
-    assert [("ApiVersions", 0), ("SaslHandshake", 0), ("ApiVersions", 5)] == told
+    requests = [(r.api.name, r.version) for r in harness.broker.requests]
+    assert [("ApiVersions", 0), ("SaslHandshake", 0), ("ApiVersions", 5)] == requests
 
 
 def test_a_broker_that_closes_after_a_bare_token_refuses() -> None:
@@ -95,11 +95,11 @@ REFUSALS: list[tuple[Any, Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("api", "answer", "code", "text"), REFUSALS)
-def test_refusals(api: Any, answer: Any, code: int, text: str) -> None:
+@pytest.mark.parametrize(("api", "response", "code", "text"), REFUSALS)
+def test_refusals(api: Any, response: Any, code: int, text: str) -> None:
     """Each refusal has advice; the broker is tried again after a backoff, which grows."""
     harness = SaslHarness()
-    harness.broker.on(api, answer)
+    harness.broker.on(api, response)
     waits = []
     for _ in range(4):
         harness.ready()
@@ -149,11 +149,11 @@ def test_garbage_ends(api: Any, garbage: bytes) -> None:
     """A response that does not parse ends the connection with an error."""
     harness = SaslHarness()
 
-    def answer(request: Received) -> bytes:
+    def garbled(request: Received) -> bytes:
         body = request.correlation_id.to_bytes(4, "big") + garbage
         return len(body).to_bytes(4, "big") + body
 
-    harness.broker.on(api, answer)
+    harness.broker.on(api, garbled)
     harness.ready()
     for _ in range(8):
         harness.poll()
@@ -168,7 +168,7 @@ def hanging(harness: SaslHarness) -> list[Callable[[], None]]:
     return harness.net.hanging
 
 
-def test_a_secret_that_is_called_is_called_beside_the_loop() -> None:
+def test_a_secret_that_is_called_is_called_in_the_background() -> None:
     """A callable password runs in the background: nothing is sent to the broker before, and other brokers are served
     meanwhile.
     """
@@ -252,7 +252,7 @@ def test_a_session_is_prolonged_before_it_ends() -> None:
     assert not harness.ready()
 
 
-def test_what_is_in_flight_is_answered_during_a_login() -> None:
+def test_a_request_in_flight_completes_during_a_login() -> None:
     """A re-authentication is sent behind a request in flight, whose response arrives first; no other request is sent
     meanwhile.
     """
@@ -267,22 +267,22 @@ def test_what_is_in_flight_is_answered_during_a_login() -> None:
     assert 1 == harness.client.in_flight()
     handshake = harness.broker.requests[-1]
     assert SASL_HANDSHAKE is handshake.api
-    answers = harness.net.last
-    answers.deliver(_answer(METADATA, harness.broker.requests[-2], METADATA.response()))
+    transport = harness.net.last
+    transport.deliver(_response(METADATA, harness.broker.requests[-2], METADATA.response()))
     assert [request] == [response.request for response in harness.poll()]
     assert not harness.ready()
-    answers.deliver(_answer(SASL_HANDSHAKE, handshake, SASL_HANDSHAKE.response()))
+    transport.deliver(_response(SASL_HANDSHAKE, handshake, SASL_HANDSHAKE.response()))
     harness.poll()
-    answers.deliver(_answer(SASL_AUTHENTICATE, harness.broker.requests[-1], SASL_AUTHENTICATE.response()))
+    transport.deliver(_response(SASL_AUTHENTICATE, harness.broker.requests[-1], SASL_AUTHENTICATE.response()))
     harness.poll()
     assert harness.ready()
 
 
-def _answer(api: Any, request: Received, message: Any) -> bytes:
+def _response(api: Any, request: Received, message: Any) -> bytes:
     return response_bytes(api, request.version, request.correlation_id, message)
 
 
-def test_requests_go_on_while_credentials_are_fetched() -> None:
+def test_requests_continue_while_credentials_are_fetched() -> None:
     """While the next token is fetched requests are sent; only the re-authentication itself delays them."""
     harness = SaslHarness(LIFETIME_MS, sasl_plain_password=lambda: "sesame").authenticate()
     harness.link.connection._reauth_at = harness.clock.now()
@@ -314,8 +314,8 @@ def test_a_login_refused_later_ends_the_connection() -> None:
     assert not harness.ready()
     handshake = harness.broker.requests[-1]
     harness.net.last.deliver(
-        _answer(METADATA, harness.broker.requests[-2], METADATA.response())
-        + _answer(SASL_HANDSHAKE, handshake, SASL_HANDSHAKE.response())
+        _response(METADATA, harness.broker.requests[-2], METADATA.response())
+        + _response(SASL_HANDSHAKE, handshake, SASL_HANDSHAKE.response())
     )
     harness.broker.next(SASL_AUTHENTICATE, SASL_AUTHENTICATE.response(error_code=58, error_message="gone"))
     assert 1 == len(harness.poll())
@@ -375,7 +375,7 @@ def test_a_probe_for_sasl_without_a_proof(response: Any) -> None:
     assert "closes connections at the first request (is the broker starting" in str(errors[3])
 
 
-def test_a_broker_that_answered_once_wants_no_login() -> None:
+def test_a_broker_that_responded_once_wants_no_login() -> None:
     """A broker that has responded once is not probed, however often it closes connections later."""
     harness = NetworkHarness()
     harness.broker.next(METADATA, METADATA.response(), CLOSE)

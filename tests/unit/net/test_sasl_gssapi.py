@@ -21,7 +21,7 @@ class Library:
 
     def __init__(self, *tokens: bytes) -> None:
         self.tokens = list(tokens)
-        self.told: list[Any] = []
+        self.received: list[Any] = []
         self.named: list[tuple[str, str]] = []
         self.stores: list[Any] = []
         self.error: GSSError | None = None
@@ -41,7 +41,7 @@ class Library:
         return "credentials"
 
     def context(self, **options: Any) -> Any:
-        self.told.append(options)
+        self.received.append(options)
         return self
 
     @property
@@ -51,7 +51,7 @@ class Library:
     def step(self, challenge: bytes | None) -> bytes | None:
         if self.error is not None:
             raise self.error
-        self.told.append(challenge)
+        self.received.append(challenge)
         return self.tokens.pop(0) or None
 
     def unwrap(self, challenge: bytes) -> Any:
@@ -74,10 +74,10 @@ def test_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library(b"first", b"")
     mechanism = started(library, monkeypatch)
     assert [("kafka@b1.example", "service")] == library.named
-    assert None is library.told[0]["creds"]
+    assert None is library.received[0]["creds"]
     assert b"first" == mechanism.step(None)
     assert b"" == mechanism.step(b"theirs")
-    assert [None, b"theirs"] == library.told[1:]
+    assert [None, b"theirs"] == library.received[1:]
     assert b"wrapped" == mechanism.step(b"offer")
     assert [(b"\x01\x00\x00\x00", False)] == library.wrapped
     assert None is mechanism.step(b"")

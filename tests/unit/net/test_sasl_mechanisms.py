@@ -120,10 +120,10 @@ def test_scram_against_a_server(kind: type[_Scram], algorithm: str, password: st
     first = mechanism.step(None)
     assert first != kind(Credentials("user", password)).step(None)
     final = mechanism.step(server.first(first or b""))
-    answer = server.final(final or b"")
-    assert believed is (answer is not None)
-    if answer is not None:
-        assert None is mechanism.step(answer)
+    server_final = server.final(final or b"")
+    assert believed is (server_final is not None)
+    if server_final is not None:
+        assert None is mechanism.step(server_final)
 
 
 def test_scram_escapes_names_and_announces_tokens() -> None:

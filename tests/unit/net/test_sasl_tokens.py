@@ -80,7 +80,7 @@ class Source:
         return self.clock.wall_ms() / 1000
 
 
-def test_one_token_serves_logins_until_it_is_to_be_replaced() -> None:
+def test_one_token_serves_logins_until_its_refresh() -> None:
     """The provider is called once, and again after the configured fraction of the token's lifetime."""
     source = Source(lambda: (f"t{source.asked}", source.now_s() + 100))
     assert ["t1", "t1"] == [source.tokens.token(), source.tokens.token()]
@@ -92,12 +92,12 @@ def test_one_token_serves_logins_until_it_is_to_be_replaced() -> None:
 
 def test_a_provider_that_fails_late_costs_nothing() -> None:
     """If the provider fails, a token is used until it has expired; then the login fails with the provider's error."""
-    answers: list[object] = [("first", 0.0)]
+    tokens: list[object] = [("first", 0.0)]
 
     def issue() -> object:
-        if not answers:
+        if not tokens:
             raise OSError("no network")
-        answers.pop()
+        tokens.pop()
         return "first", source.now_s() + 100
 
     source = Source(issue)
@@ -194,11 +194,11 @@ SECRET = "issuers-secret"
 
 
 class Issuer:
-    """An Endpoint whose connections are scripted: `answers` are (status, body) or exceptions."""
+    """A token endpoint whose connections are scripted: `responses` are (status, body) or exceptions."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any, **options: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *responses: Any, **options: Any) -> None:
         self.clock = VirtualClock(now=0)
-        self.answers = list(answers)
+        self.responses = list(responses)
         self.requests: list[tuple[Any, ...]] = []
         self.pauses_ms: list[float] = []
         issuer = self
@@ -216,10 +216,10 @@ class Issuer:
                 issuer.requests.append((self.at, method, path, body, headers))
 
             def getresponse(self) -> Any:
-                answer = issuer.answers.pop(0)
-                if isinstance(answer, Exception):
-                    raise answer
-                return SimpleNamespace(status=answer[0], read=lambda most: answer[1][:most])
+                response = issuer.responses.pop(0)
+                if isinstance(response, Exception):
+                    raise response
+                return SimpleNamespace(status=response[0], read=lambda most: response[1][:most])
 
             def close(self) -> None:
                 pass
@@ -252,7 +252,7 @@ class Issuer:
         self.clock.advance(seconds * 1000)
 
 
-def answer(**fields: Any) -> tuple[int, bytes]:
+def token_response(**fields: Any) -> tuple[int, bytes]:
     return 200, json.dumps({"access_token": "t", **fields}).encode()
 
 
@@ -261,7 +261,7 @@ def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     expiry.
     """
     issuer = Issuer(
-        monkeypatch, answer(expires_in=60), sasl_oauthbearer_scope="a b", sasl_login_connect_timeout_ms=5_000
+        monkeypatch, token_response(expires_in=60), sasl_oauthbearer_scope="a b", sasl_login_connect_timeout_ms=5_000
     )
     assert ("t", issuer.clock.wall_ms() / 1000 + 60) == issuer.endpoint.issue()
     [(at, method, path, body, headers)] = issuer.requests
@@ -273,28 +273,28 @@ def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_url_encoded_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials are URL-encoded as RFC 6749 requires, if the option is set."""
     options = {"sasl_oauthbearer_header_urlencode": True, "secret": lambda name: "a:b c"}
-    issuer = Issuer(monkeypatch, answer(), **options)
+    issuer = Issuer(monkeypatch, token_response(), **options)
     issuer.endpoint.issue()
     assert f"Basic {base64.b64encode(b'id:a%3Ab+c').decode()}" == issuer.requests[0][4]["Authorization"]
 
 
-@pytest.mark.parametrize(("told", "expected"), [(None, None), ("30", 30), (1.5, 1.5), ("soon", None)])
-def test_lifetimes(monkeypatch: pytest.MonkeyPatch, told: Any, expected: float | None) -> None:
+@pytest.mark.parametrize(("lifetime", "expected"), [(None, None), ("30", 30), (1.5, 1.5), ("soon", None)])
+def test_lifetimes(monkeypatch: pytest.MonkeyPatch, lifetime: Any, expected: float | None) -> None:
     """An issuer may omit the lifetime or send it as text."""
-    issuer = Issuer(monkeypatch, answer(expires_in=told))
+    issuer = Issuer(monkeypatch, token_response(expires_in=lifetime))
     _, expires_at_s = issuer.endpoint.issue()
     assert (None if expected is None else issuer.clock.wall_ms() / 1000 + expected) == expires_at_s
 
 
-def test_trouble_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a response or failure that may be temporary the request is repeated, with growing pauses."""
-    issuer = Issuer(monkeypatch, (503, b""), ConnectionRefusedError("refused"), (429, b"{}"), answer())
+    issuer = Issuer(monkeypatch, (503, b""), ConnectionRefusedError("refused"), (429, b"{}"), token_response())
     assert "t" == issuer.endpoint.issue()[0]
     assert 3 == len(issuer.pauses_ms)
     assert issuer.pauses_ms[2] > 2 * issuer.pauses_ms[0]
 
 
-def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_persists(monkeypatch: pytest.MonkeyPatch) -> None:
     """After sasl_login_retry_backoff_max_ms the last error is raised."""
     issuer = Issuer(monkeypatch, *[(503, b'{"error":"busy"}')] * 50)
     with pytest.raises(MechanismError, match="returned 503: busy"):
@@ -313,7 +313,7 @@ def test_trouble_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         ((200, b"[" * 100_000), "returned no access_token"),
     ],
 )
-def test_answers_of_no_use(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, bytes], why: str) -> None:
+def test_final_errors(monkeypatch: pytest.MonkeyPatch, bad: tuple[int, bytes], why: str) -> None:
     """A final error response is not retried; the error has the address and not the secret."""
     issuer = Issuer(monkeypatch, bad)
     with pytest.raises(MechanismError, match=why) as caught:
@@ -332,41 +332,41 @@ def test_http_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
 # --- in the background ---
 
 
-def test_errands_share_few_threads() -> None:
+def test_tasks_share_few_threads() -> None:
     """The number of threads is limited; each runs waiting tasks until there is none, and reports each result."""
     started: list[Callable[[], None]] = []
     woken: list[None] = []
-    errands = BackgroundExecutor(lambda: woken.append(None), started.append)
-    begun = [errands.submit(partial(int, number)) for number in range(MAX_THREADS + 2)]
+    executor = BackgroundExecutor(lambda: woken.append(None), started.append)
+    begun = [executor.submit(partial(int, number)) for number in range(MAX_THREADS + 2)]
     assert MAX_THREADS == len(started)
-    assert not errands.completed_tasks
+    assert not executor.completed_tasks
     started[0]()
-    assert list(range(MAX_THREADS + 2)) == [errand.result() for errand in begun]
-    assert (True, MAX_THREADS + 2) == (errands.completed_tasks, len(woken))
+    assert list(range(MAX_THREADS + 2)) == [task.result() for task in begun]
+    assert (True, MAX_THREADS + 2) == (executor.completed_tasks, len(woken))
     for work in started[1:]:
         work()
-    errands.submit(lambda: None)
+    executor.submit(lambda: None)
     assert MAX_THREADS + 1 == len(started)
 
 
-def test_an_errand_keeps_what_went_wrong() -> None:
+def test_a_failed_task_keeps_its_exception() -> None:
     """The exception of a task is raised by `result`; a closed executor starts no task."""
     started: list[Callable[[], None]] = []
-    errands = BackgroundExecutor(lambda: None, started.append)
-    failing, forgotten = errands.submit(lambda: 1 // 0), errands.submit(lambda: 1)
-    errands._waiting.pop()
+    executor = BackgroundExecutor(lambda: None, started.append)
+    failing, forgotten = executor.submit(lambda: 1 // 0), executor.submit(lambda: 1)
+    executor._waiting.pop()
     started[0]()
     with pytest.raises(ZeroDivisionError):
         failing.result()
-    errands.close()
+    executor.close()
     assert not forgotten.completed
 
 
-def test_an_errand_that_wants_to_end_the_program() -> None:
+def test_a_task_that_raises_systemexit() -> None:
     """After a task that raises SystemExit the thread continues with the next task."""
     started: list[Callable[[], None]] = []
-    errands = BackgroundExecutor(lambda: None, started.append)
-    leaving, next_ = errands.submit(sys.exit), errands.submit(lambda: 1)
+    executor = BackgroundExecutor(lambda: None, started.append)
+    leaving, next_ = executor.submit(sys.exit), executor.submit(lambda: 1)
     started[0]()
     with pytest.raises(RuntimeError, match="SystemExit was raised"):
         leaving.result()
@@ -381,10 +381,10 @@ def test_without_threads_nothing_runs_on_the_caller() -> None:
     def none_left(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    errands = BackgroundExecutor(lambda: None, none_left)
+    executor = BackgroundExecutor(lambda: None, none_left)
     for _ in range(2):
-        failed = errands.submit(lambda: 7)
-        assert (True, True) == (failed.completed, errands.completed_tasks)
+        failed = executor.submit(lambda: 7)
+        assert (True, True) == (failed.completed, executor.completed_tasks)
         with pytest.raises(BrokerConnectionError, match="can't start new thread"):
             failed.result()
     assert 7 == BackgroundExecutor(lambda: None, none_left, inline=True).submit(lambda: 7).result()
@@ -392,11 +392,11 @@ def test_without_threads_nothing_runs_on_the_caller() -> None:
 
 def test_who_pauses_is_sent_home_by_close() -> None:
     """A task that pauses before a retry continues after the pause, but raises StateError after close()."""
-    errands = BackgroundExecutor(lambda: None)
-    errands.sleep(0.01)
-    errands.close()
+    executor = BackgroundExecutor(lambda: None)
+    executor.sleep(0.01)
+    executor.close()
     with pytest.raises(StateError, match="closed"):
-        errands.sleep(3600)
+        executor.sleep(3600)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1000.0])

@@ -109,10 +109,10 @@ def test_a_write_that_waits_for_readability(sockets: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("end", "message"),
     [(RESET, "reset"), (0, ""), (ALERT, "client certificate"), (ssl.SSLError(1, "x"), "TLS ended with x")],
 )
-def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, told: str) -> None:
+def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, message: str) -> None:
     """Bytes are returned before the end or the error behind them; `pending` is True meanwhile, because a selector would
     not report these.
     """
@@ -122,7 +122,7 @@ def test_bytes_come_before_the_end_behind_them(sockets: Any, end: Any, told: str
     if end == 0:
         assert [0, 0] == [transport.recv_into(view) for _ in range(2)]
         return
-    with pytest.raises((OSError, AuthenticationError), match=told):
+    with pytest.raises((OSError, AuthenticationError), match=message):
         transport.recv_into(view)
 
 

@@ -148,7 +148,7 @@ def test_a_suspended_owner_is_replaced() -> None:
     first = log("a", assigned(0), lost(20.5))
     second = log("b", assigned(16))
     assert [] == owners(first, second, faults=(suspended("a", 10, 20),))
-    assert [] == owners(first, second, faults=(suspended(None, 10, 20),)), "it befell everybody"
+    assert [] == owners(first, second, faults=(suspended(None, 10, 20),)), "every member was suspended"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_excuses_no_second_owner(faults: tuple[Fault, ...]) -> None:
     assert owners(first, second, faults=faults)
 
 
-def test_several_short_troubles_add_up() -> None:
+def test_several_short_faults_add_up() -> None:
     """Faults that overlap or follow each other count each moment once."""
     first, second = log("a", assigned(0), lost(20)), log("b", assigned(16))
     assert [] == owners(first, second, faults=(suspended("a", 10, 13), suspended("a", 12, 15)))
@@ -194,12 +194,12 @@ def test_an_owner_that_does_not_learn_of_its_end() -> None:
 def test_generations_go_forward() -> None:
     """A generation, or epoch, of a member that decreases is reported, except with a new member id."""
 
-    def told(*generations: tuple[str, int]) -> Journal:
+    def journal_of(*generations: tuple[str, int]) -> Journal:
         events = [{"event": "generation", "at": 1.0, "member_id": who, "generation": n} for who, n in generations]
         return replay("a", events)
 
-    assert [] == check_generations([told(("x", 3), ("x", 3), ("x", 5), ("y", 1), ("x", 6))])
-    assert ["a: generation 4 after 5 at 1.000 as x"] == check_generations([told(("x", 5), ("y", 9), ("x", 4))])
+    assert [] == check_generations([journal_of(("x", 3), ("x", 3), ("x", 5), ("y", 1), ("x", 6))])
+    assert ["a: generation 4 after 5 at 1.000 as x"] == check_generations([journal_of(("x", 5), ("y", 9), ("x", 4))])
 
 
 # --- calms ---------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_a_group_that_is_too_slow(second: Journal) -> None:
     assert (1, []) == (len(wrong), took)
 
 
-def test_a_partition_that_nobody_ever_owned() -> None:
+def test_a_partition_that_was_never_owned() -> None:
     """A partition that is in no log is reported as not stable."""
     assert stable_since([log("a", assigned(0))], [TP, ("t", 1)], 10, 30) is None
 
@@ -248,7 +248,7 @@ def test_what_happened_before_a_calm_does_not_count() -> None:
 # --- storms of faults ----------------------------------------------------------------------------------------------
 
 
-def test_a_seed_draws_the_same_weather_again() -> None:
+def test_a_seed_draws_the_same_faults_again() -> None:
     """Storms depend only on the random source, and each has at most one fault per member."""
     storms = [draw_storm(random.Random(seed), 6, SESSION_S) for seed in range(200)]
     assert storms == [draw_storm(random.Random(seed), 6, SESSION_S) for seed in range(200)]

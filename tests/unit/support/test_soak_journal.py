@@ -10,7 +10,7 @@ from support.soak.soak_use import Status, check_use
 TP = ["t", 0]
 
 
-def told(name: str, *events: tuple[float, str, dict[str, Any]]) -> Journal:
+def journal_of(name: str, *events: tuple[float, str, dict[str, Any]]) -> Journal:
     """Return a journal of these events: time, kind and details."""
     journal = Journal(name)
     for at, kind, details in events:
@@ -28,7 +28,7 @@ ASSIGNED = (0.0, "assigned", {})
 
 def test_a_whole_reading_is_right() -> None:
     """Runs that together are the log are accepted."""
-    journal = told("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, "records", read((5, 5, 5))))
+    journal = journal_of("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, "records", read((5, 5, 5))))
     assert [] == check_plain(journal, "t", [10])
     assert 10 == journal.reached(("t", 0))
 
@@ -36,7 +36,7 @@ def test_a_whole_reading_is_right() -> None:
 def test_a_gap_a_repetition_and_a_missing_end_are_found() -> None:
     """A reader that skips or repeats records, or ends early, is reported."""
     for runs, count in [(((0, 0, 5), (6, 6, 4)), 10), (((0, 0, 5), (4, 4, 6)), 10), (((0, 0, 5),), 6), ((), 1)]:
-        journal = told("r", ASSIGNED, (1, "records", read(*runs)))
+        journal = journal_of("r", ASSIGNED, (1, "records", read(*runs)))
         assert check_plain(journal, "t", [count])
 
 
@@ -44,7 +44,7 @@ def test_going_back_reads_again_from_there() -> None:
     """After a seek a reader must continue exactly at its offset."""
     for first, right in [(3, True), (2, False), (4, False)]:
         events = [(1.0, "records", read((0, 0, 5))), (2.0, "sought", {"offset": 3})]
-        journal = told("r", ASSIGNED, *events, (3, "records", read((first, first, 10 - first))))
+        journal = journal_of("r", ASSIGNED, *events, (3, "records", read((first, first, 10 - first))))
         assert right == (check_plain(journal, "t", [10]) == [])
 
 
@@ -52,7 +52,7 @@ def test_numbers_may_have_gaps_in_their_offsets() -> None:
     """Control records and aborted records take offsets, and each number must be at the offset to which it
     was written.
     """
-    journal = told("r", ASSIGNED, (1, "records", read((0, 0, 2), (5, 2, 1))))
+    journal = journal_of("r", ASSIGNED, (1, "records", read((0, 0, 2), (5, 2, 1))))
     assert [] == check_numbers(journal, "t", [[0, 1, 5]])
     assert [] == check_numbers(journal, "t", [[0, -1, 5]])
     assert check_numbers(journal, "t", [[0, 1, 6]])
@@ -64,8 +64,8 @@ def test_a_group_may_not_repeat_what_was_committed() -> None:
     """After a revocation with a commit a repetition is an error; otherwise it is counted."""
     doubt = (4.0, "doubt", {"text": "commit timed out"})
     for how, extra, right in [("revoked", (), False), ("lost", (), True), ("revoked", (doubt,), True)]:
-        first = told("a", ASSIGNED, (1, "records", read((0, 0, 6))), *extra, (5.0, how, {}))
-        second = told("b", (6, "assigned", {}), (7, "records", read((4, 4, 6))))
+        first = journal_of("a", ASSIGNED, (1, "records", read((0, 0, 6))), *extra, (5.0, how, {}))
+        second = journal_of("b", (6, "assigned", {}), (7, "records", read((4, 4, 6))))
         wrong, repeated = check_group([first, second], "t", [10])
         assert right == (wrong == [])
         assert 2 == repeated
@@ -73,21 +73,21 @@ def test_a_group_may_not_repeat_what_was_committed() -> None:
 
 def test_an_old_doubt_excuses_nothing() -> None:
     """A commit without a response long before the end of an ownership does not excuse a repetition."""
-    first = told(
+    first = journal_of(
         "a",
         ASSIGNED,
         (1, "records", read((0, 0, 6))),
         (2, "doubt", {"text": "commit timed out"}),
         (3 + DOUBT_S, "revoked", {}),
     )
-    second = told("b", (50, "assigned", {}), (51, "records", read((4, 4, 6))))
+    second = journal_of("b", (50, "assigned", {}), (51, "records", read((4, 4, 6))))
     assert check_group([first, second], "t", [10])[0]
 
 
 def test_a_group_may_not_lose_a_record() -> None:
     """A record that no member read is reported, in the middle and at the end."""
-    first = told("a", ASSIGNED, (1, "records", read((0, 0, 4))), (2, "lost", {}))
-    second = told("b", (3, "assigned", {}), (4, "records", read((5, 5, 5))))
+    first = journal_of("a", ASSIGNED, (1, "records", read((0, 0, 4))), (2, "lost", {}))
+    second = journal_of("b", (3, "assigned", {}), (4, "records", read((5, 5, 5))))
     assert check_group([first, second], "t", [10])[0]
     assert check_group([first], "t", [10])[0]
     assert [] == check_group([first], "t", [4])[0]
@@ -95,7 +95,7 @@ def test_a_group_may_not_lose_a_record() -> None:
 
 def test_a_killed_member_owns_nothing() -> None:
     """Records that a killed member read count, and its ownership ends without a commit."""
-    journal = told("a", ASSIGNED, (1, "records", read((0, 0, 4))))
+    journal = journal_of("a", ASSIGNED, (1, "records", read((0, 0, 4))))
     journal.killed(2)
     (span,) = journal.spans["t", 0]
     assert ("killed", 2, False) == (span.ended, span.ended_at, span.committed)
@@ -103,14 +103,14 @@ def test_a_killed_member_owns_nothing() -> None:
 
 def test_records_of_a_partition_not_owned_are_wrong() -> None:
     """A member that returns records after a revocation is reported."""
-    journal = told("a", ASSIGNED, (1, "revoked", {}), (2, "records", read((0, 0, 1))))
+    journal = journal_of("a", ASSIGNED, (1, "revoked", {}), (2, "records", read((0, 0, 1))))
     assert journal.wrong
 
 
 def test_what_a_reader_found_wrong_itself_is_reported() -> None:
     """A record with a wrong value, and an error that poll raised, are reported."""
     for kind in ("wrong", "raised"):
-        journal = told("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, kind, {"text": "a reason"}))
+        journal = journal_of("r", ASSIGNED, (1, "records", read((0, 0, 5))), (2, kind, {"text": "a reason"}))
         assert ["r: a reason"] == check_plain(journal, "t", [5])
         assert (["r: a reason"], 0) == check_group([journal], "t", [5])
 
