@@ -16,6 +16,7 @@ from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.settings import Settings
@@ -61,9 +62,10 @@ class Cluster:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.writable: set[Connection] = set()  # connections with output, or that were closed; the driver removes them
         self._wall_offset_ms = wall_offset_ms
+        self.groups = GroupCoordinator(self)
         self.metadata = MetadataHandlers(self)
         self._handlers: dict[Api, Handler] = {}
-        for component in (self.metadata,):
+        for component in (self.groups, self.metadata):
             self._handlers.update(component.handlers())
 
     # --- the driver's side ---
@@ -184,6 +186,7 @@ class Cluster:
         """Delete a topic. A topic that is created with the same name later has another id."""
         topic = self.topics.pop(name)
         del self.topics_by_id[topic.id]
+        self.groups.on_topic_deleted(name)
 
     # --- brokers ---
 
@@ -202,7 +205,7 @@ class Cluster:
         self.brokers[broker_id].alive = True
         for partition in self.partitions():
             if partition.leader == NO_LEADER and broker_id in partition.isr:
-                partition.elect(broker_id)
+                self._set_leader(partition, broker_id)
 
     def move_leader(self, topic: str, index: int, broker_id: int) -> None:
         """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
@@ -211,12 +214,18 @@ class Cluster:
             raise ValueError(
                 f"broker {broker_id} has no replica of {topic}-{index}; the replicas are on {partition.replicas}"
             )
-        partition.elect(broker_id)
+        self._set_leader(partition, broker_id)
 
     def _elect(self, partition: Partition) -> None:
         """Make the first in-sync replica on a running broker the leader; without one the partition has no leader."""
         alive = (node for node in partition.isr if self.brokers[node].alive)
-        partition.elect(next(alive, NO_LEADER))
+        self._set_leader(partition, next(alive, NO_LEADER))
+
+    def _set_leader(self, partition: Partition, leader: int) -> None:
+        """Make a replica the leader of a partition. If it is one of the offsets topic, its groups move."""
+        partition.elect(leader)
+        if partition.topic.name == OFFSETS_TOPIC:
+            self.groups.on_leader_change(partition)
 
 
 def java_hash(text: str) -> int:

@@ -1,0 +1,151 @@
+"""The group coordinator: the registry of all groups, and which broker coordinates a group.
+
+The groups of one partition of the offsets topic form a shard. Its leader coordinates them. When the leader changes, the
+shard is unloaded at the old leader and loaded by the new one: requests that wait get NOT_COORDINATOR, and groups start
+again with their stored state. What a request does to a group is decided by the group and the modules of the APIs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.offset_store import OffsetStore
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+
+class Shard:
+    """The groups of one partition of the offsets topic."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.groups: dict[str, Group] = {}
+        self.leader_epoch = partition.leader_epoch  # of the leader that loaded the groups
+        self.loaded = True  # False: the leader is still loading the groups, or the partition has no leader
+
+
+class GroupCoordinator:
+    """All groups of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.offsets = OffsetStore()
+        #: How long a broker loads the groups of a partition after it became the leader (ms).
+        self.load_ms = 0.0
+        self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {}
+
+    # --- the registry ---
+
+    def get(self, group_id: str) -> Group | None:
+        """Returns a group, or None if it does not exist."""
+        shard = self._shards.get(self._partition(group_id).index)
+        return None if shard is None else shard.groups.get(group_id)
+
+    def require(self, group_id: str) -> Group:
+        """Returns a group. Raises GroupError with GROUP_ID_NOT_FOUND if it does not exist."""
+        group = self.get(group_id)
+        if group is None:
+            raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def add(self, group: Group) -> None:
+        """Add a new group."""
+        partition = self._partition(group.id)
+        shard = self._shards.get(partition.index)
+        if shard is None:
+            shard = self._shards[partition.index] = Shard(partition)
+        shard.groups[group.id] = group
+
+    def replace(self, group: Group, now: float) -> None:
+        """Replace a group by one of another type. Its committed offsets stay."""
+        self.remove(group.id, now)
+        self.add(group)
+
+    def remove(self, group_id: str, now: float) -> None:
+        """Remove a group if it exists. Its committed offsets stay; `delete` removes them too."""
+        shard = self._shards.get(self._partition(group_id).index)
+        group = None if shard is None else shard.groups.pop(group_id, None)
+        if group is not None:
+            group.close(now)
+
+    def delete(self, group_id: str, now: float) -> None:
+        """Delete a group and its committed offsets."""
+        self.remove(group_id, now)
+        self.offsets.remove_group(group_id)
+
+    def groups_of(self, broker_id: int) -> list[Group]:
+        """Returns the groups that a broker coordinates, in the order of the partitions of the offsets topic."""
+        shards = [shard for _, shard in sorted(self._shards.items()) if shard.partition.leader == broker_id]
+        return [group for shard in shards for group in shard.groups.values()]
+
+    def is_loading(self, broker_id: int) -> bool:
+        """Returns whether a broker is still loading groups that it coordinates."""
+        return any(shard.partition.leader == broker_id and not shard.loaded for shard in self._shards.values())
+
+    # --- the coordinator of a group ---
+
+    def error_for(self, group_id: str, request: Request, now: float) -> int:
+        """Returns NONE if the broker that received a request coordinates a group and has loaded it."""
+        partition = self._partition(group_id)
+        if partition.leader != request.broker.id:
+            return Errors.NOT_COORDINATOR
+        shard = self._shards.get(partition.index)
+        if shard is None:
+            return Errors.NONE
+        self._follow_leader(shard, now)
+        return Errors.NONE if shard.loaded else Errors.COORDINATOR_LOAD_IN_PROGRESS
+
+    def validate(self, group_id: str, request: Request, now: float, *, allow_empty_id: bool = False) -> None:
+        """Raise GroupError if a group id is not valid, or if another broker coordinates the group."""
+        if not group_id and not allow_empty_id:
+            raise GroupError(Errors.INVALID_GROUP_ID)
+        error = self.error_for(group_id, request, now)
+        if error:
+            raise GroupError(error)
+
+    def on_leader_change(self, partition: Partition) -> None:
+        """A partition of the offsets topic has another leader: move its groups as soon as the timers run."""
+        shard = self._shards.get(partition.index)
+        if shard is not None:
+            self.cluster.timers.add(0.0, lambda now: self._follow_leader(shard, now))
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """A topic was deleted: remove its committed offsets."""
+        self.offsets.remove_topic(topic)
+
+    def _follow_leader(self, shard: Shard, now: float) -> None:
+        """Move the groups of a shard to the present leader, unless this was done already."""
+        epoch = shard.partition.leader_epoch
+        if shard.leader_epoch == epoch:
+            return
+        shard.leader_epoch = epoch
+        if shard.loaded:
+            shard.loaded = False
+            for group in list(shard.groups.values()):
+                group.on_unloaded(now)
+        if shard.partition.leader == NO_LEADER:
+            return
+        if self.load_ms:
+            self.cluster.timers.add(now + self.load_ms, lambda at: self._load(shard, epoch, at))
+        else:
+            self._load(shard, epoch, now)
+
+    def _load(self, shard: Shard, epoch: int, now: float) -> None:
+        """Complete loading the groups of a shard, unless the leader has changed since loading began."""
+        if shard.leader_epoch == epoch:
+            shard.groups = {group.id: group for group in shard.groups.values() if group.on_loaded(now)}
+            shard.loaded = True
+
+    def _partition(self, group_id: str) -> Partition:
+        return self.cluster.coordinator_partition(group_id, "group")

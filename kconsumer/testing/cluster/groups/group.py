@@ -1,0 +1,116 @@
+"""What groups of all types have in common: the interface through which the coordinator uses a group.
+
+A method that rejects a request raises `GroupError`; the handler of the API converts it to a response.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from kconsumer.error_codes import CODES
+from kconsumer.testing.cluster.requests import Request, Response
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+
+GroupType = Literal["classic", "consumer", "share"]
+
+
+class GroupError(Exception):
+    """A request was rejected with an error code. The response has the message if the API has a field for it."""
+
+    def __init__(self, error: int, message: str | None = None) -> None:
+        super().__init__(message or CODES[error].name)
+        self.error = error
+        self.message = message
+
+
+class Group(ABC):
+    """One group. `ClassicGroup` and the groups of KIP-848 are its subclasses."""
+
+    type: ClassVar[GroupType]
+    #: The protocol type of an empty group with offsets only is "", otherwise usually "consumer".
+    protocol_type: str
+
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+
+    # --- what ListGroups and the deletion of groups need ---
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """The name of the state in responses, such as "Stable"."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """True if the group has no members."""
+
+    @abstractmethod
+    def validate_delete(self) -> None:
+        """Raise GroupError if the group must not be deleted now."""
+
+    # --- what the APIs of committed offsets need ---
+
+    @abstractmethod
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+    ) -> None:
+        """Raise GroupError if a member must not commit offsets. `epoch`: its generation or member epoch."""
+
+    @abstractmethod
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raise GroupError if a member must not fetch committed offsets. Without a member, `epoch` is negative."""
+
+    @abstractmethod
+    def validate_offset_delete(self) -> None:
+        """Raise GroupError if offsets of the group must not be deleted now."""
+
+    @abstractmethod
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns whether a member subscribes to a topic. If this is unknown, returns True."""
+
+    @abstractmethod
+    def retention_start(self, offset: CommittedOffset) -> int | None:
+        """Returns when the retention time of an offset began (wall-clock ms), or None if it cannot expire now."""
+
+    @abstractmethod
+    def on_offset_commit(self, member_id: str, now: float) -> None:
+        """Record that a member committed offsets, which extends the session of a classic member."""
+
+    # --- changes of the coordinator ---
+
+    @abstractmethod
+    def on_unloaded(self, now: float) -> None:
+        """The coordinator moves away: cancel all timers, and complete waiting requests with NOT_COORDINATOR."""
+
+    @abstractmethod
+    def on_loaded(self, now: float) -> bool:
+        """A broker became coordinator: start with the stored state, and restart the timers.
+
+        Returns False if nothing of the group was stored; the group does not exist any more then.
+        """
+
+    @abstractmethod
+    def close(self, now: float) -> None:
+        """The group was deleted or replaced: cancel all timers."""
+
+    # --- the classic protocol ---
+
+    @abstractmethod
+    def classic_join(self, request: Request, now: float) -> Response:
+        """Handle JoinGroup. The session timeout is within the limits of the broker."""
+
+    @abstractmethod
+    def classic_sync(self, request: Request, now: float) -> Response:
+        """Handle SyncGroup."""
+
+    @abstractmethod
+    def classic_heartbeat(self, request: Request, now: float) -> Response:
+        """Handle Heartbeat."""
+
+    @abstractmethod
+    def classic_leave(self, request: Request, now: float) -> Response:
+        """Handle LeaveGroup."""
