@@ -122,8 +122,8 @@ def test_every_row_has_a_layer() -> None:
 PACKAGE_CIRCLES = {
     ("kconsumer.coordinator", "kconsumer.coordinator.classic_protocol"): "commits and heartbeats of both protocols are"
     " in the package itself and need the generation and the state of a classic member, which are in its protocol",
-    ("kconsumer.testing.cluster", "kconsumer.testing.cluster.groups"): "the cluster creates the group coordinator, which"
-    " needs the cluster's requests and partitions, in the package itself",
+    ("kconsumer.testing.cluster", "kconsumer.testing.cluster.groups"): "the cluster creates the group coordinator,"
+    " which needs the cluster's requests and partitions, in the package itself",
 }
 
 
