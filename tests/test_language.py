@@ -73,6 +73,7 @@ CLEAN = [
     "kconsumer/transitions.py",
     "kconsumer/types.py",
     "pyspark_kconsumer",
+    "tests/brokerless",
     "tests/support",
     "tests/unit/_core",
     "tests/unit/assignors",

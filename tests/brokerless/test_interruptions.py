@@ -164,20 +164,19 @@ def test_exception_at_any_call(broker: GroupBroker, name: str, kind: str, act: C
     """
     journal, call = Journal(), CALLS[name]
     remaining = points(3 * list(KINDS).index(kind) + ACTS.index(act))
-    going_on = True
-    while going_on:
+    hit = True
+    while hit:
         if name == "rejoin" or act is from_nowhere:
             journal = Journal()
             broker.committed.clear()
         with member(broker, kind, journal) as consumer:
-            while going_on:
+            while hit:
                 if name == "rejoin":
                     consumer.commit()
                 point = next(remaining)
                 hit, result = interrupted(consumer, lambda: call(consumer), point, act)
                 if isinstance(result, ConsumerRecords):
                     journal.take(result)
-                going_on = hit
                 if consumer._guard.step.unfinished:
                     assert act is from_nowhere
                     with pytest.raises(StateError, match="interrupted in the middle of a step"):

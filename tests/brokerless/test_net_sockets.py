@@ -68,7 +68,7 @@ def drivers() -> Iterator[Any]:
         driver.client.close()
 
 
-def test_a_request_and_its_answer(drivers: Any) -> None:
+def test_a_request_and_its_response(drivers: Any) -> None:
     """A request succeeds in all its steps: connect, negotiate versions, send, receive, close."""
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c"))
@@ -104,7 +104,7 @@ def test_localhost_is_tried_on_every_address(drivers: Any) -> None:
         driver.connect()
 
 
-def test_answers_byte_by_byte(drivers: Any) -> None:
+def test_responses_byte_by_byte(drivers: Any) -> None:
     """A response that arrives in single bytes is received."""
     with ScriptedBroker(chunk=1) as broker:
         broker.on(METADATA, METADATA.response(cluster_id="c" * 200))
@@ -115,7 +115,7 @@ def test_answers_byte_by_byte(drivers: Any) -> None:
         assert "c" * 200 == response.message.cluster_id
 
 
-def test_a_large_answer(drivers: Any) -> None:
+def test_a_large_response(drivers: Any) -> None:
     """A frame of several megabytes and the response after it are received."""
     with ScriptedBroker() as broker:
         broker.next(METADATA, METADATA.response(cluster_id="c" * 30_000))
@@ -123,7 +123,7 @@ def test_a_large_answer(drivers: Any) -> None:
         payload = os.urandom(1 << 16) * 96
         broker.on(
             FETCH,
-            lambda request: _fetch_answer(request, payload),
+            lambda request: _fetch_response(request, payload),
         )
         driver = drivers(broker.port)
         driver.connect()
@@ -139,14 +139,14 @@ def test_a_large_answer(drivers: Any) -> None:
                 assert payload == bytes(response.message.responses[0].partitions[0].records)
 
 
-def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
+def test_large_responses_are_received_between_polls(drivers: Any) -> None:
     """From the second large response on, the whole frame is received in the background before `poll` is called, and
-    `arrived` returns True. A small response in place of a large one is received as usual.
+    `responses_ready` is positive. A small response in place of a large one is received as usual.
     """
     payload = os.urandom(1 << 16) * 96
     with ScriptedBroker() as broker:
         broker.on(METADATA, METADATA.response(cluster_id="small"))
-        broker.on(FETCH, lambda request: _fetch_answer(request, payload))
+        broker.on(FETCH, lambda request: _fetch_response(request, payload))
         driver = drivers(broker.port)
         driver.connect()
         for turn in range(5):
@@ -162,20 +162,20 @@ def test_large_answers_are_received_while_nobody_polls(drivers: Any) -> None:
             assert [] == driver.poll(0)
 
 
-def test_the_broker_dies_in_the_middle_of_a_large_answer(drivers: Any) -> None:
+def test_the_broker_dies_in_the_middle_of_a_large_response(drivers: Any) -> None:
     """The broker sends half of a large frame and closes, with and without a large response before it. The request
     fails, and the next connection works.
     """
     payload = os.urandom(1 << 16) * 32
     with ScriptedBroker() as broker:
-        broker.on(FETCH, lambda request: _fetch_answer(request, payload))
+        broker.on(FETCH, lambda request: _fetch_response(request, payload))
         driver = drivers(broker.port, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
         for before in (0, 1, 2):
             driver.connect()
             for _ in range(before):
                 driver.send(FETCH)
                 driver.poll()
-            whole = response_bytes(FETCH, FETCH.max_version, before + 1, _fetch_answer(None, payload))
+            whole = response_bytes(FETCH, FETCH.max_version, before + 1, _fetch_response(None, payload))
             broker.next(FETCH, whole[: len(whole) // 2], CLOSE)
             driver.send(FETCH)
             driver.send(FETCH)
@@ -184,13 +184,13 @@ def test_the_broker_dies_in_the_middle_of_a_large_answer(drivers: Any) -> None:
             assert "it closed the connection" in str(responses[0].error)
 
 
-def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
+def test_a_large_response_that_does_not_end(drivers: Any) -> None:
     """The broker stops sending in the middle of a large frame. The request times out, and the buffer is not written any
     more when the connection is closed.
     """
     payload = os.urandom(1 << 16) * 32
     with ScriptedBroker() as broker:
-        whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_answer(None, payload))
+        whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_response(None, payload))
         broker.next(FETCH, whole[: len(whole) // 2], SILENCE)
         driver = drivers(broker.port)
         driver.connect()
@@ -200,13 +200,13 @@ def test_a_large_answer_that_does_not_end(drivers: Any) -> None:
         assert 0 == driver.client.responses_ready
 
 
-def test_closing_while_a_large_answer_arrives() -> None:
+def test_closing_while_a_large_response_arrives() -> None:
     """Closing in the middle of a large frame ends the thread and closes the descriptors."""
     threads, descriptors = _threads(), len(os.listdir("/proc/self/fd"))
     payload = os.urandom(1 << 16) * 32
     for _ in range(5):
         with ScriptedBroker() as broker:
-            whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_answer(None, payload))
+            whole = response_bytes(FETCH, FETCH.max_version, 1, _fetch_response(None, payload))
             broker.next(FETCH, whole[: len(whole) // 2], SILENCE)
             driver = Driver(broker.port)
             driver.connect()
@@ -230,7 +230,7 @@ def _wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def _fetch_answer(request: Any, payload: bytes) -> Any:
+def _fetch_response(request: Any, payload: bytes) -> Any:
     [topics] = [f for f in FETCH.response.FIELDS if f.name == "responses"]
     topic_class = topics.kind.element
     [partitions] = [f for f in topic_class.FIELDS if f.name == "partitions"]
@@ -238,7 +238,7 @@ def _fetch_answer(request: Any, payload: bytes) -> Any:
     return FETCH.response(responses=[topic_class(partitions=[partition])])
 
 
-def test_the_broker_dies_in_the_middle_of_an_answer(drivers: Any) -> None:
+def test_the_broker_dies_in_the_middle_of_a_response(drivers: Any) -> None:
     """The broker sends half a frame and closes. The request fails with an error that names broker and address."""
     whole = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response(cluster_id="c" * 100))
     with ScriptedBroker() as broker:
@@ -284,7 +284,7 @@ def test_another_server_at_the_address(drivers: Any, raw: bytes, cause: str) -> 
             driver.connect()
 
 
-def test_a_server_that_hangs_up_on_the_first_request(drivers: Any) -> None:
+def test_a_server_that_disconnects_on_the_first_request(drivers: Any) -> None:
     """A server that closes on the first request, as a TLS listener does, gives an error that says to check TLS."""
     with ScriptedBroker() as broker:
         broker.on(API_VERSIONS, CLOSE)
@@ -468,15 +468,15 @@ def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any,
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
         driver.connect()
-        beside = driver.client._loop._background_receiver
-        beside.receiver = interrupted = InterruptedReceiver(beside.receiver, method)
+        background = driver.client._loop._background_receiver
+        background.receiver = interrupted = InterruptedReceiver(background.receiver, method)
         driver.send()
         with pytest.raises(KeyboardInterrupt):
             [driver.poll(100) for _ in range(100)]
         assert interrupted.raised
         [response] = driver.poll()
         assert "interrupted by KeyboardInterrupt" in str(response.error)
-        assert {} == beside.receiver.held()
+        assert {} == background.receiver.held()
         while not driver.client.ready("-1", driver.clock.now()):
             driver.poll(50)
         driver.send()

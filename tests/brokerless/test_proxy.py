@@ -55,9 +55,9 @@ def receive(client: socket.socket, size: int) -> bytes:
     """Returns exactly `count` bytes."""
     data = b""
     while len(data) < size:
-        piece = client.recv(size - len(data))
-        assert piece, f"the connection ended after {len(data)} of {size} bytes"
-        data += piece
+        chunk = client.recv(size - len(data))
+        assert chunk, f"the connection ended after {len(data)} of {size} bytes"
+        data += chunk
     return data
 
 
@@ -118,7 +118,7 @@ def test_a_cut_link_is_reset(echo: int) -> None:
         wait_until(lambda: not proxy.links(), WAIT_S, "end of the link")
 
 
-def test_a_link_is_cut_in_the_middle_of_an_answer(echo: int) -> None:
+def test_a_link_is_cut_in_the_middle_of_a_response(echo: int) -> None:
     """`cut_after` lets this many bytes pass to the client and then resets the link."""
     with Proxy() as proxy, connected(proxy.listen_for(echo)) as client:
         client.sendall(b"x")

@@ -85,8 +85,8 @@ def spellings() -> list[str]:
 
 def shown(error: BaseException) -> str:
     """Returns the forms in which programs print an error."""
-    told = "".join(traceback.format_exception(error, chain=True)) + repr(error)
-    return told + repr(pickle.dumps(error))
+    output = "".join(traceback.format_exception(error, chain=True)) + repr(error)
+    return output + repr(pickle.dumps(error))
 
 
 def lived(make: Callable[[], Any], use: Callable[[Any], object]) -> str:
@@ -96,14 +96,14 @@ def lived(make: Callable[[], Any], use: Callable[[Any], object]) -> str:
     except KafkaError as error:
         return shown(error)
     with client:
-        told = f"{client!r} {client}"
+        output = f"{client!r} {client}"
         try:
             use(client)
         except KafkaError as error:
-            told += shown(error)
+            output += shown(error)
         if isinstance(client, Consumer):
-            told += f"{full_report(client)} {client.metrics()!r}"
-        return f"{told} {client!r}"
+            output += f"{full_report(client)} {client.metrics()!r}"
+        return f"{output} {client!r}"
 
 
 @pytest.mark.parametrize("accepted", [True, False])
@@ -132,16 +132,16 @@ def test_no_secret_is_shown(
             "default_api_timeout_ms": 300,
             **given,
         }
-        told = lived(lambda: Consumer(**everything), lambda client: client.list_topics())
-        told += lived(
+        output = lived(lambda: Consumer(**everything), lambda client: client.list_topics())
+        output += lived(
             lambda: Consumer("t", group_id="g", engine="threaded", **everything), lambda client: client.poll(0.3)
         )
-        told += lived(lambda: GroupClient(**everything), lambda client: client.list())
-        told += lived(lambda: RangeClient(**everything), lambda client: client.topics(["t"]))
+        output += lived(lambda: GroupClient(**everything), lambda client: client.list())
+        output += lived(lambda: RangeClient(**everything), lambda client: client.topics(["t"]))
         for name, value in given.items():
             with pytest.raises(ConfigError) as caught:
                 ConsumerConfig(bootstrap_servers="k:1", **{**given, name: [value]})
-            told += shown(caught.value)
-    told += caplog.text + "".join(repr(record.__dict__) for record in caplog.records)
-    assert len(told) > 1000
-    assert [] == [text for text in spellings() if text in told]
+            output += shown(caught.value)
+    output += caplog.text + "".join(repr(record.__dict__) for record in caplog.records)
+    assert len(output) > 1000
+    assert [] == [text for text in spellings() if text in output]

@@ -355,7 +355,7 @@ def test_the_network_thread_rests_when_there_is_nothing_to_do(consumer: Consumer
 
 
 @network_thread
-def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consumer) -> None:
+def test_the_fetches_of_a_caller_that_is_never_suspended_are_sent(consumer: Consumer) -> None:
     """The fetch that a poll made is sent by the next poll, even if that returns records. The network thread need not
     wait until the interpreter suspends the caller's thread, which in this test never happens.
     """
@@ -370,7 +370,7 @@ def test_a_caller_who_is_never_interrupted_has_his_fetches_sent(consumer: Consum
         while made < 5:
             # The broker's thread, too, runs only while this thread waits, and no poll makes a fetch while one is in
             # flight.
-            eventually(lambda: not fetch.has_in_flight, "the answer")
+            eventually(lambda: not fetch.has_in_flight, "the response")
             assert max(reader.next.values()) < RECORDS
             reader.poll(1)
             if not driver.has_urgent_io:
@@ -397,13 +397,13 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     client, fetch, dispatcher = components.client, components.fetch, components.dispatcher
     reader, seen = Reader(consumer), []
     reader.poll(10)
-    eventually(lambda: not fetch.has_in_flight, "the answer")
-    flush, inside, go_on = client.flush, threading.Event(), threading.Event()
+    eventually(lambda: not fetch.has_in_flight, "the response")
+    flush, inside, proceed = client.flush, threading.Event(), threading.Event()
 
     def slow_flush(now: float) -> None:
         seen.append((bool(driver.has_urgent_io), dispatcher.waiting))
         inside.set()
-        assert go_on.wait(20)
+        assert proceed.wait(20)
         flush(now)
 
     monkeypatch.setattr(client, "flush", slow_flush)
@@ -412,7 +412,7 @@ def test_a_fetch_made_while_others_are_written_is_still_to_be_sent(
     while not driver.has_urgent_io:
         assert reader.poll(0)
     assert [(False, 0)] == seen
-    go_on.set()
+    proceed.set()
     eventually(lambda: not driver.has_urgent_io, "the fetch to be written")
     assert (True, 0) == seen[1]
 

@@ -25,8 +25,8 @@ from support.harnesses.threads import eventually
 
 pytestmark = pytest.mark.network_thread
 
-NOBODY = "127.0.0.1:1"
-WHERE = {"bootstrap_servers": NOBODY, "group_id": "g", "group_protocol": "consumer"}
+UNREACHABLE = "127.0.0.1:1"
+WHERE = {"bootstrap_servers": UNREACHABLE, "group_id": "g", "group_protocol": "consumer"}
 NAME = "kconsumer-network-g"
 
 
@@ -107,7 +107,7 @@ def test_a_forgotten_consumer_leaves_no_thread() -> None:
 
 def test_a_forgotten_classic_consumer_leaves_no_thread() -> None:
     """The heartbeat thread ends with its consumer, whether the consumer was closed or dropped."""
-    made = Consumer("t", bootstrap_servers=NOBODY, group_id="forgotten")
+    made = Consumer("t", bootstrap_servers=UNREACHABLE, group_id="forgotten")
     made.poll(0)
     assert "kconsumer-heartbeat-forgotten" in names()
     holder = [made]
@@ -156,7 +156,7 @@ def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> 
     assert "the first round" in caplog.text
 
 
-def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
+def test_a_manager_that_fails_is_reported_and_the_others_continue() -> None:
     """A bug's error in one manager is raised once by a call that waits, and metadata is still requested."""
     with consumer() as made:
         made.assign([TopicPartition("t", 0)])
@@ -178,7 +178,7 @@ def test_a_manager_that_fails_is_reported_and_the_others_go_on() -> None:
         assert not made.poll(0.1)
 
 
-def test_a_forked_child_is_told_so() -> None:
+def test_a_forked_child_gets_an_error() -> None:
     """A forked child has no network thread: its first call raises an error that says what to do, and its end does not
     affect the parent.
     """
@@ -247,7 +247,7 @@ def test_blocking_calls_end_by_their_timeout_and_say_why() -> None:
             lambda: made.partitions_for("t", timeout=0.3),
             lambda: made.committed([TopicPartition("t", 0)], timeout=0.3),
         ):
-            with pytest.raises(TimeoutError, match=NOBODY):
+            with pytest.raises(TimeoutError, match=UNREACHABLE):
                 call()
         expired = next(v for m, v in made.metrics().items() if m.name == "application-events-expired-count")
         assert 2 == expired
@@ -306,8 +306,11 @@ def test_options_of_the_classic_protocol_are_refused(options: dict[str, Any]) ->
 def test_options_of_the_consumer_protocol_are_refused_by_the_classic_one() -> None:
     """The classic protocol rejects options of the consumer protocol."""
     with pytest.raises(ConfigError, match=r"group_remote_assignor.*group_protocol='consumer'"):
-        Consumer("t", bootstrap_servers=NOBODY, group_id="g", group_remote_assignor="range")
-    with Consumer(bootstrap_servers=NOBODY, group_id="g") as made, pytest.raises(StateError, match="group_protocol"):
+        Consumer("t", bootstrap_servers=UNREACHABLE, group_id="g", group_remote_assignor="range")
+    with (
+        Consumer(bootstrap_servers=UNREACHABLE, group_id="g") as made,
+        pytest.raises(StateError, match="group_protocol"),
+    ):
         made.subscribe(SubscriptionPattern("a.*"))
 
 

@@ -72,7 +72,7 @@ class Driver:
         self.client.send(request, self.clock.now())
         return request
 
-    def answers(self, count: int) -> list[ClientResponse]:
+    def take(self, count: int) -> list[ClientResponse]:
         """Returns the next `count` responses."""
         found: list[ClientResponse] = []
         while len(found) < count:
@@ -104,7 +104,7 @@ def context(tmp_path: Path) -> ssl.SSLContext:
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("chunk", [1, 1 << 30])
-def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version: str, chunk: int) -> None:
+def test_a_request_and_its_response(drivers: Any, context: ssl.SSLContext, version: str, chunk: int) -> None:
     """In both TLS versions a request succeeds in all its steps, with responses in one TLS record or in one record per
     byte.
     """
@@ -113,33 +113,33 @@ def test_a_request_and_its_answer(drivers: Any, context: ssl.SSLContext, version
         driver = drivers(broker.port, ssl_protocol=version)
         driver.connect()
         request = driver.send()
-        [response] = driver.answers(1)
+        [response] = driver.take(1)
         assert (request, "c" * 200) == (response.request, response.message.cluster_id)
         assert f"fd={driver.client._nodes_by_id['-1'].transport.fileno()} {version}" in repr(
             driver.client._nodes_by_id["-1"].transport
         )
 
 
-def test_large_answers_behind_each_other(drivers: Any, context: ssl.SSLContext) -> None:
+def test_large_responses_behind_each_other(drivers: Any, context: ssl.SSLContext) -> None:
     """Bytes that OpenSSL has decrypted and not returned, because a frame ended within a TLS record, are read without
     waiting for the selector, which would not report them.
     """
     payloads = [os.urandom(100_000), os.urandom(300_000)]
     held: list[bytes] = []
 
-    def answer(request: Any) -> bytes:
+    def held_response(request: Any) -> bytes:
         message = fetched(payloads[len(held)])
         held.append(response_bytes(FETCH, request.version, request.correlation_id, message))
         return b"".join(held) if len(held) == len(payloads) else b""
 
     with ScriptedBroker(tls=context) as broker:
-        broker.on(FETCH, answer)
+        broker.on(FETCH, held_response)
         driver = drivers(broker.port)
         driver.connect()
         sent = [driver.send(FETCH), driver.send(FETCH)]
-        answers = driver.answers(2)
-        assert sent == [response.request for response in answers]
-        found = [bytes(response.message.responses[0].partitions[0].records) for response in answers]
+        received = driver.take(2)
+        assert sent == [response.request for response in received]
+        found = [bytes(response.message.responses[0].partitions[0].records) for response in received]
         assert payloads == found
 
 
@@ -158,7 +158,7 @@ def test_a_large_request(drivers: Any, context: ssl.SSLContext) -> None:
         driver.connect()
         topic = next(f for f in METADATA.request.FIELDS if f.name == "topics").kind.element
         driver.send(topics=[topic(name=f"{number:0200}") for number in range(30_000)])
-        [response] = driver.answers(1)
+        [response] = driver.take(1)
         assert ("c", 30_000) == (response.message.cluster_id, len(broker.requests[-1].message.topics))
 
 
@@ -180,7 +180,7 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
         driver = drivers(port)
         driver.connect()
         driver.send()
-        [response] = driver.answers(1)
+        [response] = driver.take(1)
         assert "c" == response.message.cluster_id
         while driver.client.connection_failed("-1", driver.clock.now()) is None:
             driver.poll()
@@ -297,7 +297,7 @@ def test_an_absurd_frame_size(drivers: Any, context: ssl.SSLContext, announced: 
         driver = drivers(broker.port)
         driver.connect()
         driver.send()
-        [response] = driver.answers(1)
+        [response] = driver.take(1)
         assert isinstance(response.error, ProtocolError)
         assert f"announces a frame of {announced} bytes" in str(response.error)
 
@@ -353,14 +353,14 @@ def test_a_listener_without_tls_is_found_by_a_probe(drivers: Any, context: ssl.S
     """
     asked = []
 
-    def answer(sock: socket.socket) -> None:
+    def probed(sock: socket.socket) -> None:
         first = close(sock)
         if not first.startswith(b"\x16\x03"):
             request = read_request(first[4:])
             asked.append((request.api, request.version, request.client_id))
             sock.sendall(response_bytes(API_VERSIONS, 0, request.correlation_id, api_versions()))
 
-    with serving(answer) as port:
+    with serving(probed) as port:
         driver = drivers(port, client_id="secret name")
         errors = [driver.attempt() for _ in range(4)]
     assert 2 * [BrokerConnectionError] + 2 * [AuthenticationError] == [type(error) for error in errors]
@@ -382,7 +382,7 @@ def test_a_probe_that_proves_nothing(drivers: Any, response: bytes) -> None:
         assert {BrokerConnectionError} == {type(driver.attempt()) for _ in range(4)}
 
 
-def test_hanging_up_is_an_accident_where_tls_worked(drivers: Any, context: ssl.SSLContext) -> None:
+def test_a_disconnect_is_no_missing_tls_where_tls_worked(drivers: Any, context: ssl.SSLContext) -> None:
     """A broker that restarts after TLS worked is not reported as one without TLS."""
     port = unused_port()
     driver = drivers(port)
@@ -514,11 +514,11 @@ def test_a_response_that_arrives_while_the_caller_is_away(
     """Over TLS no thread reads while the caller is busy; without TLS the background receiver has only a part of the
     response at the timeout. In both cases bytes have arrived, so the request does not time out.
     """
-    answered = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
+    expected = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
 
     def serve(sock: socket.socket) -> None:
         with context.wrap_socket(sock, server_side=True) if protocol == "SSL" else sock as served:
-            for api, message, pause_s in ((API_VERSIONS, api_versions(), 0.0), (METADATA, answered, 0.2)):
+            for api, message, pause_s in ((API_VERSIONS, api_versions(), 0.0), (METADATA, expected, 0.2)):
                 request = read_request(served.recv(1 << 16)[4:])
                 data = response_bytes(api, request.version, request.correlation_id, message)
                 for start in range(0, len(data), 200_000):
@@ -533,6 +533,6 @@ def test_a_response_that_arrives_while_the_caller_is_away(
         for _ in range(2):
             time.sleep(0.5)
             assert [] == driver.poll(0)
-        [response] = driver.answers(1)
-        assert answered == response.message
+        [response] = driver.take(1)
+        assert expected == response.message
         driver.client.close()

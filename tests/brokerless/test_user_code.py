@@ -162,7 +162,7 @@ def wait_for_heartbeats(broker: GroupBroker, count: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heartbeats_go_on_while_a_deserializer_waits(broker: GroupBroker, kind: str) -> None:
+def test_heartbeats_continue_while_a_deserializer_waits(broker: GroupBroker, kind: str) -> None:
     """A deserializer that waits for three heartbeats gets them, and its result is returned."""
     slow, seen = threading.Event(), []
 
@@ -190,7 +190,7 @@ def test_heartbeats_go_on_while_a_deserializer_waits(broker: GroupBroker, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heartbeats_go_on_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
+def test_heartbeats_continue_while_a_key_password_waits(broker: GroupBroker, kind: str, tmp_path: Path) -> None:
     """Certificate files change, and the callable `ssl_password` blocks when the next connection is made. It runs
     without the lock on a background thread, heartbeats are sent on the other connection, and the new certificates are
     used.
