@@ -58,7 +58,7 @@ def test_a_valid_assignment_passes() -> None:
     validate(Canned(None), VIEW, MEMBERS, given(a="t0 u0 u1 u2", b="t1 t2"))
 
 
-def test_members_left_out_get_nothing() -> None:
+def test_omitted_members_have_no_partitions() -> None:
     """A plugin may omit members without partitions; the result has all members, in the group's order."""
     assignment = assignors.assign(Canned(given(b="t1")), VIEW, MEMBERS)
     assert ["a", "b"] == list(assignment)
@@ -110,7 +110,7 @@ def test_a_cooperative_hand_over_takes_two_rebalances() -> None:
     validate(Cooperative(None), VIEW, members, given(a="t0 t1 u0", b=""))
 
 
-def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
+def test_eager_and_built_in_assignors_may_move_partitions() -> None:
     """Eager assignors are not checked for this, because eager members have revoked all partitions; as in Java, neither
     are the built-in assignors.
     """
@@ -119,14 +119,14 @@ def test_eager_and_built_in_assignors_are_not_held_to_that() -> None:
     validate(assignors.load("cooperative-sticky"), VIEW, members, assignment)
 
 
-def test_a_borrowed_name_is_no_excuse() -> None:
+def test_a_plugin_with_a_built_in_name_is_checked() -> None:
     """A user's class with the name of a built-in assignor is checked."""
     impostor = type("Impostor", (Cooperative,), {"name": "cooperative-sticky"})
     with pytest.raises(AssignorError, match="still owns it"):
         validate(impostor(None), VIEW, owning(a="t0 t1", b=""), given(a="t0", b="t1"))
 
 
-def test_the_view_sorts_partitions_and_knows_what_it_lacks() -> None:
+def test_the_view_sorts_partitions_and_accepts_unknown_topics() -> None:
     """Partitions are returned in ascending order; an unknown topic has no partitions and no count."""
     view = ClusterView([PartitionInfo("t", 2), PartitionInfo("t", 0), PartitionInfo("s", 0), PartitionInfo("t", 1)])
     assert [0, 1, 2] == [info.partition for info in view.partitions("t")]

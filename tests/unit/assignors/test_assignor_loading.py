@@ -80,7 +80,7 @@ def failure(spec: object, options: Mapping[str, object] | None = None) -> Assign
     return caught.value
 
 
-def test_the_built_in_four_are_entry_points_like_any_other() -> None:
+def test_the_built_in_assignors_are_entry_points() -> None:
     """The four built-in assignors are listed with our distribution, and each loads by its name."""
     available = assignors.available()
     assert set(assignors.BUILT_IN) <= set(available)
@@ -89,7 +89,7 @@ def test_the_built_in_four_are_entry_points_like_any_other() -> None:
         assert name == assignors.load(name).name
 
 
-def test_the_built_in_four_are_where_their_entry_points_say() -> None:
+def test_the_built_in_assignors_load_from_their_entry_points() -> None:
     """The built-in assignors are loaded without reading entry points, from the same targets that the entry
     points have.
     """
@@ -129,7 +129,7 @@ def test_a_broken_plugin_that_is_not_selected_does_no_harm(install: Install) -> 
     assert "sticky" == assignors.load("sticky").name
 
 
-def test_two_plugins_of_one_name_are_an_error_that_shows_the_way_out(install: Install) -> None:
+def test_two_plugins_of_one_name_are_an_error(install: Install) -> None:
     """Two plugins with one name raise an error that names both with their versions; "distribution::name"
     selects one.
     """
@@ -155,7 +155,7 @@ def test_a_built_in_cannot_be_shadowed(install: Install) -> None:
         assignors.register("range", Toy)
 
 
-def test_registered_ones_come_before_plugins(install: Install) -> None:
+def test_registered_assignors_come_before_plugins(install: Install) -> None:
     """An assignor that the program registered is preferred to an installed plugin of the same name."""
     install("acme-toy", "toy")
     assignors.register("toy", Toy)
@@ -184,7 +184,7 @@ def test_only_callables_are_registered() -> None:
         assignors.register("toy", Toy())  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_an_instance_is_taken_as_it_is() -> None:
+def test_an_instance_is_used_unchanged() -> None:
     """An instance is used without configuration; it may have any name that is free, even a registered one."""
     assignors.register("toy", lambda: failure(None))  # type: ignore[arg-type, return-value]  # never called
     toy = Toy()
@@ -219,7 +219,7 @@ def test_a_module_path_is_imported(install: Install) -> None:
     assert "cannot be imported: ModuleNotFoundError" in str(failure("plugin_that_is_missing:Plugin"))
 
 
-def test_an_unknown_name_lists_what_there_is_and_what_is_close() -> None:
+def test_an_unknown_name_lists_the_assignors_and_suggests_one() -> None:
     """The error lists the four built-in and all registered assignors, and suggests a similar name."""
     assignors.register("toy", Toy)
     with pytest.raises(UnknownAssignorError) as caught:
@@ -274,7 +274,7 @@ def test_a_plugin_that_cannot_be_used_is_named(
     assert (type(None) if cause is None else cause) is type(error.__cause__)
 
 
-def test_things_that_are_no_assignor_are_refused() -> None:
+def test_objects_that_are_no_assignor_are_refused() -> None:
     """A number or an instance of an unrelated class is refused."""
     with pytest.raises(ConfigError, match="not 3"):
         assignors.load(3)  # type: ignore[arg-type]  # the mistake under test

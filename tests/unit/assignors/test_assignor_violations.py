@@ -117,7 +117,7 @@ def test_cooperative_hand_over(assignment: Mapping[str, Assignment], right: bool
     assert str(caught.value).startswith(ORIGIN.format("cooperative", "Cooperative"))
 
 
-def test_a_leader_that_was_given_nonsense_sends_nothing() -> None:
+def test_a_leader_with_an_invalid_assignment_sends_no_sync() -> None:
     """The violation is raised to the caller once, no SyncGroup is sent, and the member joins again."""
     group = GroupHarness(assignor=broken("eager", to(me=(A0, A0))))
     group.respond(group.until("JoinGroup"), group.joined(leader=True))

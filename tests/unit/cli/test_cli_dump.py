@@ -123,7 +123,7 @@ def test_several_files(segment: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ],
     ids=["cut", "cut in its header", "no format yet", "zeros"],
 )
-def test_what_is_no_whole_batch_at_the_end(
+def test_an_incomplete_batch_at_the_end(
     segment: Path, capsys: pytest.CaptureFixture[str], tail: bytes, said: str
 ) -> None:
     """A batch that was being written, or preallocated zeros, is reported on stderr and is no error."""

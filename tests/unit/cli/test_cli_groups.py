@@ -165,7 +165,7 @@ def test_settings_reach_the_client(client: Callable[[], FakeClient], capsys: pyt
 
 
 def test_empty_groups() -> None:
-    """Groups without known offsets are shown without a division or maximum of nothing."""
+    """A group without known offsets has a row without lag; without groups there are no tables."""
     empty = Health(GroupDescription("e", "classic", "Empty", "", ""), {})
     assert ["e", "Empty", "0", "0", "0", "0", "-", "-"] == lag_table([empty])[1].split()
     assert 2 == len(description_tables([empty]))
@@ -201,7 +201,7 @@ def test_a_screen_is_painted_over() -> None:
     assert "\x1b[Htitle\x1b[K\n\x1b[K\n1\x1b[K\n… 2 more lines\x1b[K\n\x1b[J" == terminal.getvalue()
 
 
-def test_a_file_gets_line_after_line() -> None:
+def test_a_file_gets_no_control_sequences() -> None:
     """Without a terminal the output has no title and no control sequence, so JSON stays JSON."""
     stream = io.StringIO()
     screen = watch.Screen(stream)

@@ -1,4 +1,4 @@
-"""The options of a login: which ones exclude or require each other, Java's JAAS entries, references to secrets."""
+"""The options of SASL: which ones exclude or require each other, Java's JAAS entries, references to secrets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refusal(mechanism: str | None = None, **options: Any) -> str:
         ("PLAIN", {"sasl_username": "u"}, "needs sasl_plain_password"),
     ],
 )
-def test_what_cannot_go_together(mechanism: str | None, options: dict[str, Any], words: str) -> None:
+def test_options_that_exclude_each_other(mechanism: str | None, options: dict[str, Any], words: str) -> None:
     """Options that exclude each other raise a ConfigError at construction, which names both."""
     assert words in refusal(mechanism, **options)
 
@@ -82,8 +82,8 @@ def test_gssapi_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install gssapi" in refusal("GSSAPI", sasl_kerberos_service_name="kafka")
 
 
-def test_without_a_login_its_options_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """Login options without SASL are ignored, and a warning is logged; Java logs nothing."""
+def test_without_sasl_its_options_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """SASL options without a SASL security protocol are ignored, and a warning is logged; Java logs nothing."""
     with caplog.at_level(logging.WARNING):
         ConsumerConfig(bootstrap_servers="b:9092", sasl_mechanism="PLAIN", sasl_plain_username="u")
     assert "sasl_mechanism, sasl_plain_username: ignored, because security_protocol is PLAINTEXT" in caplog.text

@@ -282,7 +282,7 @@ def test_a_static_member_does_not_leave_withheld_partitions_unassigned(step: str
 
 
 @pytest.mark.parametrize("case", ["kept", "left", "eager", "dynamic", "first", "unknown coordinator"])
-def test_no_last_join_is_sent_for_nothing(case: str) -> None:
+def test_no_unnecessary_last_join_is_sent(case: str) -> None:
     """No last JoinGroup is sent by a member that keeps its partitions, sends LeaveGroup, revokes everything before it
     joins, or owned nothing; nor while the coordinator is unknown.
     """

@@ -185,8 +185,8 @@ def test_repeated_failures_back_off() -> None:
     ],
     ids=["REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "MEMBER_ID_REQUIRED"],
 )
-def test_coordinator_that_repeats_itself_is_not_asked_without_pause(response: Callable[[], JoinGroupResponse]) -> None:
-    """An error that is retried at once is retried without a backoff only one time."""
+def test_repeated_errors_of_a_join_back_off(response: Callable[[], JoinGroupResponse]) -> None:
+    """If the coordinator repeats an error that is retried at once, only the first retry has no backoff."""
     group = GroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=1000)
     joins = 0
     began = group.now

@@ -463,7 +463,7 @@ def test_poll_does_not_wait_after_a_call_that_needs_no_request() -> None:
     assert 0 == group.commits.poll(group.now).wait_ms
 
 
-def test_committing_nothing_waits_for_commits_that_are_tried_once() -> None:
+def test_an_empty_commit_waits_for_async_commits() -> None:
     """An empty commit with a deadline completes after all earlier commits; without a deadline it completes at once."""
     group = member()
     promises = [group.commits.commit({T0: OffsetAndMetadata(n)}) for n in (1, 2)]

@@ -1,7 +1,7 @@
 """Every error code that Kafka has, as the response to each request of a KIP-848 member: what Java does, we do.
 
-The tables are those of Java 4.4's `ConsumerHeartbeatRequestManager` and `CommitRequestManager`, by name. Java ends the
-membership for whatever it does not know in a heartbeat, and fails the one call for what it does not know elsewhere.
+The tables are those of Java 4.4's `ConsumerHeartbeatRequestManager` and `CommitRequestManager`, by name. For a
+code that is in no table Java ends the membership if the request is a heartbeat, and otherwise fails the one call.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def heartbeats_again(group: ConsumerGroupHarness, what: str) -> None:
 
 
 @pytest.mark.parametrize("code", ALL, ids=name_of)
-def test_heartbeat_of_one_that_has_left(code: int) -> None:
+def test_heartbeat_response_after_leaving(code: int) -> None:
     """Whatever the response to the leave heartbeat, or to one before it, the member has left and nothing is raised."""
     group, late = stable()
     group.membership.leave_callback()
@@ -296,7 +296,7 @@ def test_fetch_of_a_partition(code: int) -> None:
     fetch(owner(), fetched(code), code, FETCH.get(name_of(code), "raise"))
 
 
-def test_fetch_with_the_epoch_of_one_that_has_left() -> None:
+def test_fetch_with_a_stale_epoch_after_leaving() -> None:
     """A stale epoch is a final error for a consumer that has left the group."""
     group = owner()
     promise = group.commits.committed([T0], group.now + 10_000)

@@ -155,7 +155,7 @@ def test_a_lost_coordinator_costs_no_backoff() -> None:
     assert group.beat()
 
 
-def test_a_loading_coordinator_is_asked_again_after_the_backoff() -> None:
+def test_a_heartbeat_to_a_loading_coordinator_is_repeated() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS a heartbeat with every field is sent after retry_backoff_ms."""
     group = ConsumerGroupHarness(retry_backoff_ms=100, retry_backoff_max_ms=100)
     group.joined()

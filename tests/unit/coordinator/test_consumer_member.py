@@ -64,7 +64,7 @@ def test_commits_need_an_epoch(epoch: int, good: bool) -> None:
     assert ((epoch, "me") if good else (-1, "")) == member.generation[:2]
 
 
-def test_an_assignment_of_nothing_is_one() -> None:
+def test_an_empty_assignment_is_acknowledged() -> None:
     """The first assignment must be acknowledged even if it is empty; the same assignment again must not."""
     nothing = LocalAssignment()
     first = nothing.followed_by({})
@@ -72,7 +72,7 @@ def test_an_assignment_of_nothing_is_one() -> None:
     assert first is first.followed_by({})
 
 
-def test_an_assignment_that_comes_back_is_another_one() -> None:
+def test_a_repeated_assignment_is_acknowledged_again() -> None:
     """After the assignments A, B and A again, the last one must be acknowledged once more."""
     a, b = {b"t": frozenset({0})}, {b"t": frozenset({1})}
     first = LocalAssignment().followed_by(a)

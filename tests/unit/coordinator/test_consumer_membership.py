@@ -183,7 +183,7 @@ def asked_for_topics(group: ConsumerGroupHarness) -> list[str | bytes]:
     return [topic.name or topic.topic_id for topic in request.message.topics]
 
 
-def test_names_are_not_asked_for_together_with_ids() -> None:
+def test_names_and_ids_are_requested_separately() -> None:
     """Names and ids are not sent in one request, because a broker that finds an id does not check names and would omit
     all other topics.
     """
@@ -340,7 +340,7 @@ def test_fenced_after_on_revoke_had_raised() -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_was_never_given_is_not_lost(begun: bool) -> None:
+def test_on_lost_has_only_partitions_of_on_assign(begun: bool) -> None:
     """If the member is fenced before on_assign is called, on_lost is not called for the new partitions; if it is fenced
     during on_assign, it is.
     """
@@ -508,7 +508,7 @@ def test_leaving_before_the_response_to_the_join() -> None:
     assert (S.UNSUBSCRIBED, []) == (group.state, owned(group))
 
 
-def test_leaving_what_was_never_joined() -> None:
+def test_leaving_before_any_join() -> None:
     """A member that never joined sends no leave heartbeat."""
     group = ConsumerGroupHarness()
     assert group.membership.leave_callback() is None
@@ -543,7 +543,7 @@ def test_unsubscribed_and_subscribed_again_joins_again() -> None:
     assert (0, ["u"]) == (join.message.member_epoch, join.message.subscribed_topic_names)
 
 
-def test_a_lost_leave_does_not_come_back() -> None:
+def test_a_lost_leave_heartbeat_is_not_repeated() -> None:
     """The leave heartbeat is sent once; even if it is lost the member has left."""
     group = ConsumerGroupHarness()
     group.joined({"t": [0]})

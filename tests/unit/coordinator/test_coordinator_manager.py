@@ -59,7 +59,7 @@ def test_no_lookup_while_no_coordinator_is_needed() -> None:
     assert FOREVER == waits(case, 0.0)
 
 
-def test_the_group_is_asked_for() -> None:
+def test_one_lookup_is_sent_to_any_broker() -> None:
     """One request is sent to any broker, in the old or the new form."""
     case = manager()
     request = asks(case, 0.0)
@@ -219,7 +219,7 @@ def test_the_connection_to_a_lost_coordinator_is_closed_once() -> None:
     assert case.poll(1001.0).disconnect is None
 
 
-def test_the_connection_to_a_lost_coordinator_is_closed_though_none_is_wanted() -> None:
+def test_the_connection_to_a_lost_coordinator_is_closed_while_none_is_needed() -> None:
     """The connection is closed even while no coordinator is needed."""
     case = manager()
     respond(asks(case, 0.0), found(3), 1.0)

@@ -1,7 +1,7 @@
 """Every error code that Kafka has, as the response to each request of a classic member: what Java does, we do.
 
-The tables here are Java's `AbstractCoordinator` and `ConsumerCoordinator`, by name; the rows of the code are held to
-them one by one, and what no row names is tried too.
+The tables here are Java's `AbstractCoordinator` and `ConsumerCoordinator`, by name; each row of the
+library's tables is compared with them, and codes without a row are tested too.
 """
 
 from __future__ import annotations

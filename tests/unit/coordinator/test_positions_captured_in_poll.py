@@ -104,7 +104,7 @@ def test_consumer_protocol_captures_in_poll_only() -> None:
     assert {0: 100, 1: 50} == {p.partition_index: p.committed_offset for p in topic.partitions}
 
 
-def test_commit_of_the_revocation_holds_up_what_follows() -> None:
+def test_on_revoke_waits_for_the_commit() -> None:
     """on_revoke waits for the commit whose positions were read in poll, as a join does."""
     group = in_the_middle_of_a_batch()
     commit = group.request()

@@ -39,7 +39,7 @@ def test_public_method_is_itself() -> None:
     assert ("double", "Returns twice the value.") == (Guarded.double.__name__, Guarded.double.__doc__)
 
 
-def test_same_thread_may_come_in_again() -> None:
+def test_same_thread_may_enter_again() -> None:
     """Calls may be nested, and the end of the inner one does not release the guard."""
     guarded = Guarded()
 

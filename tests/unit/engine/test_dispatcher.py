@@ -260,7 +260,7 @@ def test_time_is_reported_before_responses() -> None:
     assert [(case.now, 0)] == reported
 
 
-def test_disconnecting_fails_what_is_in_flight_and_what_waits() -> None:
+def test_disconnecting_fails_requests_in_flight_and_waiting() -> None:
     """Disconnecting fails the connection's requests, in flight or waiting; requests to other brokers
     continue to wait.
     """

@@ -51,7 +51,7 @@ def records() -> ConsumerRecords:
     return ConsumerRecords()
 
 
-def test_each_sees_what_the_one_before_returned() -> None:
+def test_each_receives_the_result_of_the_previous_one() -> None:
     """Interceptors run in the configured order, and the caller receives the result of the last one."""
     calls: list[tuple[Any, ...]] = []
     first, second, given = records(), records(), records()
@@ -73,7 +73,7 @@ def test_commits_reach_all() -> None:
     assert [OFFSETS] == other.offsets
 
 
-def test_failures_are_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     """An exception or a wrong result of one interceptor reaches neither the caller nor the other interceptors."""
     calls: list[tuple[Any, ...]] = []
     given = records()

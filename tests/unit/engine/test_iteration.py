@@ -59,7 +59,7 @@ def test_unseen_after_some_records(taken: int, unseen: dict[TopicPartition, int]
     assert unseen == iteration.unseen(), "unseen() changes nothing"
 
 
-def test_partition_that_comes_twice() -> None:
+def test_partition_with_two_runs() -> None:
     """If a batch contains a partition in two runs, the earliest unseen offset counts."""
     runs = [
         PartitionFetch(tp, build_batch([(None, b"v")] * 2, base_offset=start), start).take(2)
@@ -84,7 +84,7 @@ def test_gaps_between_offsets() -> None:
     assert {A: 10} == iteration.unseen()
 
 
-def test_iterators_share_the_place() -> None:
+def test_iterators_share_their_position() -> None:
     """Every iterator continues at the record where the last one stopped."""
     iteration = Iteration()
     iteration.start(batch(a=(0, 4)))

@@ -164,7 +164,7 @@ def test_every_api_of_the_managers_is_covered() -> None:
     assert set(RESPONSES) == set().union(*CASES.values())
 
 
-def test_a_flood_would_be_noticed() -> None:
+def test_too_many_requests_are_found() -> None:
     """The test fails for a consumer with shorter backoffs."""
     fault = Fault("OffsetFetch", 1, 30)
     simulation = Simulation(fault, retry_backoff_ms=10, retry_backoff_max_ms=10, **PROTOCOLS["consumer"]).run(SECONDS)

@@ -69,7 +69,7 @@ def test_an_operation_may_continue_after_an_error() -> None:
         for error in errors:
             raise error
 
-    def patient() -> Operation[list[str]]:
+    def tolerant() -> Operation[list[str]]:
         notes: list[str] = []
         for _ in range(3):
             try:
@@ -78,7 +78,7 @@ def test_an_operation_may_continue_after_an_error() -> None:
                 notes.append(str(error))
         return notes
 
-    assert ["first"] == run(patient(), wait)
+    assert ["first"] == run(tolerant(), wait)
 
 
 def test_a_runner_that_is_interrupted_itself_closes_the_operation() -> None:

@@ -95,7 +95,7 @@ def no_such(kind: str, code: int = NOT_FOUND) -> Any:
 # --- listing ---
 
 
-def test_a_listing_asks_the_broker_named() -> None:
+def test_a_listing_is_sent_to_the_given_broker() -> None:
     """A listing is sent to the given broker, with filters in a version that has them; states and types are returned as
     the broker sends them.
     """
@@ -132,7 +132,7 @@ def test_filtering_by_state_alone_needs_less() -> None:
     assert 4 == case.one("ListGroups").min_version
 
 
-def test_a_loading_coordinator_is_asked_again() -> None:
+def test_a_request_to_a_loading_coordinator_is_repeated() -> None:
     """After COORDINATOR_LOAD_IN_PROGRESS the same broker is asked again after the backoff."""
     case = Case()
     promise = case.groups.list_groups(1, [], [], DEADLINE)

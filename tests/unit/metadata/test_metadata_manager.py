@@ -74,7 +74,7 @@ def asked(request: UnsentRequest) -> list[str] | None:
 # --- what is asked -----------------------------------------------------------------------------------------------
 
 
-def test_the_first_poll_asks() -> None:
+def test_the_first_poll_requests_metadata() -> None:
     """The first poll requests metadata of the subscribed topics from any broker, once."""
     case = Case("b", "a")
     request = case.asks(0.0)
@@ -82,12 +82,12 @@ def test_the_first_poll_asks() -> None:
     assert TRIGGER_MS - 1.0 == case.waits(1.0)
 
 
-def test_without_topics_only_brokers_are_asked() -> None:
+def test_without_topics_only_brokers_are_requested() -> None:
     """Without a subscription the list of topics is empty, so that only brokers are requested."""
     assert [] == asked(Case().asks(0.0))
 
 
-def test_a_manual_assignment_asks_for_its_topics() -> None:
+def test_a_manual_assignment_requests_its_topics() -> None:
     """Metadata of the topics of assigned partitions is requested."""
     case = Case()
     case.subscription.assign(tps("b-0", "b-1"))
@@ -101,7 +101,7 @@ def test_topic_creation_is_the_users_choice(allowed: bool) -> None:
     assert (allowed, 4) == (request.message.allow_auto_topic_creation, request.min_version)
 
 
-def test_a_pattern_asks_for_all_topics() -> None:
+def test_a_pattern_requests_all_topics() -> None:
     """A pattern requires all topics, and allows no topic creation."""
     case = Case()
     case.subscription.subscribe_pattern(re.compile("a.*"))
@@ -235,7 +235,7 @@ def test_responses_reach_the_listeners() -> None:
 # --- new topics ----------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_subscription_is_asked_for_at_once() -> None:
+def test_new_topics_are_requested_at_once() -> None:
     """Only new topics are requested, without backoff, and the response is merged into the cache."""
     case = Case("a")
     case.update(0.0)
@@ -247,7 +247,7 @@ def test_a_changed_subscription_is_asked_for_at_once() -> None:
     assert MAX_AGE_MS - 2.0 == case.waits(2.0)
 
 
-def test_known_topics_are_not_asked_for_again() -> None:
+def test_known_topics_are_not_requested_again() -> None:
     """A narrower subscription, or a seek, needs no request."""
     case = Case("a", "b")
     case.update(0.0, led_by({"a-0": 1, "b-0": 1}))
@@ -285,7 +285,7 @@ def test_a_full_update_covers_new_topics() -> None:
     assert ["a", "b"] == asked(case.asks(1.0))
 
 
-def test_a_new_pattern_is_asked_for_at_once() -> None:
+def test_a_new_pattern_requests_all_topics_at_once() -> None:
     """A new pattern requires all topics again, and a match of the pattern does not."""
     case = Case()
     case.subscription.subscribe_pattern(re.compile("a"))
@@ -306,7 +306,7 @@ def test_a_pattern_during_a_request_is_not_lost() -> None:
     assert asked(case.asks(2.0 + RETRY_MS)) is None
 
 
-def test_a_group_leader_asks_for_the_members_topics() -> None:
+def test_a_group_leader_requests_the_members_topics() -> None:
     """While this member is the leader the topics of all members are requested."""
     case = Case("a")
     case.update(0.0)
@@ -329,7 +329,7 @@ def test_watched_topics_are_wanted_until_unwatched() -> None:
     assert ["a"] == asked(case.asks(0.0))
 
 
-def test_watching_a_known_topic_asks_nothing() -> None:
+def test_watching_a_known_topic_requests_nothing() -> None:
     """A topic that is cached is not requested."""
     case = Case("a")
     case.update(0.0)
@@ -372,7 +372,7 @@ def test_refresh_survives_failures() -> None:
     assert promise.done
 
 
-def test_a_newer_epoch_asks_for_metadata() -> None:
+def test_a_newer_epoch_requests_metadata() -> None:
     """A leader epoch in a commit that is newer than the cached one means that the cache is old."""
     case = Case("a")
     case.update(0.0)
@@ -487,7 +487,7 @@ def test_errors_that_do_not_pass_are_raised(error: KafkaError) -> None:
 # --- bootstrapping again -----------------------------------------------------------------------------------------
 
 
-def test_no_broker_left_means_bootstrapping_again() -> None:
+def test_no_available_broker_leads_to_a_rebootstrap() -> None:
     """When every known broker is in backoff, a rebootstrap is requested from the engine (KIP-899)."""
     case = Case("a")
     case.update(0.0)
@@ -498,14 +498,14 @@ def test_no_broker_left_means_bootstrapping_again() -> None:
     assert ["a"] == asked(case.asks(2.0))
 
 
-def test_while_bootstrapping_there_is_nothing_to_go_back_to() -> None:
+def test_no_rebootstrap_before_the_first_response() -> None:
     """Before the first response only the bootstrap brokers are known, and are tried again."""
     case = Case("a")
     case.manager.on_no_node(1.0)
     assert not case.manager.needs_rebootstrap
 
 
-def test_the_broker_can_ask_for_it() -> None:
+def test_the_broker_can_require_a_rebootstrap() -> None:
     """REBOOTSTRAP_REQUIRED, in a response or from the connection, leads to a rebootstrap (KIP-1102)."""
     case = Case("a")
     case.update(0.0, metadata(error=129))
@@ -516,7 +516,7 @@ def test_the_broker_can_ask_for_it() -> None:
     assert other.manager.take_error() is None
 
 
-def test_silence_means_bootstrapping_again() -> None:
+def test_no_response_leads_to_a_rebootstrap() -> None:
     """If no response arrives for the trigger time after an update was due, a rebootstrap is requested."""
     case = Case("a")
     case.update(0.0)

@@ -67,7 +67,7 @@ def test_known_topics_come_from_the_cache() -> None:
     assert [] == case.poll(1.0).requests
 
 
-def test_unknown_topics_are_asked_for() -> None:
+def test_unknown_topics_are_requested() -> None:
     """All given topics are in one request; the response is not cached."""
     case = Case()
     promise = case.manager.fetch(["new", "known"])
@@ -96,7 +96,7 @@ def test_creation_can_be_forbidden() -> None:
     assert not case.asks(1.0).message.allow_auto_topic_creation
 
 
-def test_a_topic_that_does_not_exist_is_left_out() -> None:
+def test_a_topic_that_does_not_exist_is_omitted() -> None:
     """A topic with UNKNOWN_TOPIC_OR_PARTITION is omitted from the result."""
     case = Case()
     promise = case.manager.fetch(["known", "new"])
@@ -114,7 +114,7 @@ def test_final_topic_errors_fail_the_lookup(code: int, error: type[BrokerError])
         promise.result()
 
 
-def test_passing_topic_errors_are_asked_again() -> None:
+def test_retriable_topic_errors_are_retried() -> None:
     """After LEADER_NOT_AVAILABLE (a topic that is being created) the lookup is repeated after the backoff."""
     case = Case()
     promise = case.manager.fetch(["new"])

@@ -30,7 +30,7 @@ def test_all_stats_of_one_window() -> None:
     )
 
 
-def test_rate_counts_the_windows_not_yet_lived_through() -> None:
+def test_rate_includes_windows_before_the_first_one() -> None:
     """After one second with two windows of 30 s the rate is over 31 s, as in Java."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
@@ -48,7 +48,7 @@ def test_rate_over_all_windows() -> None:
     assert pytest.approx(600 / 60) == read(metrics, "rate", 60_000.0)
 
 
-def test_old_windows_are_left_out_of_samples_and_kept_in_totals() -> None:
+def test_old_windows_count_only_in_totals() -> None:
     """Values older than all windows are not in the mean and the extremes, but in totals."""
     metrics = Metrics()
     sensor = metrics.sensor("g", ROWS)
@@ -87,7 +87,7 @@ def test_many_values_recorded_together() -> None:
     assert (10.0, 6.0, 60.0) == (got["avg"], got["count"], got["total"])
 
 
-def test_a_window_of_no_length() -> None:
+def test_a_window_has_a_minimum_length() -> None:
     """A window has at least a millisecond, whatever the option is."""
     metrics = Metrics(window_ms=0)
     metrics.sensor("g", ROWS).record(3.0, 5.0)

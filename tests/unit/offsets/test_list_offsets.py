@@ -147,7 +147,7 @@ def test_unassigned_partitions_are_looked_up_first() -> None:
     assert ["a"] == [row.name for row in case.metadata.poll(1000.0).requests[0].message.topics]
 
 
-def test_known_leaders_are_asked_without_waiting_for_others() -> None:
+def test_known_leaders_do_not_wait_for_others() -> None:
     """A partition without a known leader does not delay the others."""
     case = fetching("a-0")
     promise = case.manager.list_offsets({A0: -1, X0: -1})

@@ -81,7 +81,7 @@ def test_the_tables_are_whole() -> None:
 
 
 @pytest.mark.parametrize("code", codes_with(LIST_OFFSETS, "retry", "warn"), ids=name_of)
-def test_resets_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_resets_are_repeated(code: int, caplog: pytest.LogCaptureFixture) -> None:
     """The reset is requested again after the backoff, with new metadata; nothing is raised, and an unexpected error
     logs a warning.
     """
@@ -142,7 +142,7 @@ def test_refused_offsets_are_raised(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", codes_with(EITHER, "retry", "warn"), ids=name_of)
-def test_validations_are_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_validations_are_repeated(code: int, caplog: pytest.LogCaptureFixture) -> None:
     """The validation is repeated after the backoff, with new metadata; the position is kept, and nothing is fetched or
     raised meanwhile.
     """
@@ -224,7 +224,9 @@ def test_validation_follows_the_epoch(name: str) -> None:
 
 
 @pytest.mark.parametrize("asks", [resetting, validating], ids=["reset", "validation"])
-def test_a_leader_behind_its_epoch_is_asked_again(asks: Callable[[], tuple[OffsetsCase, UnsentRequest]]) -> None:
+def test_a_request_to_a_leader_with_an_old_epoch_is_repeated(
+    asks: Callable[[], tuple[OffsetsCase, UnsentRequest]],
+) -> None:
     """While metadata is unchanged, the request to a leader that does not have its leader epoch yet is repeated."""
     case, request = asks()
     code = CODE["UNKNOWN_LEADER_EPOCH"]

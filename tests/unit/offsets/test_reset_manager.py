@@ -39,7 +39,7 @@ LOST = BrokerConnectionError("lost")
 # --- requests --------------------------------------------------------------------------------------------
 
 
-def test_resets_are_asked_of_leaders() -> None:
+def test_resets_are_sent_to_leaders() -> None:
     """One request is sent per leader, with the policy's timestamp and the known leader epoch."""
     case = Case("a-0", "a-1", "b-0", leaders={"a-0": 1, "a-1": 2, "b-0": 1})
     requests = {request.node: request for request in case.asks(0.0)}
@@ -79,7 +79,7 @@ def test_a_seek_to_an_end_has_its_own_strategy() -> None:
         (IsolationLevel.READ_COMMITTED, 1, 2),
     ],
 )
-def test_the_isolation_level_is_asked_for(level: Any, on_wire: int, floor: int) -> None:
+def test_the_request_has_the_isolation_level(level: Any, on_wire: int, floor: int) -> None:
     """With read_committed the end is the last stable offset, which needs version 2."""
     request = Case("a-0", isolation_level=level).ask(0.0)
     assert (on_wire, floor) == (request.message.isolation_level, request.min_version)
@@ -92,7 +92,7 @@ def test_an_unknown_epoch_is_not_sent() -> None:
     assert {"a-0": (-1, -1)} == rows(case.ask(0.0))
 
 
-def test_partitions_in_flight_are_not_asked_again() -> None:
+def test_partitions_in_flight_are_not_requested_again() -> None:
     """A partition in flight is requested again after request_timeout_ms; others are requested meanwhile."""
     case = Case("a-0", "a-1")
     case.subscription.seek(A1, 5, leader=case.cluster.leader(A1))
@@ -109,14 +109,14 @@ def test_initializing_partitions_are_unchanged() -> None:
     assert FOREVER == case.waits(0.0)
 
 
-def test_with_all_positions_nothing_is_asked() -> None:
+def test_with_all_positions_nothing_is_requested() -> None:
     """If all partitions have positions no request is sent and nothing is awaited."""
     case = Case("a-0")
     case.subscription.seek(A0, 5, leader=case.cluster.leader(A0))
     assert FOREVER == case.waits(0.0)
 
 
-def test_without_leader_metadata_is_asked_for() -> None:
+def test_without_leader_metadata_is_requested() -> None:
     """Without a leader metadata is requested, and the reset is sent when the leader is known, without backoff."""
     case = Case("a-0", leaders={})
     case.metadata.poll(0.0)
@@ -182,7 +182,7 @@ def test_partition_errors_are_retried(code: int) -> None:
     assert case.wants_metadata()
 
 
-def test_a_partition_left_out_is_retried() -> None:
+def test_a_missing_partition_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case("a-0", "a-1")
     respond(case.ask(0.0), offsets({"a-1": 8, "x-0": 1}), 5.0)
@@ -268,14 +268,14 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
 # --- by duration -----------------------------------------------------------------------------------------
 
 
-def test_a_duration_finds_the_first_young_record() -> None:
+def test_a_duration_finds_the_first_recent_record() -> None:
     """If the log has a record that is recent enough, one request by time is sufficient."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     respond(case.ask(0.0), offsets({"a-0": (42, WALL_MS, 3)}), 5.0)
     assert 42 == getattr(case.position("a-0"), "offset", None)
 
 
-def test_without_young_records_a_duration_means_the_end() -> None:
+def test_without_recent_records_a_duration_resets_to_the_end() -> None:
     """If no record is recent enough the end is requested, then the time once more, then the end is used."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
@@ -289,7 +289,7 @@ def test_without_young_records_a_duration_means_the_end() -> None:
     assert 90 == getattr(case.position("a-0"), "offset", None)
 
 
-def test_a_young_record_that_arrives_meanwhile_is_not_skipped() -> None:
+def test_a_record_written_meanwhile_is_not_skipped() -> None:
     """A record that is written between the first two requests is found by the third."""
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)

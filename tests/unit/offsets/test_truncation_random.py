@@ -212,7 +212,7 @@ Cutting.TestCase.settings = settings(
 test_random_truncation = Cutting.TestCase
 
 
-def test_old_records_read_before_the_fetcher_knows_of_the_new_leader() -> None:
+def test_old_records_read_before_a_fetch_from_the_new_leader() -> None:
     """If metadata has a new leader, and all buffered records of the old leader are read before the next fetch, the
     position is still validated against the new leader's log.
     """

@@ -89,7 +89,7 @@ def ends(found: Mapping[str, Any]) -> Any:
 GOOD = ends({"a-0": (50, 2), "a-1": (70, 2)})
 
 
-def test_a_new_leader_is_asked() -> None:
+def test_a_new_leader_validates_the_position() -> None:
     """The end of the position's epoch is requested from the new leader, and nothing is fetched meanwhile."""
     case = Case()
     request = case.moved()
@@ -105,7 +105,7 @@ def test_a_new_leader_is_asked() -> None:
     assert ([], REQUEST_TIMEOUT_MS) == (case.subscription.fetchable(), case.waits(1.0))
 
 
-def test_each_leader_is_asked_for_its_own() -> None:
+def test_each_leader_validates_its_partitions() -> None:
     """One validation request is sent per leader."""
     case = Case()
     case.move_leaders({"a-0": 2, "a-1": 3})
@@ -245,7 +245,7 @@ def test_partition_errors_are_retried(code: int) -> None:
     assert case.metadata.poll(1000.0).requests
 
 
-def test_a_partition_left_out_is_retried() -> None:
+def test_a_missing_partition_is_retried() -> None:
     """A partition that is missing in the response is handled as if it had failed."""
     case = Case()
     respond(case.moved(), ends({"a-1": (70, 2), "a-9": (1, 1)}), 5.0)

@@ -182,7 +182,7 @@ def test_records_below_the_position() -> None:
     assert [2, 3] == RecordBatch.of([run]).to_pyarrow()["offset"].to_pylist()
 
 
-def test_ends_leave_out_what_is_beyond() -> None:
+def test_rows_beyond_the_end_are_omitted() -> None:
     """Records at or beyond the given end of their partition are not built; other partitions are complete."""
     runs = [PartitionFetch(tp, build_batch([b"x"] * 5), 0).take(9) for tp in (TP, TopicPartition("t", 0))]
     batch = RecordBatch.of(runs, ["partition", "offset"], ends={TP: 2}).to_pyarrow()
@@ -249,7 +249,7 @@ def test_record_larger_than_a_column() -> None:
             build(filled(100, topic="t" * 200), columns, max_bytes=99)
 
 
-def test_one_batch_of_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_arrow_of_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """If several batches would be needed, the error of to_arrow names the alternative."""
     monkeypatch.setattr("kconsumer.arrow.build", lambda *args: build(*args, max_bytes=5000))
     records = ConsumerRecords(filled(100))

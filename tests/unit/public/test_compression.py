@@ -118,7 +118,7 @@ def test_snappy_blocks_raw_and_framed() -> None:
         b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xffa",
     ],
 )
-def test_snappy_sizes_that_lie_are_refused(block: bytes) -> None:
+def test_snappy_sizes_that_are_too_large_are_refused(block: bytes) -> None:
     """A block that announces 4 GB in five bytes is refused, and so is a frame that is longer than the
     remaining bytes.
     """

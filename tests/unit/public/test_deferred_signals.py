@@ -126,7 +126,7 @@ def test_handler_reset_after_the_last_look() -> None:
     assert signal.SIG_IGN is signal.getsignal(signal.SIGUSR1)
 
 
-def test_handler_that_raises_on_the_way_in() -> None:
+def test_handler_that_raises_while_handlers_are_replaced() -> None:
     """If a handler that is not replaced yet raises, no replaced handler is left behind."""
 
     def alarm(*_: object) -> None:

@@ -1,7 +1,7 @@
 """Messages that the documentation quotes are messages of the library, word by word.
 
-The expressions of an f-string are gaps in a message, and a page has other words there. `…` in a page replaces omitted
-words.
+An expression in an f-string is a gap in the message, for which a page may have any words. `…` in a page stands for
+omitted words.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_import_loads_neither_an_engine_nor_what_few_programs_use() -> None:
+def test_import_loads_neither_an_engine_nor_rarely_used_modules() -> None:
     """`import kconsumer` loads no wire format, no group health, no columns and no slow module of the
     standard library.
     """
@@ -54,7 +54,7 @@ def test_import_loads_neither_an_engine_nor_what_few_programs_use() -> None:
     assert set() == loaded("") & unwanted
 
 
-def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
+def test_a_group_consumer_loads_only_its_protocol() -> None:
     """A classic member does not search installed distributions and loads no module of the other protocol, group health
     or columns.
     """
@@ -75,7 +75,7 @@ def test_a_consumer_in_a_group_loads_only_its_own_half() -> None:
         (EPOCHS, OTHER_PROTOCOL),
     ],
 )
-def test_the_rest_is_loaded_when_it_is_used(statement: str, wanted: set[str]) -> None:
+def test_forbidden_modules_are_loaded_on_use(statement: str, wanted: set[str]) -> None:
     """The modules that the other tests forbid exist under these names and are loaded on use."""
     assert set() == wanted - loaded(statement)
 

@@ -76,7 +76,7 @@ def test_positions_without_records() -> None:
     )
 
 
-def test_what_is_returned_cannot_change_it() -> None:
+def test_next_offsets_returns_a_copy() -> None:
     """next_offsets() returns a copy."""
     records = ConsumerRecords([], {A: (5, None)})
     records.next_offsets().clear()
@@ -221,7 +221,7 @@ def test_a_loop_over_values_makes_two_of_them() -> None:
     assert 2 == len({id(record.value) for record in ConsumerRecords([run])})
 
 
-def test_large_values_are_let_go_of() -> None:
+def test_large_values_are_freed() -> None:
     """A value that is too large to be reused is freed as soon as its record is reused."""
     large = 1 << 20
     records = iter(decode_batches(build_batch([b"x" * large, b"y", b"z", b"z"])))
@@ -274,9 +274,9 @@ def test_references_are_balanced() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """Hundreds of rounds through every path use no more memory than ten.
+    """Hundreds of iterations of every path use no more memory than ten.
 
-    Without zstd: its library shrinks what it allocated in a way that tracemalloc loses sight of.
+    zstd is not included, because its library shrinks allocations in a way that tracemalloc does not follow.
     """
     import tracemalloc
 
@@ -414,7 +414,7 @@ def test_a_failure_at_the_first_record_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])
-def test_the_failure_says_everything(origin: str) -> None:
+def test_the_failure_has_the_data_of_a_dead_letter(origin: str) -> None:
     """The error contains everything that a dead-letter queue needs."""
     data = build_batch([Rec(b"bad", b"bad", [("h", b"x")], 77)], base_offset=6)
     run = PartitionFetch(B, data, 6).take(1)
@@ -448,7 +448,7 @@ def test_an_interrupt_loses_no_record() -> None:
     assert [1, 2] == [r.offset for r in fetch.take(10)]
 
 
-def test_a_run_lets_go_of_its_fetch() -> None:
+def test_a_run_releases_its_fetch() -> None:
     """Returned records keep their own batch alive but not the fetch."""
     data = bytearray(build_batch([b"a"], codec="zstd"))
     records = ConsumerRecords([PartitionFetch(A, data, 0).take(1)])

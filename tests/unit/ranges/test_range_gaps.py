@@ -40,7 +40,7 @@ def test_what_was_skipped_explains_part_of_a_gap() -> None:
     assert [Gap(9, 12, "control"), Gap(12, 13, "compaction")] == explained([(9, 13)], skipped)
 
 
-def test_one_skipped_stretch_over_several_gaps() -> None:
+def test_one_skipped_range_over_several_gaps() -> None:
     """A skipped range that ends beyond a gap also explains the next one."""
     assert [Gap(1, 2, "aborted"), Gap(3, 4, "aborted")] == explained([(1, 2), (3, 4)], [(0, 9, "aborted")])
 

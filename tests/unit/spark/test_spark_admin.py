@@ -56,14 +56,14 @@ def admin(client: Client, **options: str) -> Admin:
     return Admin(parse(given, "stream"), client)  # type: ignore[arg-type]
 
 
-def test_a_topic_that_is_not_known_yet_is_asked_for_again() -> None:
+def test_an_unknown_topic_is_requested_again() -> None:
     """A topic that is not known yet, after a broker start or a re-creation, does not end a query at once."""
     client = Client({}, {}, {"t": Listing})
     assert {T0} == admin(client).partitions()
     assert (3, 2) == (client.requests, client.closed)
 
 
-def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
+def test_a_topic_that_stays_unknown_is_an_error() -> None:
     """After the configured number of attempts the error names the topic."""
     client = Client({})
     with pytest.raises(MissingTopicError, match=r"UnknownTopicOrPartition: topic t does not exist on b:1"):
@@ -71,7 +71,7 @@ def test_a_topic_that_stays_unknown_is_an_error_that_names_it() -> None:
     assert 4 == client.requests
 
 
-def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
+def test_only_retriable_errors_are_retried() -> None:
     """A lost connection is retried; a missing permission is not."""
     lost = Client(BrokerConnectionError("lost"), {"t": Listing})
     assert {T0} == admin(lost).partitions()
@@ -81,7 +81,7 @@ def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
     assert (2, 1) == (lost.requests, refused.requests)
 
 
-def test_an_end_that_went_back_is_asked_for_again_and_then_believed() -> None:
+def test_a_lower_end_is_requested_again_and_then_used() -> None:
     """A lower end offset is requested again: a broker that lags returns it once, a re-created topic every time."""
     behind = Client(5, 20)
     assert {T0: 20} == admin(behind).latest([T0], known={T0: 10})

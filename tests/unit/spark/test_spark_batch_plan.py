@@ -115,7 +115,7 @@ def test_filters_do_not_make_a_start_beyond_the_end() -> None:
     assert [] == tasks(Cluster(20), wanted, startingOffsets=each(5), endingOffsets=each(15))
 
 
-def test_an_end_of_a_broker_behind_is_asked_for_again() -> None:
+def test_an_end_below_the_start_is_requested_again() -> None:
     """A latest offset below the start is requested again, because the broker may lag (KAFKA-7703)."""
     cluster = Cluster(5, 5)
     ends, responses = dict(cluster.ends), iter([3, 5])

@@ -75,7 +75,7 @@ def test_first_offset_behind_corrupt_batches(batches: list[tuple[int, int]]) -> 
     assert len(tries) <= 14
 
 
-def test_text_columns_and_rows_that_are_none() -> None:
+def test_text_columns_and_invalid_rows() -> None:
     """Keys and values become strings; rows with invalid UTF-8 are removed and reported, and nulls are kept."""
     batch = pa.record_batch(
         {"key": [None, b"k", b"k"], "value": [b"ol\xc3\xa9", None, b"\xff"], "offset": pa.array([7, 8, 9], pa.int64())}

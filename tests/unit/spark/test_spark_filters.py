@@ -94,7 +94,7 @@ NOON_MS = 1767268800000
         ("LessThan", datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC), (None, -500)),
     ],
 )
-def test_times_are_bounds_that_spark_checks_again(
+def test_times_become_bounds_that_spark_checks_again(
     name: str, moment: datetime, bounds: tuple[int | None, int | None]
 ) -> None:
     """Filters on timestamps become bounds in whole milliseconds, and Spark applies them again."""
@@ -117,6 +117,6 @@ def test_times_are_bounds_that_spark_checks_again(
         f("GreaterThan", "timestamp", 5),
     ],
 )
-def test_others_go_back_to_spark(item: Any) -> None:
+def test_other_filters_are_left_to_spark(item: Any) -> None:
     """Other filters change no range, and Spark applies them."""
     assert (Constraints(), [item]) == push([item])

@@ -79,7 +79,7 @@ def test_a_bad_frame_and_a_bad_value() -> None:
     assert {0: "has no Confluent header", 1: "is not UTF-8"} == bad
 
 
-def test_rows_are_left_out_whole() -> None:
+def test_invalid_rows_are_removed_whole() -> None:
     """A row with an invalid key or value is removed once, with both as bytes; the order of columns is unchanged."""
     batch = pa.record_batch(
         {"offset": [1, 2, 3, 4], "value": [b"a", b"\xff", b"c", b"\xff"], "key": [b"\xfe", b"", b"k", b"\xfe"]}

@@ -30,7 +30,7 @@ def encode(schema: Any, value: Any) -> bytes:
 
 
 def decode(schema: Any, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, and checks that the column is valid and has the expected type."""
     text = json.dumps(schema)
     column, bad = AvroDecoder(text).decode(pa.array(values, pa.binary()))
     column.validate(full=True)

@@ -22,7 +22,7 @@ BAD = "never a value"
 
 
 def decode(ddl: str, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, and checks that the column is valid and has the expected type."""
     kind = parse_type(ddl)
     column, bad = JsonDecoder(kind).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
@@ -266,7 +266,7 @@ def test_values_that_are_no_objects() -> None:
     )
 
 
-def test_nothing_and_nulls_only() -> None:
+def test_empty_columns_and_columns_of_nulls() -> None:
     """Columns without rows or with only nulls are decoded."""
     assert ([], {}) == decode("a long", [])
     assert ([None, None], {}) == decode("a long", [None, None])

@@ -86,7 +86,7 @@ def order() -> Any:
 
 
 def decode(values: list[bytes | None], framed: bool = False) -> tuple[list[Any], dict[int, str]]:
-    """Returns the rows and the invalid ones, from a column that is valid and has the expected type."""
+    """Returns the rows and the invalid ones, and checks that the column is valid and has the expected type."""
     column, bad = ProtobufDecoder(SET, "shop.Order", framed).decode(pa.array(values, pa.binary()))
     column.validate(full=True)
     assert (type_of(SET, "shop.Order").arrow(), len(values)) == (column.type, len(column))

@@ -130,7 +130,7 @@ def test_windows_need_a_place() -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [("a = [", "is not TOML"), (None, "cannot read")])
-def test_files_that_are_none(tmp_path: Path, text: str | None, words: str) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
     """A missing file or one that is not TOML gives an error without a traceback."""
     file = tmp_path / "p.toml"
     if text is not None:

@@ -47,7 +47,7 @@ def test_files_are_named_after_their_batch(written: str, name: str) -> None:
     assert name == file_name(Batch("q", 42), 7, written)
 
 
-def test_delta_gets_the_batch() -> None:
+def test_delta_receives_the_transaction_of_the_batch() -> None:
     """A Delta table skips a transaction that it has; the application id is the query and the version is the batch."""
     frame = Recorder()
     DeltaSink(sink("delta", path="/t", files=2)).write(frame, Batch("q", 5))

@@ -80,7 +80,7 @@ def test_decoded_values() -> None:
     assert projection == pickle.loads(pickle.dumps(projection))
 
 
-def test_values_that_are_not_asked_for_are_not_decoded() -> None:
+def test_values_of_unselected_columns_are_not_decoded() -> None:
     """A query without the value column creates no decoder."""
     assert {} == project(parse(JSON, "batch"), [("offset", "bigint"), ("key", "binary")]).decoders()
     text = parse({**MINIMAL, "valueFormat": "string", "columns": "key"}, "batch")

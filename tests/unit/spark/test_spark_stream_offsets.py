@@ -148,7 +148,7 @@ def test_min_offsets_holds_back() -> None:
     assert tps(9) == query.latest(tps(9), now=1001)
 
 
-def test_available_now_stops_at_what_was_there() -> None:
+def test_available_now_stops_at_the_ends_of_its_start() -> None:
     """Records and partitions that are added during the run are left for the next run."""
     log = Log(100)
     query = stream(log, maxOffsetsPerTrigger="60")

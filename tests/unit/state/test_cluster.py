@@ -18,7 +18,7 @@ def cluster_of(*topics: object, version: int = VERSION, **fields: object) -> Clu
     return cluster
 
 
-def test_an_empty_cluster_knows_nothing() -> None:
+def test_an_empty_cluster_returns_none() -> None:
     """Lookups of unknown topics return None and do not raise."""
     cluster = Cluster()
     assert NO_LEADER == cluster.leader(tp("a-0"))

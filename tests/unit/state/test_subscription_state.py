@@ -49,7 +49,7 @@ def test_kinds_exclude_each_other(first: str, second: str) -> None:
     assert SubscriptionKind(second) is state.kind
 
 
-def test_unsubscribe_forgets_everything() -> None:
+def test_unsubscribe_clears_everything() -> None:
     """unsubscribe clears topics, pattern, group topics and assignment."""
     state = SubscriptionState()
     state.subscribe_pattern(re.compile("a.*"))
@@ -130,7 +130,7 @@ def test_only_a_pattern_has_matches() -> None:
         assigned("a-0").subscribe_matched({"a"})
 
 
-def test_the_leader_wants_the_groups_topics() -> None:
+def test_the_leader_needs_the_groups_topics() -> None:
     """A group leader needs metadata of all members' topics until it resets these."""
     state = SubscriptionState()
     state.subscribe({"a"})
