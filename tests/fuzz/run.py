@@ -71,44 +71,44 @@ def supervise(args: argparse.Namespace) -> int:
     """Start the workers, read their reports, print the table."""
     started = time.monotonic()
     with ThreadPoolExecutor(args.workers) as pool:
-        heard = list(pool.map(partial(listen, args), range(args.workers)))
+        results = list(pool.map(partial(listen, args), range(args.workers)))
     totals = {target: Report() for target in TARGETS}
-    for found in heard:
+    for found in results:
         for target, report in found.reports:
             totals[target].add(report)
-    show(totals, time.monotonic() - started, [found.peak_mb for found in heard])
-    trouble = [found.trouble for found in heard if found.trouble]
-    trouble += [f"a worker used {found.peak_mb} MB" for found in heard if 0 < args.most_mb < found.peak_mb]
-    for line in trouble:
+    show(totals, time.monotonic() - started, [found.peak_mb for found in results])
+    failures = [found.failure for found in results if found.failure]
+    failures += [f"a worker used {found.peak_mb} MB" for found in results if 0 < args.most_mb < found.peak_mb]
+    for line in failures:
         print(f"FAILED: {line}")
-    return int(bool(trouble))
+    return int(bool(failures))
 
 
 @dataclass
-class Heard:
+class WorkerResult:
     """The reports of a worker."""
 
     reports: list[tuple[str, Report]] = field(default_factory=list)
     peak_mb: int = 0
-    trouble: str = ""
+    failure: str = ""
 
 
-def listen(args: argparse.Namespace, number: int) -> Heard:
+def listen(args: argparse.Namespace, number: int) -> WorkerResult:
     """Read a worker's reports until it ends or crashes."""
     command = [sys.executable, __file__, "--inputs", str(args.inputs), "--skip", str(args.skip)]
     command += ["--workers", str(args.workers), "--worker", str(number)]
-    heard, last = Heard(), "its beginning"
+    result, last = WorkerResult(), "its beginning"
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         for line in worker.stdout or ():
-            said = json.loads(line)
-            last = said.get("begins", last)
-            if "target" in said:
-                heard.peak_mb = said.pop("peak_mb")
-                target, ends = said.pop("target"), Counter(said.pop("ends"))
-                heard.reports.append((target, Report(ends=ends, **said)))
+            message = json.loads(line)
+            last = message.get("begins", last)
+            if "target" in message:
+                result.peak_mb = message.pop("peak_mb")
+                target, ends = message.pop("target"), Counter(message.pop("ends"))
+                result.reports.append((target, Report(ends=ends, **message)))
     if worker.returncode:
-        heard.trouble = f"a worker ended with {worker.returncode} in {last}; run.py --only '{last}' tries it again"
-    return heard
+        result.failure = f"a worker ended with {worker.returncode} in {last}; run.py --only '{last}' tries it again"
+    return result
 
 
 def show(totals: dict[str, Report], seconds: float, peaks: Sequence[int]) -> None:

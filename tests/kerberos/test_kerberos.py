@@ -116,11 +116,11 @@ def test_a_wrong_service_name(kafka: Kafka, keys: KeyCentre, topic_name: str) ->
         consumer.list_topics()
 
 
-@pytest.mark.parametrize("trouble", ["no file", "old key"])
-def test_a_keytab_of_no_use(kafka: Kafka, keys: KeyCentre, topic_name: str, tmp_path: Path, trouble: str) -> None:
+@pytest.mark.parametrize("problem", ["no file", "old key"])
+def test_a_keytab_of_no_use(kafka: Kafka, keys: KeyCentre, topic_name: str, tmp_path: Path, problem: str) -> None:
     """A missing keytab, or one whose key was changed since, raises an error."""
     keytab = keys.add(topic_name)
-    if trouble == "no file":
+    if problem == "no file":
         keytab = str(tmp_path / "none")
     else:
         keys.new_key(topic_name)

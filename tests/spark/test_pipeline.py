@@ -153,7 +153,7 @@ def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path
     assert "cents" in wrong["plan"][1]  # Spark names the most similar column
 
 
-def test_what_makes_no_plan_is_told_by_its_key(spark: Any, document: dict[str, Any]) -> None:
+def test_an_invalid_expression_is_reported_with_its_key(spark: Any, document: dict[str, Any]) -> None:
     """Expressions and fields that Spark cannot read raise an error that contains their key in the file, before any
     query starts.
     """

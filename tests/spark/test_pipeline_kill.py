@@ -94,7 +94,7 @@ def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subpr
 
 @pytest.mark.kills
 @pytest.mark.timeout(400 + 150 * KILLS)
-def test_killed_and_stopped_it_goes_on(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+def test_it_continues_after_kill_and_stop(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """After SIGKILL no record is lost or repeated. SIGTERM ends the command with exit code 0 after a whole batch. The
     last run reads to the end.
     """
@@ -112,7 +112,7 @@ def test_killed_and_stopped_it_goes_on(kafka: Kafka, topic_name: str, tmp_path: 
         assert 0 == process.wait(60), (tmp_path / "output").read_text()[-3000:]
     offsets = len(list((tmp_path / "checkpoint" / "rows" / "offsets").glob("[0-9]*")))
     assert 0 <= offsets - commits(tmp_path) <= 1
-    assert commits(tmp_path) < RECORDS // PER_BATCH, "there was nothing left to go on with"
+    assert commits(tmp_path) < RECORDS // PER_BATCH, "there was nothing left to continue with"
     with pipeline(tmp_path) as process:
         assert 0 == process.wait(200), (tmp_path / "output").read_text()[-3000:]
     import pyarrow.dataset as ds

@@ -10,7 +10,7 @@ from support.brokers.kafka import Kafka
 from support.spark.spark_parity import OURS, Stream, failure, has_words
 
 
-def test_a_stream_that_stopped_goes_on(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+def test_a_stream_that_stopped_continues(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """With the option for dead letters, the failed micro-batch is run again from the checkpoint, and the next invalid
     value is skipped.
     """

@@ -100,7 +100,7 @@ CASES: dict[str, tuple[dict[str, str], Script]] = {
     "assign": ({**EARLIEST, "assign": '{"TOPIC":[0,2]}', "maxOffsetsPerTrigger": "30"}, once),
     "pattern": ({**EARLIEST, "subscribePattern": "TOPIC.*"}, other_topic),
     "restart": ({**EARLIEST, "subscribe": "TOPIC"}, restarted),
-    "restart without news": ({**EARLIEST, "subscribe": "TOPIC"}, nothing_new),
+    "restart without new records": ({**EARLIEST, "subscribe": "TOPIC"}, nothing_new),
     "new partitions": ({**EARLIEST, "subscribe": "TOPIC", "maxOffsetsPerTrigger": "70"}, enlarged),
     "from latest": ({"subscribe": "TOPIC"}, from_latest),
     "tasks": ({**EARLIEST, "subscribe": "TOPIC", "minPartitions": "6", "maxRecordsPerPartition": "20"}, once),

@@ -51,17 +51,17 @@ def test_a_batch(spark: Any, options: dict[str, str], tmp_path: Path, by_referen
         options = {**options, "kafka.sasl.jaas.config": write_secret(tmp_path / "jaas", entry(PASSWORD))}
     frame = spark.read.format(OURS).options(**options).load()
     assert 50 == frame.count()
-    told = plan_of(frame)
-    assert "kconsumer" in told
-    assert PASSWORD not in told
+    text = plan_of(frame)
+    assert "kconsumer" in text
+    assert PASSWORD not in text
 
 
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     """A stream reads every record; its progress and its checkpoint do not contain the password."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
-    told = run_stream(frame, "logged_in", tmp_path / "checkpoint")
+    text = run_stream(frame, "logged_in", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from logged_in").first()[0]
-    assert PASSWORD not in told
+    assert PASSWORD not in text
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
 )
 def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
     """A failed login raises an error at once that says what to change and does not contain the password."""
-    told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
-    assert reason in told
-    assert [] == [secret for secret in (PASSWORD, "hunter2") if secret in told]
+    text = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
+    assert reason in text
+    assert [] == [secret for secret in (PASSWORD, "hunter2") if secret in text]

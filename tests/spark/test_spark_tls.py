@@ -51,17 +51,17 @@ def test_a_batch(spark: Any, options: dict[str, str]) -> None:
     """A batch reads every record, and neither the plan nor the query's description contains a secret."""
     frame = spark.read.format(OURS).options(**options).load()
     assert 50 == frame.count()
-    told = plan_of(frame)
-    assert "kconsumer" in told
-    assert [] == [secret for secret in secrets(options) if secret in told]
+    text = plan_of(frame)
+    assert "kconsumer" in text
+    assert [] == [secret for secret in secrets(options) if secret in text]
 
 
 def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
     """A stream reads every record, and its progress contains no secret."""
     frame = spark.readStream.format(OURS).options(**options, startingOffsets="earliest").load()
-    told = run_stream(frame, "secured", tmp_path / "checkpoint")
+    text = run_stream(frame, "secured", tmp_path / "checkpoint")
     assert 50 == spark.sql("select count(*) from secured").first()[0]
-    assert [] == [secret for secret in secrets(options) if secret in told]
+    assert [] == [secret for secret in secrets(options) if secret in text]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_a_stream(spark: Any, options: dict[str, str], tmp_path: Path) -> None:
 )
 def test_failures(spark: Any, options: dict[str, str], changes: dict[str, str], reason: str) -> None:
     """A failed handshake raises an error at once that says what to change and contains no secret."""
-    told = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
-    assert reason in told
-    assert [] == [secret for secret in [*secrets(options), "hunter2"] if secret in told]
+    text = failure(lambda: spark.read.format(OURS).options(**{**options, **changes}).load().collect())
+    assert reason in text
+    assert [] == [secret for secret in [*secrets(options), "hunter2"] if secret in text]

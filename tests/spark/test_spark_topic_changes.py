@@ -71,9 +71,9 @@ NAMED, PATTERN = {"subscribe": "TOPIC"}, {"subscribePattern": "TOPIC.*"}
 CASES: dict[str, tuple[dict[str, str], Change, str | None, str | None]] = {
     "deleted": (NAMED, deleted, "UnknownTopicOrPartition", "UnknownTopicOrPartition"),
     "deleted, of a pattern": (PATTERN, deleted, LOST, None),
-    "made anew, shorter": (NAMED, shorter, LOST, None),
-    "made anew, longer": (NAMED, longer, None, None),
-    "made anew with fewer partitions": (NAMED, fewer_partitions, LOST, None),
+    "re-created, shorter": (NAMED, shorter, LOST, None),
+    "re-created, longer": (NAMED, longer, None, None),
+    "re-created with fewer partitions": (NAMED, fewer_partitions, LOST, None),
     "retention": (NAMED, cut, LOST, None),
     "retention of all": (NAMED, cut_to_the_end, LOST, None),
     "retention in a new partition": (NAMED, cut_new_partition, LOST, None),

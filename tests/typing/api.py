@@ -244,7 +244,7 @@ def without_a_group() -> None:
     assert_type(read_topic("orders", bootstrap_servers="a:9092").num_rows, int)
 
 
-def look_at_groups() -> None:
+def read_groups() -> None:
     """Group health, once and over connections that stay."""
     for listing in kconsumer.groups.list("localhost:9092", states=["Stable"], types=["classic"]):
         assert_type(listing.state, str | None)
