@@ -1,1 +1,21 @@
 """Public helpers for tests of code that uses kconsumer, and of assignor plugins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kconsumer.testing.fake_cluster import FakeCluster
+
+_HOMES = {"FakeCluster": "fake_cluster"}
+
+__all__ = ["FakeCluster"]
+
+
+def __getattr__(name: str) -> object:
+    """Returns a public class. Imports its module, because a test of an assignor, for example, needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

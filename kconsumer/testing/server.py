@@ -1,0 +1,278 @@
+"""Serves the model of a cluster on loopback sockets, from one daemon thread.
+
+The thread is the only user of the sockets. It waits for them without the lock, and holds the lock while it passes bytes
+to the model. Other threads read and change the model under the same lock, in `change`, which returns when the effects
+have reached the sockets. An exception of the model is kept: `change` and `stop` raise it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kconsumer.clock import Clock
+from kconsumer.testing.client_socket import ClientSocket
+from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.connection import Connection
+
+HOST = "127.0.0.1"
+BACKLOG = 128
+STOP_TIMEOUT_S = 10
+NOT_RUNNING = "the cluster is not running: use it inside `with FakeCluster(...) as cluster:`"
+
+
+class Server:
+    """One listener for each broker of a cluster, and the thread that serves them.
+
+    `port`: the port of the first broker; the others have the ports behind it. 0: free ports. The brokers keep their
+    ports when they stop and start.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._tls = tls
+        self._port = port
+        self._selector = selectors.DefaultSelector()
+        self._listeners: dict[int, _Listener] = {}
+        self._clients: dict[Connection, ClientSocket] = {}
+        self._condition = threading.Condition()  # its lock protects everything but the selector
+        self._changes = 0  # how many changes other threads have made
+        self._applied = 0  # how many of them have reached the sockets
+        self._stopping = False
+        self._failure: Exception | None = None  # the first exception of the model
+        self._thread = threading.Thread(target=self._run, name="kconsumer-fake-cluster", daemon=True)
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+
+    def start(self) -> None:
+        """Open the listeners and start the thread. Raises OSError if a port is in use."""
+        try:
+            self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._on_wake)
+            for index, broker in enumerate(self._cluster.brokers.values()):
+                listener = self._listeners[broker.id] = _Listener(broker, self._port + index if self._port else 0)
+                broker.host, broker.port = HOST, listener.port
+            self._update_listeners()
+            self._thread.start()
+        except BaseException:
+            self._close_sockets()
+            raise
+
+    @property
+    def started(self) -> bool:
+        """True if the listeners are open or were."""
+        return bool(self._listeners)
+
+    def stop(self) -> None:
+        """Close all sockets and end the thread. Raises RuntimeError if the model has failed."""
+        with self._condition:
+            running = self._thread.is_alive() and not self._stopping
+            self._stopping = True
+            if running:
+                self._wake()
+        if running:
+            self._thread.join(STOP_TIMEOUT_S)
+        self._raise_failure()
+
+    @contextmanager
+    def change(self) -> Iterator[float]:
+        """Hold the lock, so that the block may read and change the model. The value is the time in ms.
+
+        It returns when the thread has closed and opened the sockets, and sent the responses, that follow from a change.
+        Raises RuntimeError if the model has failed.
+        """
+        with self._condition:
+            self._raise_failure()
+            if self._stopping or not self._thread.is_alive():
+                raise RuntimeError(NOT_RUNNING)
+            yield self._clock.now()
+            self._changes += 1
+            number = self._changes
+            self._wake()
+            while self._applied < number and not self._stopping:
+                self._condition.wait()
+            self._raise_failure()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            while self._run_once():
+                pass
+        except Exception as error:
+            self._failure = self._failure or error
+        finally:
+            with self._condition:
+                self._stopping = True
+                self._close_sockets()
+                self._condition.notify_all()
+
+    def _run_once(self) -> bool:
+        """Wait for the sockets, a change or a timer, and process it. Returns False when the server has to stop."""
+        with self._condition:
+            timeout = self._timeout_s()
+        events = self._selector.select(timeout)
+        with self._condition:
+            if self._stopping:
+                return False
+            changes = self._changes
+            now = self._clock.now()
+            for key, mask in events:
+                key.data(mask, now)
+            self._keep_failure(lambda: self._cluster.run_timers(now))
+            self._update_listeners()
+            self._send_output()
+            self._applied = changes
+            self._condition.notify_all()
+        return True
+
+    def _timeout_s(self) -> float | None:
+        """Returns how long the thread may wait for the sockets, or None for as long as nothing happens."""
+        deadline = self._cluster.next_deadline()
+        return None if deadline is None else max(0.0, deadline - self._clock.now()) / 1000
+
+    def _update_listeners(self) -> None:
+        """Accept connections at the ports of the brokers that run, and refuse them at the others."""
+        for listener in self._listeners.values():
+            if listener.broker.alive and not listener.listening:
+                listener.listen()
+                self._selector.register(listener.socket, selectors.EVENT_READ, self._accepting(listener))
+            elif not listener.broker.alive and listener.listening:
+                self._selector.unregister(listener.socket)
+                listener.refuse()
+
+    def _accepting(self, listener: _Listener) -> Callable[[int, float], None]:
+        """Returns the callback for a listener that has new connections."""
+
+        def accept(_: int, now: float) -> None:
+            accepted = listener.accept()
+            if accepted is None:
+                return
+            connection = self._cluster.connect(listener.broker.id)
+            if connection is None:
+                accepted.close()
+                return
+            try:
+                client = ClientSocket(accepted, connection, self._selector, self._tls, self._receive)
+            except OSError:  # the client has disconnected already
+                accepted.close()
+                connection.close()
+                return
+            self._clients[connection] = client
+            client.on_event(0, now)
+
+        return accept
+
+    def _receive(self, connection: Connection, data: bytes, now: float) -> None:
+        """Pass received bytes to the model. A request at which the model fails closes its connection."""
+        if not self._keep_failure(lambda: connection.receive(data, now)):
+            connection.close()
+
+    def _send_output(self) -> None:
+        """Send the output of the model's connections, and close the sockets of those that it has closed."""
+        for client in [client for client in self._clients.values() if client.lost]:
+            client.connection.close()  # also if the model has closed it: that makes it writable again
+        writable = self._cluster.writable
+        while writable:
+            connection = writable.pop()
+            if connection in self._clients:
+                self._send(connection, self._clients[connection])
+                writable.discard(connection)
+
+    def _send(self, connection: Connection, client: ClientSocket) -> None:
+        """Send the output of a connection. Close the socket if the connection is closed and its output is sent."""
+        if not connection.closed:
+            client.send(connection.take_output())
+        if connection.closed:
+            client.close_after_output()
+        if client.lost or client.closed:
+            client.close()
+            connection.close()
+            del self._clients[connection]
+
+    def _on_wake(self, mask: int, now: float) -> None:
+        """Discard the bytes that have woken the thread."""
+        try:
+            self._wake_receiver.recv(4096)
+        except BlockingIOError:
+            return
+
+    # --- failures and the end ---
+
+    def _keep_failure(self, step: Callable[[], None]) -> bool:
+        """Run a step of the model. Returns False if it raised an exception, which is kept."""
+        try:
+            step()
+        except Exception as error:
+            self._failure = self._failure or error
+            return False
+        return True
+
+    def _raise_failure(self) -> None:
+        """Raise RuntimeError if the model has raised an exception."""
+        if self._failure is not None:
+            raise RuntimeError(f"the model of the cluster failed: {self._failure!r}") from self._failure
+
+    def _wake(self) -> None:
+        """Let the thread return from its wait."""
+        try:
+            self._wake_sender.send(b"\0")
+        except BlockingIOError:
+            return  # it has not yet received the bytes sent before
+
+    def _close_sockets(self) -> None:
+        """Close all sockets and the selector."""
+        for client in self._clients.values():
+            client.close()
+        for listener in self._listeners.values():
+            listener.socket.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
+        self._selector.close()
+
+
+class _Listener:
+    """The port of a broker. While the broker is stopped, the port stays reserved and refuses connections."""
+
+    def __init__(self, broker: Broker, port: int) -> None:
+        self.broker = broker
+        self.listening = False
+        self.socket = _bind(port)
+        self.port: int = self.socket.getsockname()[1]
+
+    def listen(self) -> None:
+        """Accept connections."""
+        self.socket.listen(BACKLOG)
+        self.listening = True
+
+    def refuse(self) -> None:
+        """Refuse connections."""
+        self.socket.close()
+        self.socket = _bind(self.port)
+        self.listening = False
+
+    def accept(self) -> socket.socket | None:
+        """Returns a new connection, or None if there is none."""
+        try:
+            return self.socket.accept()[0]
+        except (BlockingIOError, ConnectionAbortedError):
+            return None  # the client has disconnected already
+
+
+def _bind(port: int) -> socket.socket:
+    """Returns a socket that is bound to a port of the loopback interface."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setblocking(False)
+        bound.bind((HOST, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, f"cannot listen at {HOST}:{port}: {error.strerror}") from error
+    return bound

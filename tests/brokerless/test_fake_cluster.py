@@ -1,0 +1,198 @@
+"""FakeCluster over loopback sockets: addresses, brokers that stop, TLS, wrong arguments, and a model that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.testing import FakeCluster
+from support.brokers.certificates import Authority
+
+AUTHORITY = Authority()
+
+
+def address_of(cluster: FakeCluster, broker: int = 1) -> tuple[str, int]:
+    """Returns the address of a broker."""
+    host, _, port = cluster.bootstrap_servers.split(",")[broker - 1].partition(":")
+    return host, int(port)
+
+
+def topics_of(cluster: FakeCluster, **options: Any) -> dict[str, int]:
+    """Returns the topics as a consumer sees them, with the numbers of their partitions."""
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+        return {name: len(partitions) for name, partitions in consumer.list_topics().items()}
+
+
+def test_a_cluster_starts_fast() -> None:
+    """A cluster of three brokers starts and stops in less than 50 ms."""
+    began = time.perf_counter()
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("t")
+    assert time.perf_counter() - began < 0.05
+
+
+def test_topics() -> None:
+    """A consumer sees the topics that were created, and no longer those that were deleted."""
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=3, replication_factor=2, retention_ms=1000)
+        cluster.create_topic("u")
+        assert {"t": 3, "u": 1} == topics_of(cluster)
+        cluster.delete_topic("u")
+        assert {"t": 3} == topics_of(cluster)
+
+
+def test_a_stopped_broker_refuses_connections() -> None:
+    """A stopped broker closes its connections and refuses new ones; it starts at the same port."""
+    with FakeCluster(brokers=2) as cluster:
+        address = address_of(cluster)
+        with socket.create_connection(address) as client:
+            cluster.kill(1)
+            client.settimeout(10)
+            assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        cluster.start(1)
+        assert address == address_of(cluster)
+        socket.create_connection(address).close()
+
+
+def test_leaders_move() -> None:
+    """A consumer sees the leader that `move_leader` sets."""
+    with FakeCluster(brokers=2) as cluster, Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        cluster.create_topic("t", replication_factor=2)
+        assert [1] == [info.leader.id for info in consumer.partitions_for("t")]
+        cluster.move_leader("t", 0, 2)
+        assert [2] == [info.leader.id for info in consumer.partitions_for("t")]
+
+
+def test_tls(tmp_path: Path) -> None:
+    """With `tls`, clients connect by TLS and verify the certificate."""
+    certificate = AUTHORITY.issue().write(tmp_path / "server.pem")
+    with FakeCluster(tls=certificate) as cluster:
+        cluster.create_topic("t")
+        trusted = AUTHORITY.write(tmp_path / "ca.pem")
+        assert {"t": 1} == topics_of(cluster, security_protocol="SSL", ssl_cafile=trusted)
+
+
+def test_a_client_without_tls_is_disconnected(tmp_path: Path) -> None:
+    """A client that does not speak TLS is disconnected, and others are served."""
+    certificate = AUTHORITY.issue().write(tmp_path / "server.pem")
+    with FakeCluster(tls=certificate) as cluster:
+        with socket.create_connection(address_of(cluster), timeout=10) as client:
+            client.sendall(bytes(64))
+            with contextlib.suppress(ConnectionResetError):
+                while client.recv(100):
+                    pass
+        context = ssl.create_default_context(cadata=AUTHORITY.certificate)
+        with socket.create_connection(address_of(cluster), timeout=10) as client:
+            context.wrap_socket(client, server_hostname="localhost").close()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda cluster: cluster.create_topic("t"), "exists already"),
+        (lambda cluster: cluster.create_topic("u", replication_factor=2), "need as many brokers"),
+        (lambda cluster: cluster.delete_topic("absent"), "no topic 'absent'"),
+        (lambda cluster: cluster.kill(9), r"no broker 9; there are \[1\]"),
+        (lambda cluster: cluster.start("1"), "no broker '1'"),
+        (lambda cluster: cluster.move_leader("t", 5, 1), "has no partition 5"),
+    ],
+)
+def test_wrong_arguments(call: Any, message: str) -> None:
+    """A wrong argument raises ValueError, and the cluster continues."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        with pytest.raises(ValueError, match=message):
+            call(cluster)
+        assert {"t": 1} == topics_of(cluster)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"brokers": 0}, ValueError, "at least 1"),
+        ({"brokers": 2, "racks": ["a"]}, ValueError, "as many racks"),
+        ({"version": "1.0"}, ValueError, "no release '1.0'"),
+        ({"num_partition": 1}, TypeError, "no setting 'num_partition'"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    """A wrong option raises an error that names it."""
+    with pytest.raises(error, match=message):
+        FakeCluster(**options)
+
+
+def test_a_port_in_use() -> None:
+    """The error of a port that is in use contains the address."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
+            FakeCluster(port=port).__enter__()
+
+
+def test_calls_outside_the_block() -> None:
+    """A call before or after the `with` block raises an error that says so."""
+    cluster = FakeCluster()
+    with pytest.raises(RuntimeError, match="not running"):
+        cluster.create_topic("t")
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = cluster.bootstrap_servers
+    with cluster:
+        cluster.create_topic("t")
+    with pytest.raises(RuntimeError, match="not running"):
+        cluster.create_topic("t")
+
+
+def test_no_thread_remains() -> None:
+    """The thread of a cluster ends with the block."""
+    before = threading.active_count()
+    with FakeCluster():
+        assert before + 1 == threading.active_count()
+    assert before == threading.active_count()
+
+
+def test_a_failure_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of the model closes the connection; the next call and the end of the block raise it."""
+
+    def fail(*_: object) -> None:
+        raise LookupError("a defect")
+
+    cluster = FakeCluster()
+    monkeypatch.setattr(cluster._cluster, "handle", fail)
+
+    def use() -> None:
+        with cluster:
+            with socket.create_connection(address_of(cluster), timeout=10) as client:
+                client.sendall(bytes.fromhex("0000000a00120000000000010000"))
+                assert client.recv(1) == b""
+            with pytest.raises(RuntimeError, match="a defect") as raised:
+                cluster.create_topic("t")
+            assert isinstance(raised.value.__cause__, LookupError)
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        use()
+
+
+def test_the_error_of_the_block_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the block raises an error, that error is raised, with a note about the failure of the model."""
+    cluster = FakeCluster()
+    monkeypatch.setattr(cluster._cluster, "run_timers", lambda now: {}[now])
+
+    def use() -> None:
+        with cluster:
+            with pytest.raises(RuntimeError, match="KeyError"):
+                cluster.create_topic("t")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        use()
+    assert "KeyError" in raised.value.__notes__[0]
