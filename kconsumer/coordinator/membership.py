@@ -126,12 +126,22 @@ class Membership(ABC, Generic[M]):
         Otherwise requests metadata of all topics.
         """
         pattern = self._subscription.pattern
-        if pattern is self._matched_pattern:
+        if pattern is None or pattern is self._matched_pattern:
             return True
         if self._refresh is None or self._refresh.done:
             self._refresh = self._metadata.refresh()
-            self._refresh.add_done_callback(lambda _: setattr(self, "_matched_pattern", pattern))
+            self._refresh.add_done_callback(lambda _: self._on_refreshed(pattern))
         return False
+
+    def _on_refreshed(self, pattern: re.Pattern[str]) -> None:
+        # If the consumer has unsubscribed since the request, the response was not matched.
+        if self._subscription.pattern is pattern:
+            self._matched_pattern = pattern
+
+    def _forget_match(self) -> None:
+        """Let a later subscription to the same pattern match it again. Called by `leave`, because `unsubscribe`, which
+        follows it, drops the matching topics."""
+        self._matched_pattern = None
 
     def _commit_first(self, now: float) -> None:
         """Start an auto-commit, if enabled, and let all queued steps wait for it. The next owners start at its offsets.

@@ -181,7 +181,8 @@ class MetadataManager:
         self._topics_version = subscription.topics_version
         if subscription.pattern is not self._pattern:
             self._pattern = subscription.pattern
-            self.request_update(new_interest=True)
+            if self._pattern is not None:
+                self.request_update(new_interest=True)
         if not self._cluster.contains_topics(subscription.metadata_topics()):
             self.request_new_topics()
 

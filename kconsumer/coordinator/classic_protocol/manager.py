@@ -544,6 +544,7 @@ class ClassicMembership(Membership[Member]):
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
         self._steps.clear()
+        self._forget_match()
         self._abandon_request()
         self._metrics.left()
         self._member.leave()

@@ -279,6 +279,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         """
         member = self._member
         self._steps.clear()
+        self._forget_match()
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
         if member.state not in LEAVING_STATES:
