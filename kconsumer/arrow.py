@@ -35,8 +35,8 @@ _BY_SPARK_NAME = {spark_name: name for name, spark_name in SPARK_NAMES.items()}
 
 
 def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Returns the names of the columns to build, in the caller's order; all of them for None. Raises ValueError for a
-    column that does not exist."""
+    """Returns the names of the columns to build, in the caller's order. None selects all columns. Raises ValueError for
+    a column that does not exist."""
     if columns is None:
         return COLUMNS
     if isinstance(columns, str):
@@ -118,9 +118,10 @@ class RecordBatch:
         return dict(self._next_offsets)
 
     def gaps(self, start: int, end: int = -1) -> list[tuple[int, int]]:
-        """Returns the ranges of offsets from `start` to `end` that have no row. `end` is by default the last row.
+        """Returns the ranges of offsets that have no row, as pairs (first, last + 1).
 
-        The batch must contain only one partition.
+        The search begins at `start` and ends before `end`, or at the last row if that has a higher offset. The batch
+        must contain only one partition.
         """
         return self._columns.gaps(start, end)
 

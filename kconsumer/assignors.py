@@ -73,7 +73,8 @@ _JAVA_CLASSES = {
 
 
 class RebalanceProtocol(enum.Enum):
-    """Whether members revoke all partitions before each join, or only those that another member gets (KIP-429)."""
+    """The partitions that a member revokes in a rebalance: all of them before it rejoins (EAGER), or only those that
+    another member gets (COOPERATIVE; KIP-429)."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -87,7 +88,7 @@ class Subscription:
     user_data: bytes | None = None  # set by the assignor of this member
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = -1  # the generation in which the member owned them; -1: unknown
-    rack_id: str | None = None  # an empty one means the same as None
+    rack_id: str | None = None  # an empty str means the same as None
     group_instance_id: str | None = None
 
 
@@ -175,7 +176,7 @@ class AssignorInfo:
         return f'assignor "{self.name}" ({origin}{self.target})'
 
 
-# --- finding one --------------------------------------------------------------------------------------------
+# --- finding an assignor ------------------------------------------------------------------------------------
 
 Factory = Callable[..., Assignor]
 _registered: dict[str, Factory] = {}
@@ -260,7 +261,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 
 def origin(assignor: Assignor) -> AssignorInfo:
-    """Returns the origin of an assignor. It has no distribution if `load` did not find the class in one."""
+    """Returns the origin of an assignor. Its distribution is empty if `load` did not find the class in one."""
     known = _origins.get(type(assignor))
     return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
 
@@ -393,7 +394,7 @@ def _takes_options(factory: Any) -> bool:
 
 
 def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
-    """Check the static part of the contract. Returns the instance, or raises AssignorLoadError."""
+    """Check the type, name, protocols and version of an assignor. Returns it, or raises AssignorLoadError."""
     if not isinstance(instance, Assignor):
         raise _load_error(info, f"returned {type(instance).__qualname__}, which is not a kconsumer.Assignor")
     own = getattr(instance, "name", None)
@@ -429,13 +430,13 @@ def _brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-# --- running one and checking its result --------------------------------------------------------------------
+# --- running an assignor and checking its result ------------------------------------------------------------
 
 
 def assign(
     assignor: Assignor, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
 ) -> dict[str, Assignment]:
-    """Run an assignor, and return the checked assignments of all members.
+    """Run an assignor and check its result. Returns the assignments of all members.
 
     Members without an assignment in its result get no partitions. Raises AssignorError if the result is invalid, or if
     the assignor raises.
@@ -455,10 +456,10 @@ def validate(
     subscriptions: Mapping[str, Subscription],
     assignments: Mapping[str, Assignment],
 ) -> None:
-    """Raise AssignorError, which names the plugin and the partition, if the result of an assignor is invalid.
+    """Check the result of an assignor. If it is invalid, raises AssignorError with the names of plugin and partition.
 
     Members and partitions must exist, topics must be subscribed, and no partition may be assigned twice. A cooperative
-    assignor must not assign a partition that another member still owns. This is not checked for the built-in ones.
+    assignor must not assign a partition that another member still owns. This is not checked for built-in assignors.
     """
     if not isinstance(assignments, Mapping):
         raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")

@@ -37,7 +37,7 @@ Plain = Slice | bytes | bytearray
 
 @functools.cache  # an import statement in each call would take as long as finding the records of a small batch
 def _library(name: str) -> Any:
-    """Import and return the library of a codec.
+    """Import the library of a codec. Returns the module.
 
     The compiled core can call the C functions of lz4 and zstd without Python. For these codecs this function passes it
     the path of a shared library: a module of the package itself, or else the library of the system. If there is none,

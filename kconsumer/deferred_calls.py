@@ -57,7 +57,8 @@ class DeferredCalls:
 
 
 def _hand_over(record: logging.LogRecord) -> bool:
-    """Logging filter. Returns True, or queues the record and returns False if the thread holds an engine's lock."""
+    """Filter a log record. Returns True, unless the thread holds an engine's lock: then queues the record and returns
+    False."""
     with _registry:
         held = [calls for calls in _instances if calls.locked]
     if not held:

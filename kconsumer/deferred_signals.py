@@ -155,7 +155,8 @@ class DeferredSignals:
             _signal.raise_signal(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal, or call the original handler if handlers are not deferred. Replaces the original handlers."""
+        """Store a signal for later, or call the original handler if handlers are not deferred. Installed in place of
+        the original handlers."""
         if self.active and not _in_our_code(frame):
             self.active = False  # an exception ended the call that should have called `release`
         if not self.active:

@@ -1,7 +1,7 @@
 """Turns any supported form of deserializer into a callable `(topic, headers, data) -> object`.
 
-Decides which form an object of the application has; does not call it. Deserializers are not called for null keys and
-values: the record has None, as in Java.
+Decides which form an object of the application has, but does not call it. Deserializers are not called for null keys
+and values: the record has None, as in Java.
 
     callable(data)                            json.loads, bytes.decode, a class
     object.deserialize(topic, headers, data)  as in Java and kafka-python

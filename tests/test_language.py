@@ -209,3 +209,29 @@ def test_a_seed_repeats_its_sample(capsys: pytest.CaptureFixture[str]) -> None:
     assert samples[0] == samples[1]
     assert samples[0].splitlines()[:-1] != samples[2].splitlines()[:-1]
     assert {".py", ".pyx"} == {Path(found.path).suffix for found in script.docstrings(script.LIBRARY)}
+
+
+def test_a_cython_docstring_is_printed_with_its_own_header() -> None:
+    """A sampled docstring has the header directly above it, and not a declaration before that header."""
+    source = '''"""The module."""
+cdef enum:
+    SIZE = 4      # bytes: four
+
+def first(
+    a: int,
+):
+    """One."""
+    cdef bint found = a != 0
+    return found
+
+cdef class Second:   # a class
+    """Two."""
+
+    cdef int third(self) except -1:
+        """Three."""
+'''
+    found = list(load("sample_docstrings").of_cython(source, "x.pyx"))
+    assert ["module", "def first(", "cdef class Second", "cdef int third(self) except -1"] == [
+        each.subject for each in found
+    ]
+    assert ["The module.", "One.", "Two.", "Three."] == [each.text for each in found]

@@ -20,10 +20,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = [ROOT / "kconsumer", ROOT / "assignors", ROOT / "pyspark_kconsumer"]
 
-CYTHON_DOCSTRING = re.compile(
-    r'^[ \t]*(?:cdef|cpdef|def|class)\b[^\n]*(?:\n[^\n:"]*)*?:[^\n]*\n[ \t]*"""(?P<text>.*?)"""',
-    re.MULTILINE | re.DOTALL,
-)
+CYTHON_DOCSTRING = re.compile(r'^(?P<indent>[ \t]*)"""(?P<text>.*?)"""', re.MULTILINE | re.DOTALL)
+CYTHON_HEADER = re.compile(r"(?P<indent>[ \t]*)(?P<subject>(?:cdef|cpdef|def|class)\b.*?)(?::\s*)?(?:#.*)?")
 
 
 class Docstring(NamedTuple):
@@ -46,12 +44,25 @@ def of_python(source: str, path: str) -> Iterator[Docstring]:
 
 
 def of_cython(source: str, path: str) -> Iterator[Docstring]:
-    """Yields the docstrings of the functions and classes of a Cython module."""
+    """Yields the docstrings of a Cython module, its own among them."""
     for match in CYTHON_DOCSTRING.finditer(source):
-        subject = match[0].lstrip().partition("\n")[0].rstrip(":")
-        line = source.count("\n", 0, match.start("text")) + 1
+        subject = _cython_subject(source[: match.start()].splitlines(), len(match["indent"]))
+        line = source.count("\n", 0, match.start()) + 1
         text = "\n".join(part.strip() for part in match["text"].strip().splitlines())
         yield Docstring(path, line, subject, text)
+
+
+def _cython_subject(before: list[str], indent: int) -> str:
+    """Returns the first line of the header that a docstring belongs to. It is the nearest one with less indentation.
+
+    `before` contains the lines before the docstring, and `indent` is the docstring's indentation. Without a header the
+    docstring is that of the module.
+    """
+    for line in reversed(before):
+        header = CYTHON_HEADER.fullmatch(line)
+        if header is not None and len(header["indent"]) < indent:
+            return header["subject"]
+    return "module"
 
 
 def docstrings(paths: list[Path]) -> list[Docstring]:

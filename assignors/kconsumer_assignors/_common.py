@@ -22,17 +22,17 @@ Order = Callable[[Mapping[str, Subscription]], list[str]]
 
 
 def topic_partitions(topic: str, ids: Iterable[int]) -> list[TopicPartition]:
-    """Return the partitions of a topic with these ids."""
+    """Returns the partitions of a topic with these ids."""
     return list(map(_new, zip(repeat(topic), ids)))
 
 
 def java_order(text: str) -> bytes:
-    """Return a sort key that orders text as Java's `String.compareTo` does: by UTF-16 code unit."""
+    """Returns a sort key that orders text as Java's `String.compareTo` does: by UTF-16 code unit."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def by_instance_then_id(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """Return the member ids in the order of Java's `MemberInfo`.
+    """Returns the member ids in the order of Java's `MemberInfo`.
 
     Members with a group instance id come first, sorted by that id. The other members are sorted by member id.
     """
@@ -42,7 +42,7 @@ def by_instance_then_id(subscriptions: Mapping[str, Subscription]) -> list[str]:
 
 
 def by_id(members: Iterable[str]) -> list[str]:
-    """Return the member ids, sorted in Java's order."""
+    """Returns the member ids, sorted in Java's order."""
     if all(map(str.isascii, members)):
         return sorted(members)  # for ASCII the order is the same, and this is ten times as fast
     return sorted(members, key=java_order)
@@ -73,29 +73,29 @@ class Roster:
         self.subscribers = _subscribers(self.topics, classes)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic in ascending order."""
+        """Returns the partitions of a topic in ascending order."""
         return topic_partitions(topic, self.ids[topic])
 
     def index_of(self, topic: str, partition: int) -> int:
-        """Return the index of a partition in `ids`, or -1 if the partition does not exist."""
+        """Returns the index of a partition in `ids`, or -1 if the partition does not exist."""
         gap = self.gaps.get(topic)
         if gap is not None:
             return gap.get(partition, -1)
         return partition if partition < len(self.ids[topic]) else -1
 
     def assignments(self, given: Sequence[Sequence[TopicPartition]]) -> dict[str, Assignment]:
-        """Return the assignment of each member. `given`: the partitions of each member, in the order of `members`."""
+        """Returns the assignment of each member. `given`: the partitions of each member, in the order of `members`."""
         return {member: Assignment(tuple(mine)) for member, mine in zip(self.members, given, strict=True)}
 
 
 def _ids(infos: Sequence[PartitionInfo]) -> Sequence[int]:
-    """Return the ids of partitions. `infos` is sorted by partition id."""
+    """Returns the ids of partitions. `infos` is sorted by partition id."""
     count = len(infos)
     return range(count) if infos[-1].partition == count - 1 else [info.partition for info in infos]
 
 
 def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list[int]]:
-    """Return the indexes of the members with each set of topics.
+    """Returns a dict of set of topics -> indexes of the members that subscribe to exactly these topics.
 
     The members are first grouped by their tuple of topics, because most groups have only a few different tuples. A set
     is then created for each tuple, not for each member.
@@ -115,7 +115,7 @@ def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list
 
 
 def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[int]]) -> dict[str, list[int]]:
-    """Return the indexes of the subscribers of each topic. `classes`: the result of `_classes`."""
+    """Returns the indexes of the subscribers of each topic. `classes`: the result of `_classes`."""
     interested: dict[str, list[int]] = {topic: [] for topic in topics}
     groups = list(classes.values())
     for number, found in enumerate(classes):

@@ -46,7 +46,7 @@ class CycleCanceller:
             self._apply(cycle)
 
     def _arcs(self, node: int) -> list[tuple[int, int]]:
-        """Return the arcs from a node, as pairs (next node, cost)."""
+        """Returns the arcs from a node, as pairs (next node, cost)."""
         if node < self.members:
             arcs = [(self.members + class_id, self._removal_cost(node, class_id)) for class_id in self.flow.held[node]]
             arcs.append((self.first_load + self.flow.loads[node], 0))
@@ -60,15 +60,15 @@ class CycleCanceller:
         return [(member, 0) for member in self.by_load.get(heavier, ())]
 
     def _removal_cost(self, member: int, class_id: int) -> int:
-        """Return the cost of taking one partition of a class from a member."""
+        """Returns the cost of taking one partition of a class from a member."""
         return self._value(member, class_id, self.flow.held[member][class_id] - 1)
 
     def _addition_cost(self, member: int, class_id: int) -> int:
-        """Return the cost of giving a member one more partition of a class."""
+        """Returns the cost of giving a member one more partition of a class."""
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Return the value of one more partition of a class for a member that holds `held` partitions of the class."""
+        """Returns the value of one more partition of a class for a member that holds `held` partitions of the class."""
         found = self.flow.classes[class_id]
         value = 0 if found.local_members is None or member in found.local_members else -REMOTE
         if held < self.flow.owned[member].get(class_id, 0):
@@ -76,7 +76,7 @@ class CycleCanceller:
         return value + CLAIMED if member in found.claimants else value
 
     def _start_nodes(self) -> list[int]:
-        """Return the nodes with an outgoing arc of negative cost."""
+        """Returns the nodes with an outgoing arc of negative cost."""
         members, flow = self.members, self.flow
         found: dict[int, None] = {}
         for member, held in enumerate(flow.held):
@@ -90,7 +90,7 @@ class CycleCanceller:
         return list(found)
 
     def _negative_cycle(self) -> list[int] | None:
-        """Return the nodes of a cycle of negative cost in order, or None if there is no such cycle."""
+        """Returns the nodes of a cycle of negative cost in order, or None if there is no such cycle."""
         self.by_load: dict[int, list[int]] = {}
         for member, load in enumerate(self.flow.loads):
             self.by_load.setdefault(load, []).append(member)
@@ -117,7 +117,7 @@ class CycleCanceller:
 
     @staticmethod
     def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
-        """Return the cycle that the arc from `node` to `goal` closes.
+        """Returns the cycle that the arc from `node` to `goal` closes.
 
         Returns None if it closes none, because `goal` is not on the path to `node`. `before`: the previous node of each
         node on its path.

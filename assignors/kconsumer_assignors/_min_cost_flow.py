@@ -42,16 +42,16 @@ class PartitionClass:
     claimants: frozenset[int] = frozenset()  # eligible members that claim each of them without being its owner
 
     def is_local(self, member: int) -> bool:
-        """Whether the member reads these partitions in its own rack."""
+        """Returns whether the member reads these partitions in its own rack."""
         return self.local_members is None or member in self.local_members
 
     @property
     def uniform(self) -> bool:
-        """Whether all eligible members are equal in their racks and claims, so that they differ only in ownership."""
+        """True if all eligible members are equal in their racks and claims, so that they differ only in ownership."""
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:
-        """Return those of `members` that claim these partitions, or all of `members` if none of them does."""
+        """Returns those of `members` that claim these partitions, or all of `members` if none of them does."""
         return [member for member in members if member in self.claimants] or members if self.claimants else members
 
 
@@ -167,7 +167,7 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Return the members of a block that may receive a class and have a load below `low`, in reverse order.
+        """Returns the members of a block that may receive a class and have a load below `low`, in reverse order.
 
         `inside`: the block. `local`: whether the receivers must read the class in their own rack.
         """
@@ -189,7 +189,7 @@ class MinCostFlow:
                 line.pop()
 
     def _augment(self, path: list[Step], high: int, low: int) -> int:
-        """Move as many partitions along a path as its members can give and receive, and return their number.
+        """Move as many partitions along a path as its members can give and receive. Returns their number.
 
         The load of the first member stays at least `high`, and that of the last member stays at most `low`.
         """
@@ -234,16 +234,16 @@ class _Search:
         self._walk(frozenset(block), sources)
 
     def members(self) -> list[int]:
-        """Return the members that were reached, including the sources."""
+        """Returns the members that were reached, including the sources."""
         return sorted(self.cost)
 
     def nearest(self, targets: set[int]) -> list[int]:
-        """Return the reached members of `targets` that have the lowest cost, in the order in which they were found."""
+        """Returns the reached members of `targets` that have the lowest cost, in the order in which they were found."""
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]
 
     def path(self, target: int) -> list[Step]:
-        """Return the steps of the path from a source to `target`."""
+        """Returns the steps of the path from a source to `target`."""
         steps: list[Step] = []
         while target in self.reached_by:
             giver, class_id = self.reached_by[target]

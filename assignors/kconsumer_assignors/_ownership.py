@@ -33,7 +33,7 @@ class Ownership(NamedTuple):
 
 
 def resolve(roster: Roster, claims: Sequence[Claim]) -> Ownership:
-    """Return the owners of partitions and the conflicting claims. `claims`: one claim per member, in roster order."""
+    """Returns the owners of partitions and the conflicting claims. `claims`: one claim per member, in roster order."""
     owners: Owners = {}
     claimants: Claimants = {}
     gaps = roster.gaps

@@ -68,10 +68,10 @@ class Division(NamedTuple):
 
 
 def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Division:
-    """Return the partitions of each member.
+    """Divide all partitions among the members. Returns the partitions of each member.
 
-    The loads are as even as possible. Among such divisions, it prefers partitions in the racks of their members, and
-    then few moves.
+    The loads are as even as possible. With second priority, members get partitions in their own racks. With third
+    priority, few partitions move.
     """
     contents = _class_contents(roster, ownership, racks)
     contested = [content.partition_class for content in contents if content.partition_class.claimants]
@@ -85,7 +85,7 @@ def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Divi
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Return the number of partitions of each member. For groups with one class only."""
+    """Returns the number of partitions of each member. For groups with one class only."""
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
     # The `extra` remaining partitions go first to members that otherwise would lose one, then to members that owned the
@@ -100,7 +100,7 @@ def _even_shares(content: ClassContent) -> dict[int, int]:
 
 
 def _balanced(members: int, contents: list[ClassContent], racks: RackView | None) -> list[dict[int, int]]:
-    """Return the number of partitions of each member, for each class."""
+    """Returns the number of partitions of each member, for each class."""
     owned: list[dict[int, int]] = [{} for _ in range(members)]
     for class_id, content in enumerate(contents):
         for owner, partitions in content.by_owner.items():
@@ -118,7 +118,7 @@ def _balanced(members: int, contents: list[ClassContent], racks: RackView | None
 
 
 def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None) -> list[ClassContent]:
-    """Return the classes and their partitions.
+    """Returns the classes and their partitions.
 
     Classes of topics with few subscribers come first, because there are fewer choices for their partitions.
     """
@@ -145,7 +145,7 @@ def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None
 def _contested(
     claimants: Mapping[int, set[int]] | None, owners: list[int], eligible: list[int]
 ) -> dict[int, frozenset[int]]:
-    """Return a dict of partition index -> the eligible members that claim the partition without being its owner."""
+    """Returns a dict of partition index -> the eligible members that claim the partition without being its owner."""
     if not claimants:
         return {}
     allowed = frozenset(eligible)
@@ -156,7 +156,7 @@ def _contested(
 def _content_of(
     contents: dict[Key, ClassContent], key: Key, eligible: list[int], racks: RackView | None
 ) -> ClassContent:
-    """Return the class with this key, which is created if it does not exist."""
+    """Returns the class with this key, which is created if it does not exist."""
     content = contents.get(key)
     if content is None:
         _, here, claimants = key

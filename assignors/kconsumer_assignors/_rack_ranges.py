@@ -17,7 +17,7 @@ from kconsumer_assignors._racks import RackTable, racks_matter
 
 
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
-    """Return the sorted partitions of each member, or None if racks do not affect any topic.
+    """Returns the sorted partitions of each member, or None if racks do not affect any topic.
 
     As in Java, if racks affect at least one topic, then all groups of several topics are assigned by racks.
     """
@@ -50,7 +50,7 @@ def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPa
 def _topic_racks(
     cluster: ClusterView, roster: Roster, member_racks: Sequence[str | None]
 ) -> dict[str, list[frozenset[str]]]:
-    """Return a dict of topic -> the racks of each partition. Contains the topics with a subscriber that has a rack."""
+    """Returns a dict of topic -> the racks of each partition. Contains the topics with a subscriber that has a rack."""
     table = RackTable()
     return {
         topic: table.racks(cluster.partitions(topic))
@@ -62,13 +62,13 @@ def _topic_racks(
 def _needs_racks(
     roster: Roster, topic: str, member_racks: Sequence[str | None], racks: Sequence[frozenset[str]]
 ) -> bool:
-    """Return whether racks can affect the assignment of a topic. `racks`: the racks of each of its partitions."""
+    """Returns whether racks can affect the assignment of a topic. `racks`: the racks of each of its partitions."""
     consumer_racks = {rack for index in roster.subscribers[topic] if (rack := member_racks[index])}
     return racks_matter(consumer_racks, racks)
 
 
 def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
-    """Return groups of topics that can be co-partitioned, with the same subscribers and number of partitions."""
+    """Returns groups of topics that can be co-partitioned, with the same subscribers and number of partitions."""
     groups: dict[tuple[int, int], list[str]] = {}
     for topic in roster.topics:
         key = (id(roster.subscribers[topic]), len(roster.ids[topic]))  # equal subscribers are one list
@@ -92,7 +92,7 @@ class TopicAssignmentState:
         self.owners = [-1] * count  # the subscriber of each partition; -1: none yet
 
     def max_assignable(self, subscriber: int) -> int:
-        """Return the number of partitions that a subscriber may get in addition to those it has."""
+        """Returns the number of partitions that a subscriber may get in addition to those it has."""
         return max(0, self.per_subscriber + (self.extra > 0) - self.assigned[subscriber])
 
     def assign(self, subscriber: int, positions: Sequence[int]) -> None:
@@ -126,7 +126,7 @@ class TopicAssignmentState:
                 self.assign(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """For a group of one topic: assign to each subscriber the first free partitions in its rack, until it is full.
+        """Assign to each subscriber the first free partitions in its rack, until it is full. For groups of one topic.
 
         `racks`: the racks of each partition.
         """

@@ -18,7 +18,7 @@ class RackTable:
         self._sets: dict[tuple[str | None, ...], frozenset[str]] = {}
 
     def racks(self, partitions: Iterable[PartitionInfo]) -> list[frozenset[str]]:
-        """Return the racks of each partition, in the same order."""
+        """Returns the racks of each partition, in the same order."""
         sets, result = self._sets, []
         for info in partitions:
             key = tuple([node.rack for node in info.replicas])
@@ -30,7 +30,7 @@ class RackTable:
 
 
 def racks_matter(consumer_racks: set[str], partition_racks: Sequence[frozenset[str]]) -> bool:
-    """Return whether racks can affect an assignment (KIP-881).
+    """Returns whether racks can affect an assignment (KIP-881).
 
     Racks cannot affect it if no consumer is in a rack that has replicas, or if all partitions have replicas in the same
     racks.
@@ -52,7 +52,7 @@ class RackView:
         self.rows = rows
 
     def is_local(self, member: int, racks: frozenset[str]) -> bool:
-        """Return whether a member can read a partition with these racks in its own rack.
+        """Returns whether a member can read a partition with these racks in its own rack.
 
         True for a member without a rack.
         """
@@ -61,7 +61,7 @@ class RackView:
 
 
 def rack_view(cluster: ClusterView, roster: Roster) -> RackView | None:
-    """Return the racks of members and partitions, or None if they cannot affect the assignment."""
+    """Returns the racks of members and partitions, or None if they cannot affect the assignment."""
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     known = {rack for rack in member_racks if rack}
     if not known:

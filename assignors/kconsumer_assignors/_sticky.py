@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def assign_sticky(
     cluster: ClusterView, subscriptions: Mapping[str, Subscription], claim: Callable[[Subscription], Claim]
 ) -> tuple[Roster, Owners, Division]:
-    """Return the members, the owners of partitions before the rebalance, and the new partitions of each member.
+    """Returns the members, the owners of partitions before the rebalance, and the new partitions of each member.
 
     `claim` returns the partitions that a member claims to own, from its subscription.
     """

@@ -36,7 +36,7 @@ NOTHING = Claim(NO_GENERATION, ())
 
 
 def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """Return a claim encoded as version 1. Topics are in the order in which they first occur in `partitions`."""
+    """Returns a claim encoded as version 1. Topics are in the order in which they first occur in `partitions`."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -49,7 +49,7 @@ def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> byte
 
 
 def decode_sticky(data: bytes | None) -> Claim:
-    """Return the claim in user data of version 1 or 0. Returns NOTHING if `data` is empty, None or invalid."""
+    """Returns the claim in user data of version 1 or 0. Returns NOTHING if `data` is empty, None or invalid."""
     if not data:
         return NOTHING
     try:
@@ -64,12 +64,12 @@ def decode_sticky(data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """Return the user data of `cooperative-sticky`."""
+    """Returns the user data of `cooperative-sticky`."""
     return _INT32.pack(generation)
 
 
 def decode_generation(data: bytes | None) -> int:
-    """Return the generation in user data of `cooperative-sticky`, or -1 if `data` is None or too short."""
+    """Returns the generation in user data of `cooperative-sticky`, or -1 if `data` is None or too short."""
     if data is None or len(data) < _INT32.size:
         return NO_GENERATION
     generation: int = _INT32.unpack_from(data)[0]
@@ -77,7 +77,7 @@ def decode_generation(data: bytes | None) -> int:
 
 
 def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
-    """Return the partitions, and the index of the byte after them. Raises an exception if `data` is invalid.
+    """Returns the partitions, and the index of the byte after them. Raises an exception if `data` is invalid.
 
     Lengths are checked before memory is allocated for them. The partitions are an iterator over two lists, not a list
     of tuples, which the garbage collector would have to traverse.

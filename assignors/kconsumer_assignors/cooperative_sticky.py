@@ -27,14 +27,14 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Return the assignment of `sticky`, without the partitions that another member must revoke first."""
+        """Returns the assignment of `sticky`, without the partitions that another member must revoke first."""
         roster, owners, (kept, received) = assign_sticky(cluster, subscriptions, _claim)
         if owners:
             received = [_free(roster, owners, partitions) for partitions in received]
         return roster.assignments([mine + more for mine, more in zip(kept, received, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return the encoded generation of the last assignment.
+        """Returns the encoded generation of the last assignment.
 
         Subscriptions contain the generation since version 2, so only leaders that read older versions need it.
         """
@@ -46,7 +46,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
-    """Return the owned partitions of a subscription, with the generation of the subscription or of its user data."""
+    """Returns the owned partitions of a subscription, with the generation of the subscription or of its user data."""
     generation = subscription.generation_id
     if generation < 0:
         generation = decode_generation(subscription.user_data)
@@ -54,7 +54,7 @@ def _claim(subscription: Subscription) -> Claim:
 
 
 def _free(roster: Roster, owners: Owners, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Return those of `partitions` that have neither an owner nor conflicting claims."""
+    """Returns those of `partitions` that have neither an owner nor conflicting claims."""
     return [
         partition
         for partition in partitions

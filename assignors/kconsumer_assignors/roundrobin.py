@@ -20,7 +20,7 @@ class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Return the assignment. Topics are assigned in order of their names, partitions in ascending order.
+        """Returns the assignment. Topics are assigned in order of their names, partitions in ascending order.
 
         A topic begins with the member after the one that got the last partition of the previous topic.
         """

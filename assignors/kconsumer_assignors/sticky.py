@@ -25,12 +25,12 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Return an assignment with even loads. Racks (KIP-881) have second priority, few moves have third priority."""
+        """Returns an assignment with even loads. Second priority have racks (KIP-881), third priority has few moves."""
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return the last assignment and its generation, encoded. Returns None before the first assignment."""
+        """Returns the last assignment and its generation, encoded. Returns None before the first assignment."""
         return None if self._partitions is None else encode_sticky(self._partitions, self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
@@ -40,6 +40,6 @@ class StickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
-    """Return the claim in the user data of a subscription."""
+    """Returns the claim in the user data of a subscription."""
     # `owned_partitions` does not count: an eager member has revoked these partitions.
     return decode_sticky(subscription.user_data)

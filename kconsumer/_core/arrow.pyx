@@ -120,7 +120,7 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) noexcept nogil:
     """Export a type to `out`, which the caller has zeroed. Returns 0, or ENOMEM if memory is exhausted.
 
-    `kind` is a column, a child of a column, or KC_ROOT for rows of `count` columns, which are `kinds`.
+    `kind` is the kind of a column or of a column's child. KC_ROOT means rows of the `count` columns in `kinds`.
     """
     cdef SchemaHolder* holder = <SchemaHolder*> calloc(1, sizeof(SchemaHolder))
     cdef int i
@@ -150,7 +150,7 @@ cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) 
 
 
 cdef object new_capsule(size_t size, const char* name, void* destructor):
-    """Return a capsule that points to `size` zero bytes. `destructor` must free them. Raises MemoryError."""
+    """Returns a capsule that points to `size` zero bytes. `destructor` must free them. Raises MemoryError."""
     cdef void* content = calloc(1, size)
     if content == NULL:
         raise MemoryError()
@@ -183,7 +183,7 @@ cdef void drop_stream(object capsule) noexcept:
 
 
 def array_capsule(Columns columns not None):
-    """Return a new `arrow_array` capsule of the rows, which are not copied. Rows can be exported repeatedly."""
+    """Returns a new `arrow_array` capsule of the rows, which are not copied. Rows can be exported repeatedly."""
     cdef ArrowArray* array
     capsule = new_capsule(sizeof(ArrowArray), "arrow_array", <void*> drop_array)
     array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
@@ -193,7 +193,7 @@ def array_capsule(Columns columns not None):
 
 
 def schema_capsule(tuple names not None):
-    """Return a new `arrow_schema` capsule for rows of the columns `names`."""
+    """Returns a new `arrow_schema` capsule for rows of the columns `names`."""
     cdef int kinds[MAX_CHILDREN]
     cdef int count = kinds_of(names, kinds)
     capsule = new_capsule(sizeof(ArrowSchema), "arrow_schema", <void*> drop_schema)
@@ -247,7 +247,7 @@ cdef void release_stream(ArrowArrayStream* stream) noexcept nogil:
 
 
 def stream_capsule(list parts not None, tuple names not None):
-    """Return a new `arrow_array_stream` capsule of `parts`, which are Columns.
+    """Returns a new `arrow_array_stream` capsule of `parts`, which are Columns.
 
     `names` are the columns of the stream. Raises ValueError if a part has other columns.
     """

@@ -54,7 +54,7 @@ MAX_COLUMN_BYTES = INT32_MAX
 
 
 def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize_t max_bytes=MAX_COLUMN_BYTES):
-    """Return the records of `runs` as a list of Columns.
+    """Returns the records of `runs` as a list of Columns.
 
     The list has several items only if a column of all records would exceed `max_bytes` bytes.
 
@@ -106,7 +106,7 @@ cdef class RunCursor:
         free(self.segments)
 
     cdef list all(self, tuple names, Py_ssize_t max_bytes):
-        """Return all records as a list of parts. It has at least one part, which may be empty."""
+        """Returns all records as a list of parts. It has at least one part, which may be empty."""
         cdef Columns part
         parts = []
         while True:
@@ -119,7 +119,7 @@ cdef class RunCursor:
                 return parts
 
     cdef Columns next_part(self, tuple names, Py_ssize_t max_bytes):
-        """Return the next part, with as many rows as `max_bytes` permits. Raises the errors of `build`."""
+        """Returns the next part, with as many rows as `max_bytes` permits. Raises the errors of `build`."""
         cdef Builder builder
         cdef int kinds[MAX_CHILDREN]
         cdef Py_ssize_t rows = 0, size = 0, i
@@ -152,7 +152,7 @@ cdef class RunCursor:
 
 
 cdef Columns finished(Builder* builder, tuple names):
-    """Return Columns that take the ownership of the filled memory from `builder`. Raises MemoryError."""
+    """Returns Columns that take the ownership of the filled memory from `builder`. Raises MemoryError."""
     cdef Columns columns = Columns.__new__(Columns)
     cdef int kinds[MAX_CHILDREN]
     cdef int i
@@ -174,7 +174,7 @@ cdef Columns finished(Builder* builder, tuple names):
 
 
 cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls) noexcept nogil:
-    """Return a column of the numbers `data` that takes their ownership, or NULL if memory is exhausted.
+    """Returns a column of the numbers `data` that takes their ownership, or NULL if memory is exhausted.
 
     `valid`: the validity bitmap, with `nulls` zero bits; NULL: no row is null.
     """
@@ -191,7 +191,7 @@ cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls
 
 
 cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
-    """Return a column of the byte strings `data` that takes their ownership, or NULL if memory is exhausted.
+    """Returns a column of the byte strings `data` that takes their ownership, or NULL if memory is exhausted.
 
     If more than half of the memory is unused, the strings are copied to a smaller block.
     """
@@ -214,7 +214,7 @@ cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
 
 
 cdef bint adopt(Column* parent, Column* child) noexcept nogil:
-    """Append `child` to the children of `parent`, and return True. Returns False if `child` is NULL."""
+    """Append `child` to the children of `parent`. Returns True, or False if `child` is NULL."""
     if child == NULL:
         return False
     parent.children[parent.n_children] = child
@@ -223,7 +223,7 @@ cdef bint adopt(Column* parent, Column* child) noexcept nogil:
 
 
 cdef Column* headers_column(Builder* builder) noexcept nogil:
-    """Return the column `headers`, a list of structs of key and value, or NULL if memory is exhausted."""
+    """Returns the column `headers`, a list of structs of key and value, or NULL if memory is exhausted."""
     cdef Column* column = fixed(builder, <void**> &builder.header_ends, NULL, 0)
     cdef Column* item
     if column == NULL:
@@ -240,8 +240,10 @@ cdef Column* headers_column(Builder* builder) noexcept nogil:
 
 
 cdef Column* column_of(Builder* builder, int kind) noexcept nogil:
-    """Return the column `kind`, or NULL if memory is exhausted. It takes the ownership of its memory from `builder`,
-    so call this once for each column."""
+    """Returns the column `kind`, or NULL if memory is exhausted.
+
+    The column takes the ownership of its memory from `builder`, so call this once for each column.
+    """
     if kind == KC_KEY:
         return strings(&builder.key, builder.rows)
     if kind == KC_VALUE:

@@ -24,7 +24,7 @@ cdef void* new_block(Py_ssize_t size) noexcept nogil:
 
 
 cdef void* grown_block(void* data, Py_ssize_t used, Py_ssize_t size) noexcept nogil:
-    """Return a block of at least `size` bytes that begins with the first `used` bytes of `data`, which is freed.
+    """Returns a block of at least `size` bytes that begins with the first `used` bytes of `data`, which is freed.
 
     If memory is exhausted, returns NULL and does not free `data`.
     """
@@ -37,7 +37,7 @@ cdef void free_block(void* data) noexcept nogil:
 
 
 cdef Column* new_column(int64_t length, int64_t nulls, void* valid) noexcept nogil:
-    """Return a column with one reference. It takes the ownership of `valid`, its validity bitmap, which may be NULL.
+    """Returns a column with one reference. It takes the ownership of `valid`, its validity bitmap, which may be NULL.
 
     If memory is exhausted, frees `valid` and returns NULL.
     """
@@ -84,9 +84,9 @@ cdef class Columns:
         return self.root.length
 
     def gaps(self, int64_t start, int64_t end=-1):
-        """Return the offsets from `start` on that no row has, as pairs (first, last + 1).
+        """Returns the ranges of offsets from `start` on that no row has, as pairs (first, last + 1).
 
-        Ends at `end`, which is exclusive, or at the last row if that has a higher offset.
+        The search ends before `end`, or at the last row if that has a higher offset.
         """
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row
@@ -101,7 +101,7 @@ cdef class Columns:
 
 
 cdef int kinds_of(tuple names, int* kinds) except -1:
-    """Store the kinds (KC_KEY, …) of the columns `names` in `kinds`, and return how many there are.
+    """Store the kinds (KC_KEY, …) of the columns `names` in `kinds`. Returns the number of columns.
 
     Raises ValueError for an unknown name and for a name that occurs twice.
     """

@@ -31,7 +31,7 @@ cdef uint64_t BEYOND_ASCII = 0x8080808080808080      # the highest bit of eight 
 
 
 cdef uint8_t* new_validity_bits(Py_ssize_t rows) noexcept nogil:
-    """Return a validity bitmap in which no row is null, or NULL if memory is exhausted."""
+    """Returns a validity bitmap in which no row is null, or NULL if memory is exhausted."""
     cdef uint8_t* bits = <uint8_t*> new_block(rows // 8 + 1)
     if bits != NULL:
         memset(bits, 0xFF, <size_t> (rows // 8 + 1))
@@ -94,7 +94,7 @@ cdef inline void append(BytesColumn* column, Py_ssize_t row, const unsigned char
 
 
 cdef bint start(Builder* builder, Py_ssize_t rows, Py_ssize_t size) noexcept nogil:
-    """Allocate memory for `rows` rows, whose records have `size` bytes together. Returns False if there is none."""
+    """Allocate memory for `rows` records of `size` bytes in total. Returns False if memory is exhausted."""
     cdef Py_ssize_t room = min(size, builder.limit)
     cdef bint good
     builder.room = rows
@@ -154,7 +154,7 @@ cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
 
 
 cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noexcept nogil:
-    """Append records to the columns that have another value for each record, and remove them from the segment.
+    """Append records to the columns whose values differ from record to record, and remove them from the segment.
 
     Skips records at or above `end`. Returns GOOD if the segment is empty now.
     """

@@ -82,7 +82,7 @@ cdef struct Record:
 
 
 cdef inline int64_t offset_at(int64_t base, int64_t delta) noexcept nogil:
-    """Return `base + delta`. Overflow wraps around as in Java; in C it would be undefined."""
+    """Returns `base + delta`. Overflow wraps around as in Java; in C it would be undefined."""
     return <int64_t> (<uint64_t> base + <uint64_t> delta)
 
 
@@ -121,7 +121,7 @@ cdef inline bint read_record(Span* span, Record* out) noexcept nogil:
 
 
 cdef inline bint check_headers(Span headers) noexcept nogil:
-    """Return whether `headers` contains a count and exactly that number of valid headers, without further bytes."""
+    """Returns whether `headers` contains a count and exactly that number of valid headers, without further bytes."""
     cdef int32_t count, size
     cdef const unsigned char* at
     if headers.end - headers.p == 1 and headers.p[0] == 0:

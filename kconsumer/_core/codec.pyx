@@ -22,7 +22,7 @@ cdef extern from "Python.h":
 
 
 def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
-    """Decode the message of this plan that begins at index `offset` of `buffer`, and return it.
+    """Decode the message of this plan that begins at index `offset` of `buffer`. Returns the message.
 
     A field of kind "records" becomes a Slice, which keeps `buffer` alive. All other values are copied. Raises
     ProtocolError if the message is malformed, or if there are bytes after it and `allow_trailing` is False.
@@ -38,7 +38,7 @@ def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
 
 
 def encode(plan, message):
-    """Return the encoded message. Raises TypeError, ValueError or OverflowError for an invalid value."""
+    """Returns the encoded message. Raises TypeError, ValueError or OverflowError for an invalid value."""
     cdef Target target
     target.data, target.size, target.capacity = NULL, 0, 0
     try:
@@ -49,7 +49,7 @@ def encode(plan, message):
 
 
 def encode_request(api, int16_t version, int32_t correlation_id, client_id, message):
-    """Return the bytes of a complete request: size, header, message.
+    """Returns the bytes of a complete request: size, header, message.
 
     Raises ValueError if `api` does not support the version, and the errors of `encode`.
     """
@@ -84,7 +84,7 @@ cdef int write_client_id(object client_id, Target* target) except -1:
 
 
 cdef bytes sized(Target* target):
-    """Return the written bytes, after storing the size of what follows in the first four bytes."""
+    """Store the size of the message in the first four bytes. Returns all written bytes."""
     if target.size - 4 > (1 << 31) - 1:
         raise ValueError(f"a message of {target.size - 4} bytes does not fit on the wire")
     kc_store_be32(target.data, <uint32_t> (target.size - 4))
@@ -154,7 +154,7 @@ cdef object read_client_id(Program program, Source* source):
 
 
 def encode_response(api, int16_t version, int32_t correlation_id, message):
-    """Return the bytes of a complete response: size, header, message."""
+    """Returns the bytes of a complete response: size, header, message."""
     cdef Target target
     cdef Program program = program_of(api.response_plan(version))
     target.data, target.size, target.capacity = NULL, 0, 0

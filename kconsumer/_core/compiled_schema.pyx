@@ -28,7 +28,7 @@ cdef dict programs = {}     # id() of a plan -> its Program, which keeps the pla
 
 
 cdef Program program_of(object plan):
-    """Return the Program of a plan. Compiles it at the first call."""
+    """Returns the Program of a plan. Compiles it at the first call."""
     found = programs.get(id(plan))
     if found is None:
         found = programs[id(plan)] = load(plan)
@@ -89,7 +89,7 @@ cdef int load_row(Program program, Op* op, tuple row) except -1:
 
 
 cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* inner):
-    """Return the smallest encoded size in bytes of a value of this kind."""
+    """Returns the smallest encoded size in bytes of a value of this kind."""
     if kind == BOOL or kind == INT8:
         return 1
     if kind == INT16:
@@ -108,7 +108,7 @@ cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* in
 
 
 cdef object default_of(Op* op):
-    """Return the value of a field that is not in the encoded message."""
+    """Returns the default value of a field, which it has if it is not in the encoded message."""
     if op.fresh == NULL:
         return <object> op.default
     if op.fresh == <PyObject*> list:

@@ -74,7 +74,7 @@ cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept
 
 
 def lz4_block(data):
-    """Return the results of `find_lz4_block`, which are the block and its maximum decompressed size; or None."""
+    """Returns the block that `find_lz4_block` finds and its maximum decompressed size, or None for other frames."""
     cdef Slice frame = as_slice(data)
     cdef Span block
     cdef Py_ssize_t max_size = 0
@@ -84,7 +84,7 @@ def lz4_block(data):
 
 
 cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
-    """Return the maximum decompressed size of a zstd frame in bytes.
+    """Returns the maximum decompressed size of a zstd frame in bytes.
 
     It is the content size in the frame header. Without one, it is the sum of the maximum sizes of the blocks.
     Returns -1 unless there is exactly one complete, ordinary frame, and if the content size exceeds that sum.
@@ -137,13 +137,13 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
 
 
 def max_zstd_size(data):
-    """Return the result of `zstd_max_size`."""
+    """Returns the result of `zstd_max_size`."""
     cdef Slice frame = as_slice(data)
     return zstd_max_size(frame.span)
 
 
 def xerial_block(data):
-    """Return the raw snappy block in a xerial frame, or None if it is not a xerial frame with exactly one block."""
+    """Returns the raw snappy block in a xerial frame, or None if it is not a xerial frame with exactly one block."""
     cdef Slice frame = as_slice(data)
     cdef const unsigned char* p = frame.span.p
     cdef Py_ssize_t size = remaining(&frame.span) - XERIAL_HEADER_BYTES - 4
@@ -153,7 +153,7 @@ def xerial_block(data):
 
 
 def snappy_size(data):
-    """Return the decompressed size that is stored at the start of a raw snappy block, or -1 if it is incomplete."""
+    """Returns the decompressed size that is stored at the start of a raw snappy block, or -1 if it is incomplete."""
     cdef Slice block = as_slice(data)
     cdef const unsigned char* p = block.span.p
     cdef Py_ssize_t max_size = min(remaining(&block.span), SNAPPY_SIZE_BYTES), i

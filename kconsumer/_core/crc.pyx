@@ -43,7 +43,7 @@ cdef int crc32c_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) excep
 
 
 cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """Like `crc32c_of`, with one of the methods that `crc32c_kinds` returns. Method 0 is the package `crc32c`."""
+    """Store the CRC-32C like `crc32c_of`, computed by method `kind`. Method 0 is the package `crc32c`."""
     if kind == 0:
         if castagnoli is None:
             load()
@@ -65,12 +65,12 @@ cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except
 
 
 def crc32c_kinds():
-    """Return the numbers of the methods for CRC-32C on this machine, the fastest last. See `crc32c`."""
+    """Returns the numbers of the methods for CRC-32C on this machine, the fastest last. See `crc32c`."""
     return tuple(range(best_kind + 1))
 
 
 def crc32c(data, kind=None):
-    """Return the CRC-32C of a buffer. `kind`: the number of a method; None: the fastest one. For tests."""
+    """Returns the CRC-32C of a buffer. `kind`: the number of a method; None: the fastest one. For tests."""
     cdef Slice part = Slice(data)
     cdef uint32_t value = 0
     cdef int chosen = best_kind if kind is None else kind
@@ -81,7 +81,7 @@ def crc32c(data, kind=None):
 
 
 def crc32(data):
-    """Return the CRC-32 (IEEE) of a buffer. For tests."""
+    """Returns the CRC-32 (IEEE) of a buffer. For tests."""
     cdef Slice part = Slice(data)
     cdef uint32_t value = 0
     crc32_of(part.span.p, remaining(&part.span), &value)

@@ -75,7 +75,7 @@ cdef object read_message(Program program, Source* source):
 
 
 cdef object read_value(Program program, Op* op, int kind, bint nullable, Source* source):
-    """Read and return the value of a field, or one element of its array. `kind` is the kind of the value."""
+    """Read the value of a field, or one element of its array. Returns it. `kind` is the kind of the value."""
     cdef int8_t i8 = 0
     cdef int16_t i16 = 0
     cdef int32_t i32 = 0
@@ -109,7 +109,7 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
 
 
 cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, Source* source) except -2:
-    """Read and return the length of a string, bytes, records or array. Returns -1 for null.
+    """Read the length of a string, bytes, records or array. Returns the length, or -1 for null.
 
     Raises ProtocolError for another negative length, and for null if the field is not nullable.
     """
@@ -137,7 +137,7 @@ cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, So
 
 
 cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source* source):
-    """Read and return a string, bytes or records. Returns None for null."""
+    """Read a string, bytes or records. Returns the value, or None for null."""
     cdef Py_ssize_t size = read_length(program, op, kind, nullable, source)
     cdef Span part = source.span
     if size < 0:
@@ -180,7 +180,7 @@ cdef object read_array(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
-    """Read and return a struct. Before a nullable struct there is a byte, which is negative for null."""
+    """Read a struct. Returns the message, or None for null. A nullable struct begins with a byte, negative for null."""
     cdef int8_t present = 0
     if nullable:
         if not read_i8(&source.span, &present):
@@ -220,7 +220,7 @@ cdef int read_tags(Program program, object message, Source* source) except -1:
 
 
 cdef Op* find_tag(Program program, uint32_t tag):
-    """Return the field with this tag, or NULL."""
+    """Returns the field with this tag, or NULL."""
     for index in program.tagged:
         if program.ops[<int> index].tag == <int64_t> tag:
             return &program.ops[<int> index]

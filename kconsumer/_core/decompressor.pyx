@@ -5,8 +5,8 @@ and zstd batches must have been submitted by `prefetch`. If decompression fails 
 which also reports the error. So this module affects speed only.
 
 The functions come from the shared libraries of the packages `lz4` and `zstandard`, or otherwise from those of the
-system. The Python functions of these packages would not do for the background thread. It would have to take the GIL
-twice for each batch, and while the calling thread runs Python code it would wait up to 5 ms (the switch interval) each
+system. The background thread cannot use the Python functions of these packages, because it would have to take the GIL
+twice for each batch. While the calling thread runs Python code, it would wait up to 5 ms (the switch interval) each
 time.
 """
 
@@ -49,7 +49,7 @@ def use_library(str codec, str path):
 
 
 def prefetch_hits():
-    """Return the number of batches since the start of the process that were taken after they had been prefetched."""
+    """Returns the number of batches since the start of the process that were taken after they had been prefetched."""
     return batches_taken
 
 
@@ -91,7 +91,7 @@ cdef class PrefetchDecompressor:
             self.skip()
 
     cdef Slice take(self, int codec, Span body):
-        """Return the decompressed records of the batch with this body.
+        """Returns the decompressed records of the batch with this body.
 
         Returns None if a Python library must decompress it.
         """
@@ -100,7 +100,7 @@ cdef class PrefetchDecompressor:
         return self.take_zstd(body.p) if codec == ZSTD else None
 
     cdef Slice take_lz4(self, Span body):
-        """Decompress an lz4 batch and return its records, or None like `take`.
+        """Decompress an lz4 batch. Returns its records, or None like `take`.
 
         It runs on the calling thread, because passing the batch to another thread would take half as much time as
         decompressing it.
@@ -119,7 +119,7 @@ cdef class PrefetchDecompressor:
         return slice_of(frame, frame.data, size)
 
     cdef Slice take_zstd(self, const unsigned char* body):
-        """Wait for a submitted batch to be decompressed and return its records, or None if it was not submitted.
+        """Wait until a submitted batch is decompressed. Returns its records, or None if it was not submitted.
 
         Drops the submitted batches before it.
         """
@@ -173,7 +173,7 @@ cdef class PrefetchDecompressor:
         return 0
 
     cdef kc_task* submit(self, Span body) except? NULL:
-        """Submit a zstd batch at the next slot and return its task.
+        """Submit a zstd batch at the next slot. Returns its task.
 
         Returns NULL if its compression frame is not an ordinary one, or if no task is free.
         """

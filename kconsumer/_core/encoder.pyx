@@ -24,7 +24,7 @@ cdef extern from "Python.h":
 
 
 cdef unsigned char* grow(Target* target, Py_ssize_t size) except NULL:
-    """Append `size` uninitialized bytes to `target`, and return a pointer to them. Raises MemoryError."""
+    """Append `size` uninitialized bytes to `target`. Returns a pointer to them. Raises MemoryError."""
     cdef Py_ssize_t wanted = target.size + size
     cdef unsigned char* data
     if wanted > target.capacity:
@@ -67,7 +67,7 @@ cdef int write_uvarint(Target* target, uint32_t value) except -1:
 
 
 cdef int64_t integer(object value, int64_t low, int64_t high) except? -1:
-    """Return a Python int as a C integer. Raises OverflowError if it is below `low` or above `high`."""
+    """Returns a Python int as a C integer. Raises OverflowError if it is below `low` or above `high`."""
     cdef int64_t number = PyLong_AsLongLong(value)
     if not low <= number <= high:
         raise OverflowError(f"{number} is not within {low} and {high}")
@@ -90,7 +90,7 @@ cdef int write_message(Program program, object message, Target* target) except -
 
 
 cdef object slot_value(Program program, Op* op, object message):
-    """Return the value of a field. Raises TypeError if the attribute was deleted."""
+    """Returns the value of a field. Raises TypeError if the attribute was deleted."""
     cdef PyObject* value = kc_get_slot(message, op.offset)
     if value == NULL:
         raise TypeError(f"{program.cls.__name__}.{<object> op.name} has no value")

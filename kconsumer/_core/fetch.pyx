@@ -1,8 +1,8 @@
 """PartitionFetch: returns the bytes that a broker sent for one partition as runs of checked records (RecordRun).
 
 Decides which records are returned: it checks sizes and checksums, decompresses one batch at a time, skips control
-records, records of aborted transactions and records below the position, and advances the position. Requests, and what
-happens to a record afterwards, are the concern of other modules. The layouts are in batch.pxd and message_set.pxd.
+records, records of aborted transactions and records below the position, and advances the position. Other modules send
+the requests and process the records. The layouts are in batch.pxd and message_set.pxd.
 """
 
 from copy import copy
@@ -88,8 +88,8 @@ cdef struct OpenBatch:
 cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
     """Check records at the front of the batch and move them to `out`.
 
-    Stops after `limit` records, or after the first record with which `out` has `size` bytes or more. Returns False if
-    it stopped at a malformed record, which then is the first record left in the batch.
+    Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Returns False if it
+    stopped at a malformed record, which then is the first record left in the batch.
     """
     cdef Record record
     cdef const unsigned char* start
@@ -194,7 +194,7 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """The leader epoch of `next_offset`: that of the last batch that was taken from or skipped.
+        """The leader epoch of `next_offset`. It is that of the last batch that was skipped or that had records taken.
 
         None before the first batch, or if the batch has no leader epoch.
         """
@@ -221,11 +221,11 @@ cdef class PartitionFetch:
         return len(self.data) + len(self.owner)
 
     def take(self, Py_ssize_t max_records, Py_ssize_t max_bytes=PY_SSIZE_T_MAX, Py_ssize_t max_output=0):
-        """Return the next records as a RecordRun, and advance the position past them.
+        """Returns the next records as a RecordRun, and advances the position past them.
 
-        The run ends after `max_records` records, or after the first record with which it has `max_bytes` bytes or more
-        (uncompressed, with headers). This call opens no further batch when its batches have decompressed to
-        `max_output` bytes or more (0: no limit). The run may be empty although `next_offset` advanced, for example
+        The run ends after `max_records` records, or as soon as its records have `max_bytes` bytes or more
+        (uncompressed, with headers). When the batches that this call opened have decompressed to `max_output` bytes or
+        more, it opens no further batch (0: no limit). The run may be empty although `next_offset` advanced, for example
         past control records or an empty batch.
 
         Raises CorruptRecordError for malformed bytes, BatchTooLargeError for a batch that decompresses to more than the
@@ -258,7 +258,7 @@ cdef class PartitionFetch:
         return run
 
     def take_skipped(self):
-        """Return the batches that were skipped since the last call, as tuples (first offset, offset after the last,
+        """Returns the batches that were skipped since the last call, as tuples (first offset, offset after the last,
         reason). The reason is "control" or "aborted"."""
         skipped, self.skipped = self.skipped, None
         return skipped or ()
@@ -298,7 +298,7 @@ cdef class PartitionFetch:
         self.epoch = epoch
 
     cdef Py_ssize_t position_in_data(self):
-        """Return the index in the fetched bytes at which the open batch begins, or the next one if none is open."""
+        """Returns the index in the fetched bytes at which the open batch begins, or the next one if none is open."""
         if self.data is None:
             return 0
         return self.batch.segment.batch_at if self.owner is not None else self.rest.p - self.data.span.p
@@ -411,7 +411,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef bint is_aborted(self, const BatchHeader* header) except -1:
-        """Return whether the batch belongs to an aborted transaction and must be skipped."""
+        """Returns whether the batch belongs to an aborted transaction and must be skipped."""
         if self.aborted is None or header.producer_id < 0:
             return False
         self.aborted.advance(self.batch.last_offset, self.batch.segment.batch_at)
@@ -468,7 +468,7 @@ cdef class PartitionFetch:
         return 0
 
     cdef Slice decompressed(self, Slice data, const BatchHeader* header):
-        """Return the decompressed records of a batch, from the prefetching decompressor or from a Python library."""
+        """Returns the decompressed records of a batch, from the prefetching decompressor or from a Python library."""
         cdef Py_ssize_t size = remaining(&header.body)
         cdef Py_ssize_t limit = self.batch_limit or output_limit(size)
         cdef Slice body = None
@@ -491,7 +491,7 @@ cdef class PartitionFetch:
         return body
 
     cdef Slice decompressed_now(self, Slice data, const BatchHeader* header, Slice packed, Py_ssize_t limit):
-        """Decompress the records of a batch with a Python library, and return them.
+        """Decompress the records of a batch with a Python library. Returns the records.
 
         Raises BatchTooLargeError if they exceed `limit` bytes, CorruptRecordError if they cannot be decompressed.
         """
@@ -551,11 +551,11 @@ cdef class PartitionFetch:
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Return the maximum decompressed size in bytes of all batches together, for `log_bytes`."""
+        """Returns the maximum decompressed size in bytes of all batches together, for `log_bytes`."""
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 
     cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):
-        """Return the error for a batch that decompresses to more than `limit` bytes."""
+        """Returns the error for a batch that decompresses to more than `limit` bytes."""
         cdef int64_t offset = max(header.base_offset, self.floor)
         # Malicious bytes can have a last offset below the position. The offset to seek to must still be above it.
         cdef int64_t after = max(header.base_offset + header.last_offset_delta, offset) + 1
@@ -579,7 +579,7 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt(self, int64_t offset, str what, int64_t after=-1):
-        """Return a CorruptRecordError for malformed bytes at `offset`.
+        """Returns a CorruptRecordError for malformed bytes at `offset`.
 
         `after`: the offset of the next batch, which the message names; -1 if it is unknown.
         """
@@ -594,7 +594,7 @@ cdef class PartitionFetch:
         )
 
     cdef object corrupt_batch(self, const BatchHeader* header, str what):
-        """Return a CorruptRecordError for a batch with valid offsets. Its message names the offset after the batch."""
+        """Returns a CorruptRecordError for a batch with valid offsets. Its message names the offset after the batch."""
         return self.corrupt(
             max(header.base_offset, self.floor), what, header.base_offset + header.last_offset_delta + 1
         )

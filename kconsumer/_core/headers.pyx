@@ -11,7 +11,7 @@ from kconsumer._core.wire cimport Slice, Span
 
 
 def next_fetch_offset(records):
-    """Return the offset after the last complete batch, and the leader epoch of that batch (None if it has none).
+    """Returns the offset after the last complete batch, and the leader epoch of that batch (None if it has none).
 
     `records` is a Slice, another buffer, or None. Returns None if the batch headers do not determine the offset: there
     is no complete batch, a message has format 0 or 1, or a size or offset is invalid. The result is provisional until

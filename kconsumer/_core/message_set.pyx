@@ -79,7 +79,7 @@ cdef Next next_message(Span* data, Message* out) noexcept nogil:
 
 
 cdef const char* message_defect(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
-    """Return a description of the error in a message with the absolute offset `offset`, or NULL if it is valid.
+    """Returns a description of the error in a message with the absolute offset `offset`, or NULL if it is valid.
 
     The checksum is not verified if the message is below `floor`, because it will not be returned to the user.
     """

@@ -59,7 +59,7 @@ cdef class Receiver:
         return 0 if self.state == NULL else kc_jobs_completed(self.state)
 
     def fileno(self):
-        """Return a file descriptor that becomes readable when a job has completed.
+        """Returns a file descriptor that becomes readable when a job has completed.
 
         Starts the thread at the first call. Raises OSError if the thread cannot be started.
         """
@@ -92,7 +92,7 @@ cdef class Receiver:
         return self.last_job_id
 
     def take(self):
-        """Remove a completed job and return (tag, prefix, number of bytes received into the view, errno).
+        """Remove a completed job. Returns (tag, prefix, number of bytes received into the view, errno).
 
         Returns None if no job has completed. `prefix` is the received size prefix, or None if the job was not framed.
         If the peer has closed the connection, errno is 0, and prefix or view are incomplete. If the frame is larger
@@ -113,15 +113,15 @@ cdef class Receiver:
             self.finish(job_id)
 
     def filled(self, int64_t job_id):
-        """Return how many bytes a job has received into its view so far, or 0 if there is no such job."""
+        """Returns how many bytes a job has received into its view so far, or 0 if there is no such job."""
         return kc_job_filled(self.state, self.jobs[job_id][0]) if job_id in self.jobs else 0
 
     def held(self):
-        """Return the jobs that were neither taken nor cancelled, as a dict of job id -> tag."""
+        """Returns the jobs that were neither taken nor cancelled, as a dict of job id -> tag."""
         return {job_id: job[1] for job_id, job in self.jobs.items()}
 
     cdef tuple finish(self, int64_t job_id):
-        """Remove a job, which may be incomplete, and return the tuple of `take`."""
+        """Remove a job, which may be incomplete. Returns the same tuple as `take`."""
         cdef kc_job job
         cdef kc_receiver* state = self.state
         cdef int index

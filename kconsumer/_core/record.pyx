@@ -148,14 +148,14 @@ cdef class ConsumerRecord:
 
 
 cdef inline object part(object pair, Py_ssize_t at):
-    """Return `pair[at]`, four times as fast as Python's subscript if `pair` is a tuple."""
+    """Returns `pair[at]`, four times as fast as Python's subscript if `pair` is a tuple."""
     if isinstance(pair, tuple) and at < PyTuple_GET_SIZE(pair):
         return <object> PyTuple_GET_ITEM(pair, at)
     return pair[at]
 
 
 cdef inline object key_of(ConsumerRecord self):
-    """Return the key; creates its bytes object at the first call."""
+    """Returns the key; creates its bytes object at the first call."""
     if not self.made & MADE_KEY:
         if self.serialized_key_size >= 0:
             self.key_object = PyBytes_FromStringAndSize(<const char*> self.key_at, self.serialized_key_size)
@@ -164,7 +164,7 @@ cdef inline object key_of(ConsumerRecord self):
 
 
 cdef inline object value_of(ConsumerRecord self):
-    """Return the value; creates its bytes object at the first call."""
+    """Returns the value; creates its bytes object at the first call."""
     if not self.made & MADE_VALUE:
         make_value(self)
     return self.value_object
@@ -186,7 +186,7 @@ cdef inline int make_value(ConsumerRecord self) except -1:
 
 
 cdef ConsumerRecord blank_record():
-    """Return an empty record for the caller to fill.
+    """Returns an empty record for the caller to fill.
 
     The garbage collector does not track the record, because bytes and headers cannot refer back to it, and because
     traversing a million records that a user keeps would cost more than reading them. A caller that stores another kind
@@ -221,12 +221,12 @@ cdef tuple read_headers(Span span):
 
 
 cdef object changed_error():
-    """Return the error for records that passed the check, but whose bytes have changed since."""
+    """Returns the error for records that passed the check, but whose bytes have changed since."""
     return CorruptRecordError("the bytes of the records were changed while they were being read")
 
 
 cdef tuple fields(ConsumerRecord self):
-    """Return the arguments with which the constructor creates an equal record. `__eq__` compares these tuples."""
+    """Returns the arguments with which the constructor creates an equal record. `__eq__` compares these tuples."""
     return (
         self.topic,
         self.partition,
@@ -243,14 +243,14 @@ cdef tuple fields(ConsumerRecord self):
 
 
 cdef object size_of(data, given):
-    """Return the serialized size: `given` if it is not None, else the size of `data` if it is bytes, else -1."""
+    """Returns the serialized size: `given` if it is not None, else the size of `data` if it is bytes, else -1."""
     if given is not None:
         return given
     return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else -1
 
 
 cdef str shown(data):
-    """Return the repr of a key or value, shortened for long bytes."""
+    """Returns the repr of a key or value, shortened for long bytes."""
     if isinstance(data, bytes) and len(data) > SHOWN_BYTES:
         return f"{data[:SHOWN_BYTES]!r}… ({len(data)} bytes)"
     return repr(data)

@@ -130,7 +130,7 @@ cdef class RecordRun:
         return 0
 
     cdef RunSegment* segment_of(self, Py_ssize_t index) noexcept:
-        """Return the segment of the record at `index`."""
+        """Returns the segment of the record at `index`."""
         cdef RunSegment* segment = self.segments
         while index >= segment.count:
             index -= segment.count
@@ -148,7 +148,7 @@ cdef class RecordRun:
 
 
 cdef RecordRun new_run(object topic_partition, object source):
-    """Return an empty run of `source`, a PartitionFetch."""
+    """Returns an empty run of `source`, a PartitionFetch."""
     cdef RecordRun run = RecordRun.__new__(RecordRun)
     run.topic_partition = topic_partition
     run.source = source
@@ -157,7 +157,7 @@ cdef RecordRun new_run(object topic_partition, object source):
 
 
 cdef object deserialized(object deserializer, object plain, ConsumerRecord record, object data):
-    """Return one deserialized key or value. As in Java, null becomes None and the deserializer is not called."""
+    """Returns one deserialized key or value. As in Java, null becomes None and the deserializer is not called."""
     if data is None:
         return None
     if plain is not None:
@@ -166,7 +166,7 @@ cdef object deserialized(object deserializer, object plain, ConsumerRecord recor
 
 
 cdef object failed(str origin, ConsumerRecord record, object error):
-    """Return the RecordDeserializationError for a record. `origin`: "key" or "value"."""
+    """Returns the RecordDeserializationError for a record. `origin`: "key" or "value"."""
     return RecordDeserializationError(
         f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "
         f"{record.offset} ({type(error).__name__}: {error}); seek to offset {record.offset + 1} to skip it",
@@ -207,7 +207,7 @@ cdef class RecordIterator:
         return count
 
     def restart(self, RecordIterator fresh not None):
-        """Replace the remaining records by those of `fresh`, a new iterator. A running loop continues with them."""
+        """Replace the remaining records by those of `fresh`, a new iterator. A running loop then gets these records."""
         self.runs = fresh.runs
         self.next_run = 0
         self.run = None
@@ -235,7 +235,7 @@ cdef class RecordIterator:
         return True
 
     cdef ConsumerRecord next_record(self):
-        """Return the next record of the current segment, which must have one."""
+        """Returns the next record of the current segment, which must have one."""
         cdef ConsumerRecord record
         cdef Record parts
         cdef int64_t offset
@@ -269,7 +269,7 @@ cdef class RecordIterator:
         return record
 
     cdef inline ConsumerRecord take_blank(self):
-        """Return a ConsumerRecord to fill.
+        """Returns a ConsumerRecord to fill.
 
         It is the older of the last two records if only this iterator refers to that one, otherwise a new record.
         """

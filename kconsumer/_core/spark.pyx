@@ -47,7 +47,7 @@ NAMES = {
 
 
 cdef Column* like(const Column* column) noexcept nogil:
-    """Return a new column with the length of `column` and one reference, but without buffers and children.
+    """Returns a new column with the length of `column` and one reference, but without buffers and children.
 
     Returns NULL if memory is exhausted.
     """
@@ -60,7 +60,7 @@ cdef Column* like(const Column* column) noexcept nogil:
 
 
 cdef Column* microseconds(const Column* column) noexcept nogil:
-    """Return a column of milliseconds converted to microseconds, or NULL if memory is exhausted.
+    """Returns a column of milliseconds converted to microseconds, or NULL if memory is exhausted.
 
     Values beyond 64 bits become INT64_MAX or INT64_MIN.
     """
@@ -85,7 +85,7 @@ cdef Column* microseconds(const Column* column) noexcept nogil:
 
 
 cdef Column* widened(const Column* column) noexcept nogil:
-    """Return an int8 column converted to int32, or NULL if memory is exhausted."""
+    """Returns an int8 column converted to int32, or NULL if memory is exhausted."""
     cdef Column* made = like(column)
     cdef const int8_t* given = <const int8_t*> column.buffers[1]
     cdef int32_t* wide = <int32_t*> new_block(4 * column.length)
@@ -101,7 +101,7 @@ cdef Column* widened(const Column* column) noexcept nogil:
 
 
 cdef Column* null_if_empty(const Column* column) noexcept nogil:
-    """Return a column of lists with null in place of empty lists, or NULL if memory is exhausted."""
+    """Returns a column of lists with null in place of empty lists, or NULL if memory is exhausted."""
     cdef Column* made = like(column)
     cdef const int32_t* ends = <const int32_t*> column.buffers[1]
     cdef Py_ssize_t ends_size = 4 * column.length + 4
@@ -128,14 +128,14 @@ cdef Column* null_if_empty(const Column* column) noexcept nogil:
 
 
 cdef void share(Column* parent, Column* child) noexcept nogil:
-    """Append `child`, which has another parent already, to the children of `parent`. Adds a reference to it."""
+    """Append `child` to the children of `parent`. Adds a reference to `child`, because it has another parent, too."""
     kc_count_up(&child.references)
     parent.children[parent.n_children] = child
     parent.n_children += 1
 
 
 cdef Column* converted(int kind, const Column* column) noexcept nogil:
-    """Return a timestamp, timestamp type or headers column in Spark's layout, or NULL if memory is exhausted."""
+    """Returns a timestamp, timestamp type or headers column in Spark's layout, or NULL if memory is exhausted."""
     if kind == KC_TIMESTAMP:
         return microseconds(column)
     if kind == KC_TIMESTAMP_TYPE:
@@ -144,7 +144,7 @@ cdef Column* converted(int kind, const Column* column) noexcept nogil:
 
 
 def spark_columns(Columns columns not None):
-    """Return Columns of the same rows in Spark's layout.
+    """Returns Columns of the same rows in Spark's layout.
 
     Raises ValueError if there is a column `leader_epoch`, which Spark does not have.
     """
@@ -176,7 +176,7 @@ def spark_columns(Columns columns not None):
 
 
 def spark_schema(tuple names not None):
-    """Return a new `arrow_schema` capsule for rows in Spark's layout. `names` are kconsumer's names of the columns."""
+    """Returns a new `arrow_schema` capsule for rows in Spark's layout. `names` are kconsumer's names of the columns."""
     cdef int kinds[MAX_CHILDREN]
     cdef int i, count = kinds_of(names, kinds)
     cdef ArrowSchema* child

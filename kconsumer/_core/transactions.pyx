@@ -36,7 +36,7 @@ cdef class AbortedIndex:
         self.set_passed(0)
 
     cdef int set_passed(self, Py_ssize_t passed) except -1:
-        """Set `passed` and `next_begin`."""
+        """Set `passed`, and set `next_begin` to match it."""
         self.passed = passed
         self.next_begin = INT64_MAX
         if passed < len(self.begins):
@@ -56,7 +56,7 @@ cdef class AbortedIndex:
         return 0
 
     cpdef bint covers(self, int64_t producer_id) except -1:
-        """Return whether the producer's transactional records at the current batch must be skipped."""
+        """Returns whether the producer's transactional records at the current batch must be skipped."""
         return len(self.producers) != 0 and producer_id in self.producers
 
     cpdef int end(self, int64_t producer_id, Py_ssize_t at) except -1:
@@ -83,9 +83,10 @@ cdef class AbortedIndex:
 
 
 cdef int marker_type(Span records) noexcept nogil:
-    """Return the type of a control batch, which is in the key of its first record; or NO_MARKER or BAD_MARKER.
+    """Returns the type of a control batch, which is in the key of its first record.
 
-    Accepts any version of the key that is not negative.
+    Returns NO_MARKER if the batch has no record, and BAD_MARKER if the record is malformed. Accepts any version of the
+    key that is not negative.
     """
     cdef Record record
     if records.p == records.end:

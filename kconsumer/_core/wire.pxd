@@ -34,7 +34,7 @@ ctypedef struct Span:
 
 
 cdef inline Py_ssize_t remaining(const Span* span) noexcept nogil:
-    """Return the number of bytes left."""
+    """Returns the number of bytes left."""
     return span.end - span.p
 
 
@@ -193,7 +193,7 @@ cdef Frame new_frame(Py_ssize_t size)
 
 
 cdef inline Slice slice_of(object owner, const unsigned char* p, Py_ssize_t size):
-    """Return a Slice of `size` bytes at `p` in the memory of `owner`. The Slice keeps a reference to `owner`."""
+    """Returns a Slice of `size` bytes at `p` in the memory of `owner`. The Slice keeps a reference to `owner`."""
     cdef Slice made = Slice.__new__(Slice)
     made.owner = owner
     made.span.p = p

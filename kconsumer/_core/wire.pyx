@@ -32,7 +32,7 @@ cdef Py_ssize_t pooled_bytes = 0
 
 
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
-    """Return the capacity in bytes to allocate for `size` bytes.
+    """Returns the capacity in bytes to allocate for `size` bytes.
 
     Sizes from 64 KiB on are rounded up, to eight steps per doubling. So frames of similar sizes can use the same block.
     """
@@ -45,7 +45,7 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """Return a block of at least `size` bytes, and set `capacity` to its size.
+    """Returns a block of at least `size` bytes, and set `capacity` to its size.
 
     It is the smallest sufficient block in the pool, if that block is at most a quarter too large. Otherwise it is a new
     one. Raises MemoryError.
@@ -95,7 +95,7 @@ cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
 # --- memory -------------------------------------------------------------------------------------------------
 
 cdef Frame new_frame(Py_ssize_t size):
-    """Return a Frame of `size` uninitialized bytes for the caller to fill."""
+    """Returns a Frame of `size` uninitialized bytes for the caller to fill."""
     cdef Frame frame = Frame.__new__(Frame)
     frame.data = take_block(size, &frame.capacity)
     frame.size = size
@@ -204,7 +204,7 @@ cdef class FrameBuffer:
         self.scratch = new_frame(SCRATCH_BYTES)
 
     def recv_view(self):
-        """Return a writable memoryview to receive the next bytes into. It is never empty.
+        """Returns a writable memoryview to receive the next bytes into. It is never empty.
 
         It is valid until `received` is called.
         """
@@ -255,7 +255,7 @@ cdef class FrameBuffer:
         return 0
 
     def prefetch_view(self, Py_ssize_t min_bytes):
-        """Return a writable memoryview to receive the next frame into, without its size prefix.
+        """Returns a writable memoryview to receive the next frame into, without its size prefix.
 
         Returns None if bytes of the next frame were already received, or if it is expected to have at most `min_bytes`
         bytes.
@@ -266,9 +266,9 @@ cdef class FrameBuffer:
         return memoryview(self.prefetch)
 
     def received_prefetched(self, bytes prefix, Py_ssize_t count):
-        """Process a frame of which the caller has received the size prefix and `count` bytes into `prefetch_view()`.
+        """Process a frame whose first `count` bytes were received into `prefetch_view()`.
 
-        `prefix`: the received bytes of the size prefix, at most four. `count` must be 0 if the frame is larger than the
+        `prefix`: the received bytes of its size prefix, at most four. `count` must be 0 if the frame is larger than the
         view, or if the prefix is incomplete. Returns a list of the frame, or an empty list if the frame is incomplete.
         Raises ProtocolError like `received`.
         """
@@ -310,7 +310,7 @@ cdef class FrameBuffer:
         return 0
 
     cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1:
-        """Return the frame size in a size prefix. Raises ProtocolError if it is out of bounds."""
+        """Returns the frame size in a size prefix. Raises ProtocolError if it is out of bounds."""
         cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
         if size < 0 or size > self.max_frame_bytes:
             raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")

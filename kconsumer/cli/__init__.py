@@ -23,7 +23,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the arguments of the process) and return its exit code."""
+    """Run one command line (default: the arguments of the process). Returns its exit code."""
     try:
         args = build_parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed its help or an error
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return a parser for all subcommands and their arguments."""
+    """Returns a parser for all subcommands and their arguments."""
     parser = argparse.ArgumentParser(
         prog="kconsumer", description="Read topics of Apache Kafka, and inspect topics, groups and log segments."
     )

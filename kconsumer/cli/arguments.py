@@ -51,12 +51,12 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 def with_settings(
     args: argparse.Namespace, options: Mapping[str, object], defaults: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the options of a consumer, merged from all sources, and set `args.bootstrap_servers`.
+    """Merge the options of a consumer from all sources. Returns them, and sets `args.bootstrap_servers`.
 
-    `options` contains the options that arguments of the subcommand set. These, -b, -X and --ask override the file of
-    -F. `defaults` applies to options that no source sets. Raises UsageError if -X or --ask repeats an option, also in
-    another spelling, if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot be
-    read.
+    `options` contains the options that arguments of the subcommand set. These options, -b, -X and --ask override the
+    file of -F. `defaults` applies to options that no source sets. Raises UsageError if -X or --ask repeats an option,
+    also in another spelling, if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot
+    be read.
     """
     chosen = {**options}
     if args.bootstrap_servers is not None:

@@ -186,11 +186,11 @@ def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
-    """Handle signals during the block, and yield a list to which the number of the first one is appended.
+    """Handle signals during the block. Yields a list, to which the number of the first SIGINT or SIGTERM is appended.
 
     The first SIGINT or SIGTERM calls `wakeup()`, so that the present or next blocking call raises WakeupError. The
-    second one raises KeyboardInterrupt. SIGUSR1 prints the state of the consumer. On another thread than the main
-    thread no handlers are installed, because Python does not allow it.
+    second one raises KeyboardInterrupt. SIGUSR1 prints the state of the consumer. No handlers are installed if this is
+    not the main thread, because Python does not allow it.
     """
     caught: list[int] = []
 

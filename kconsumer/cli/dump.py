@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decoded(batch: Batch, path: Path) -> ConsumerRecords:
-    """Return the records of a batch, including control records. Raises InvalidSegmentError.
+    """Returns the records of a batch, including control records. Raises InvalidSegmentError.
 
     The decoder returns no records of a control batch. So such a batch is decoded twice: first to check its CRC, then
     as a copy without the control bit.
@@ -91,7 +91,7 @@ def _decode(data: bytes, tp: TopicPartition, path: Path, position: int, *, check
 
 
 def control_type(record: ConsumerRecord) -> str:
-    """Return the type of a control record as text. The record's key contains the number of the type."""
+    """Returns the type of a control record as text. The record's key contains the number of the type."""
     if record.key is None or len(record.key) < 4:
         return "unknown"
     number = struct.unpack_from(">h", record.key, 2)[0]
@@ -99,7 +99,7 @@ def control_type(record: ConsumerRecord) -> str:
 
 
 def first_offset(batch: Batch, records: ConsumerRecords) -> int:
-    """Return the first offset of a batch.
+    """Returns the first offset of a batch.
 
     The header of a compressed message set (formats 0 and 1) contains only the last offset. So for these formats the
     offset of the first record is returned.

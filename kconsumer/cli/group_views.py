@@ -41,13 +41,13 @@ class Health:
 
 
 def listing_table(listings: Iterable[GroupListing]) -> list[str]:
-    """Return a table with one line per group."""
+    """Returns a table with one line per group."""
     rows = [(found.group_id, found.type, found.state, found.protocol_type) for found in listings]
     return table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows)
 
 
 def lag_table(groups: Iterable[Health]) -> list[str]:
-    """Return a table with one line per group: the lag of all partitions together, and the largest lag of one."""
+    """Returns a table with one line per group: the lag of all partitions together, and the largest lag of one."""
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
         group, found = health.group, health.max_lag
@@ -60,7 +60,7 @@ def lag_table(groups: Iterable[Health]) -> list[str]:
 
 
 def description_tables(groups: Iterable[Health]) -> list[str]:
-    """Return the state of each group, followed by a table of its partitions."""
+    """Returns the state of each group, followed by a table of its partitions."""
     lines: list[str] = []
     for health in groups:
         group = health.group
@@ -82,7 +82,7 @@ def description_tables(groups: Iterable[Health]) -> list[str]:
 
 
 def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
-    """Return a table with one line per partition. `named` adds a column with the group."""
+    """Returns a table with one line per partition. `named` adds a column with the group."""
     head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
@@ -96,7 +96,7 @@ def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
 
 
 def members_table(groups: Iterable[GroupDescription]) -> list[str]:
-    """Return a table with one line per member."""
+    """Returns a table with one line per member."""
     head = ("GROUP", "MEMBER", "INSTANCE", "CLIENT-ID", "HOST", "EPOCH", "PARTITIONS", "ASSIGNMENT")
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
@@ -118,7 +118,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> str:
 
 
 def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
-    """Return one object per listed group."""
+    """Returns one object per listed group."""
     return [
         {"group": found.group_id, "type": found.type, "state": found.state, "protocol_type": found.protocol_type}
         for found in listings
@@ -126,7 +126,7 @@ def listing_objects(listings: Iterable[GroupListing]) -> list[Object]:
 
 
 def description_objects(groups: Iterable[Health]) -> list[Object]:
-    """Return one object per group. It contains the members and partitions of the group."""
+    """Returns one object per group. It contains the members and partitions of the group."""
     return [
         {
             **_group(health.group),
@@ -139,12 +139,12 @@ def description_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def members_objects(groups: Iterable[GroupDescription]) -> list[Object]:
-    """Return one object per member."""
+    """Returns one object per member."""
     return [{"group": group.group_id, **_member(member)} for group in groups for member in group.members]
 
 
 def offsets_objects(groups: Iterable[Health]) -> list[Object]:
-    """Return one object per partition."""
+    """Returns one object per partition."""
     return [
         {"group": health.group.group_id, **_offset(tp, offset)}
         for health in groups
@@ -153,7 +153,7 @@ def offsets_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def lag_objects(groups: Iterable[Health]) -> list[Object]:
-    """Return one object per group, with the lag of all partitions together and the largest lag of one."""
+    """Returns one object per group, with the lag of all partitions together and the largest lag of one."""
     return [
         {
             "group": health.group.group_id,

@@ -36,7 +36,7 @@ class Notices(logging.StreamHandler[TextIO]):
         self.held: str | None = None  # the last warning; `waiting` shows it if the wait is long
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False for a warning that must not be shown: it is stored in `held`, or was shown a short time ago."""
+        """Returns False for a warning that must not be shown: it is stored in `held`, or was shown a short time ago."""
         if not super().filter(record):
             return False
         if self.holding:
@@ -60,7 +60,7 @@ class Notices(logging.StreamHandler[TextIO]):
         return True
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line to write."""
+        """Returns the line to write."""
         return self._before + super().format(record)
 
 

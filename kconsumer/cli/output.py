@@ -53,7 +53,7 @@ TOKENS: dict[str, Writer] = {
 
 
 def writer(spec: str) -> Writer:
-    """Return a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token."""
+    """Returns a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token."""
     if spec == "text":
         return lambda record: as_bytes(record.value) + b"\n"
     if spec == "json":
@@ -96,12 +96,12 @@ def _escape(code: bytes) -> bytes:
 
 
 def _json_line(record: ConsumerRecord) -> bytes:
-    """Return the record as a line with one JSON object."""
+    """Returns the record as a line with one JSON object."""
     return json.dumps(json_fields(record), ensure_ascii=False).encode() + b"\n"
 
 
 def json_fields(record: ConsumerRecord) -> dict[str, object]:
-    """Return the fields of a record as values for json.dumps.
+    """Returns the fields of a record as values for json.dumps.
 
     Bytes become text, or {"base64": "..."} if they are not UTF-8.
     """

@@ -14,7 +14,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Return the keys and values of a file. Raises OSError or UnicodeDecodeError if it cannot be read."""
+    """Returns the keys and values of a file. Raises OSError or UnicodeDecodeError if it cannot be read."""
     with open(path, encoding="utf-8") as file:
         return parse_properties(file.read())
 

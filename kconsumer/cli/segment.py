@@ -85,13 +85,13 @@ class Tail:
 
     position: int  # in the file, in bytes
     size: int  # in bytes
-    batch_size: int | None  # size of the incomplete batch in its header; 0: zeros; None: the header is incomplete
+    batch_size: int | None  # the size in the incomplete batch's header; 0: zeros; None: the header is incomplete
 
 
 def partition_of(path: Path) -> TopicPartition:
-    """Return the partition that the folder of a file is named after, as in `topic-3/00000000000000000000.log`.
+    """Returns the partition in the name of a file's folder, as in `topic-3/00000000000000000000.log`.
 
-    If the folder has another kind of name, return partition 0 of a topic without a name.
+    If the folder has another kind of name, returns partition 0 of a topic without a name.
     """
     found = re.fullmatch(r"(?P<topic>.+)-(?P<partition>\d+)", path.resolve().parent.name)
     return TopicPartition(found["topic"], int(found["partition"])) if found else TopicPartition("", 0)

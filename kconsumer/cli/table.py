@@ -8,7 +8,7 @@ Cell = str | int | None
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Return the lines of a table. Numbers are aligned to the right; None and empty text are shown as `-`."""
+    """Returns the lines of a table. Numbers are aligned to the right; None and empty text are shown as `-`."""
     numeric = [all(row[i] is None or isinstance(row[i], int) for row in rows) for i in range(len(head))]
     texts = [list(head), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in texts) for i in range(len(head))]

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 class Option:
-    """One row of the table. If the `default` is None, None is allowed, too."""
+    """One row of the option table. If its default is None, None is an allowed value, too."""
 
     def __init__(
         self,
@@ -149,7 +149,8 @@ def number(low: float, high: float) -> Kind:
 
 
 def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
-    """Returns the kind of one of the `allowed` words. `ignore_case` is for options whose case Java ignores."""
+    """Returns the kind of an option that takes one of the `allowed` words. `ignore_case` is for options whose case Java
+    ignores."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
     def parse(value: object) -> str:
@@ -193,7 +194,8 @@ def _parse_host_check(value: object) -> str:
 
 
 def _parse_provider(value: object) -> object:
-    """Returns a callable. For an object with a method token(), as kafka-python takes it, returns the method."""
+    """Returns the value, which must be callable. For an object with a method token(), as in kafka-python, returns the
+    method."""
     return _parse_callable(getattr(value, "token", value))
 
 
@@ -225,7 +227,7 @@ def _parse_callable(value: object) -> object:
 
 
 def split_list(value: object) -> list[object]:
-    """Returns the entries of a sequence, or of a str with commas. Raises ValueError for an empty entry."""
+    """Returns the entries of a sequence, or of a comma-separated str. Raises ValueError for an empty entry."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if parts[-1] == "":  # after a trailing comma, or of an empty text

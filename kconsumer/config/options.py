@@ -412,7 +412,8 @@ class ConsumerConfig(_Table):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ConsumerConfig:
-        """Returns a configuration for a mapping of options. Names are Java's or in snake_case, values typed or text."""
+        """Returns a configuration for a mapping of options. Names may have Java's dots or be in snake_case. Values may
+        be typed or text."""
         for key in mapping:
             if not isinstance(key, str):
                 raise ConfigError(f"the name of an option must be a str, not {key!r}")

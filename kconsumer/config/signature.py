@@ -16,7 +16,7 @@ class DeserializerObject(Protocol):
     """A deserializer with the interface of Java's."""
 
     def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
-        """Return the deserialized object."""
+        """Returns the deserialized object."""
         ...
 
 

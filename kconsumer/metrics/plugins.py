@@ -16,7 +16,7 @@ NO_RESULT = object()
 
 
 def notify_plugin(plugin: object, method: str, *arguments: object) -> Any:
-    """Call a method of an object, and return its result.
+    """Call a method of an object. Returns its result.
 
     Returns NO_RESULT if the object has no such method, or if the method raises an Exception.
     """

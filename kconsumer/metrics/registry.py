@@ -2,8 +2,8 @@
 
 Decides how values are sampled: as in Java (`SampledStat`, `Rate`), over `metrics_num_samples` windows of
 `metrics_sample_window_ms`. The tables of metrics are in the components, which create one `Sensor` for each table.
-Recording a value updates a few attributes, once per request or fetch, never per record. No clock is read here: values
-are recorded, and snapshots taken, at a `now` (ms).
+Recording a value updates a few attributes, once per request or fetch, never per record. No clock is read here: callers
+pass the present time as `now` (ms).
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Sensor:
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
         """Returns the time (s) by which a sum is divided to compute a rate.
 
-        It begins with the oldest window, but is at least the length of all windows but one. Otherwise the first second
-        of work would give a high rate.
+        This is the time since the oldest window began, but at least the length of all sampled windows except one.
+        Otherwise the first second of work would give a high rate.
         """
         elapsed = now - windows[0].start if windows else 0.0
         full, required = int(elapsed / self._window_ms), self._samples - 1
@@ -172,7 +172,8 @@ class Metrics:
         self._add(name, read)
 
     def seconds_since(self, name: MetricName, moment: Callable[[], float | None]) -> None:
-        """Add a metric with the whole seconds since the time `moment()` (ms), or -1 while that is None, as in Java."""
+        """Add a metric with the whole seconds since the time (ms) that `moment()` returns. As in Java, the metric is -1
+        while `moment()` returns None."""
 
         def read(now: float) -> float:
             at = moment()

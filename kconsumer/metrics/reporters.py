@@ -42,7 +42,7 @@ class MetricsReporter:
     """
 
     def init(self, metrics: Sequence[Metric]) -> None:
-        """Called with the first metrics of a consumer, before its constructor returns."""
+        """Called with the metrics that exist when a consumer is created, before its constructor returns."""
 
     def metric_change(self, metric: Metric) -> None:
         """Called for a new metric, or one that replaces a metric with the same name."""

@@ -96,7 +96,7 @@ class BackgroundExecutor:
         if another:
             try:
                 self._start(self._work)
-            except RuntimeError as error:  # the system gives no thread
+            except RuntimeError as error:  # no thread could be started
                 if self._inline:
                     self._work()
                 else:

@@ -88,7 +88,7 @@ class NetworkClient:
         self.deferred_writes = False  # True: `send` only queues the request; `flush` or `poll` writes it
         self.rebootstrap()
 
-    # --- which brokers there are ---
+    # --- the list of brokers ---
 
     def set_nodes(self, nodes: Iterable[Node], cluster_id: str | None = None) -> None:
         """Replace the list of brokers. Closes connections to brokers that are not in the new list, except those with
@@ -122,7 +122,7 @@ class NetworkClient:
     @property
     def needs_rebootstrap(self) -> bool:
         """Returns whether the client should rebootstrap, because a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
-        and `metadata_recovery_strategy` allows it. Becomes False with `rebootstrap`."""
+        and `metadata_recovery_strategy` allows it. False again after a call of `rebootstrap`."""
         return self._loop.rebootstrap_required and self._config.metadata_recovery_strategy == "rebootstrap"
 
     def least_loaded_node(self, now: float) -> str | None:
@@ -180,7 +180,8 @@ class NetworkClient:
         return False
 
     def delay_ms(self, node_id: str, now: float) -> float:
-        """Returns the time (ms) after which to call `ready` again: 0 for at once, infinity for after `poll` returns."""
+        """Returns how long (ms) to wait before `ready` is called again. Returns infinity if only I/O in `poll` can make
+        the connection ready."""
         node = self._nodes_by_id.get(node_id)
         if node is None:
             return 0.0
@@ -378,7 +379,7 @@ class NetworkClient:
         return CredentialsProvider(self._config, self._clock, self._loop.background)
 
     def _new_authenticator(self, host: str) -> NewAuthenticator | None:
-        """Returns a function that creates the authenticator of a connection to this host; None without SASL."""
+        """Returns a function that creates the authenticator of a connection to this host. Returns None without SASL."""
         credentials, timeout_ms = self._credentials, self._config.request_timeout_ms
         if credentials is None:
             return None

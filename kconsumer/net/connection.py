@@ -116,7 +116,7 @@ class Connection:
         self.next_deadline = float("inf")
         self.throttle_ms = 0  # the throttle time of responses since `take_throttle`
         self.probe = probe
-        self.verdict: AuthenticationError | None = None  # the error that the response to the probe has shown
+        self.verdict: AuthenticationError | None = None  # set if the probe's response shows a wrong configuration
         self._security_protocol = security_protocol
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
@@ -175,10 +175,8 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Queue the first request, that of the probe or ApiVersions, or start to authenticate.
-
-        Called when the transport can send.
-        """
+        """Queue the first request (the probe's or ApiVersions), or start to authenticate. Called when the transport can
+        send."""
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe
@@ -499,7 +497,7 @@ class Connection:
         """Close the connection's state. Returns a response with an error for each request in flight.
 
         The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
-        get a BrokerConnectionError. Without a culprit, this is `error` itself if it is a BrokerConnectionError.
+        get a BrokerConnectionError. Without a culprit, all get `error` itself if it is a BrokerConnectionError.
         """
         self.transition_to(ConnectionState.CLOSED)
         lost = error

@@ -22,9 +22,9 @@ class ConnectionReport(NamedTuple):
     in_flight: int
     """The number of requests without a response."""
     oldest: str
-    """The API of the request that was sent first of those, such as "Fetch"; empty without one."""
+    """The API of the oldest of these requests, such as "Fetch". Empty if there are none."""
     oldest_ms: float
-    """The time since that request was sent, in ms."""
+    """The time since the oldest request was sent, in ms."""
     error: str
     """Why the connection is not ready; empty if it is."""
 

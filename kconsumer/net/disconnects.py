@@ -13,11 +13,11 @@ from kconsumer.net.connection import Connection
 from kconsumer.net.node import READY, NodeConnection
 
 CLOSES_OF_A_REFUSAL = 3
-"""A broker without SaslAuthenticate can refuse credentials only by a disconnect. After this many disconnects in a row
-the cause is taken to be a refusal, and no longer a network error."""
+"""A broker without SaslAuthenticate can refuse credentials only by a disconnect. This many disconnects in a row are
+treated as a refusal, and fewer as network errors."""
 
 CLOSES_IN_HANDSHAKE, CLOSES_AT_FIRST_REQUEST = 2, 3
-"""The number of such disconnects in a row before the first probe."""
+"""The first probe follows after this many disconnects, during the TLS handshake or at the first request."""
 
 CLOSED = "it closed the connection"
 

@@ -48,7 +48,7 @@ class SelectorInterest:
             self.selector = None
 
     def update_connecting(self, node: NodeConnection) -> None:
-        """Register the one event that a transport waits for while it connects or is `crossed`: see `wants_write`."""
+        """Register a transport that connects or is `crossed` for the event that it waits for (see `wants_write`)."""
         transport = node.transport
         assert transport is not None
         self.set_events(node, transport, WRITE if transport.wants_write() else READ)
@@ -110,8 +110,8 @@ class SelectorInterest:
             self._replace(selector, descriptor).register(descriptor, events, node)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
-        """Replace the selector by a new one, with all registrations of the old one except this descriptor. Returns
-        it."""
+        """Replace the selector by a new one with the same registrations, except for this descriptor. Returns the new
+        selector."""
         new = self._factory()
         for key in list(old.get_map().values()):
             if key.fd != descriptor:

@@ -173,8 +173,8 @@ class NodeConnection:
         self._start_waiting(policy, now)
 
     def on_resolved(self) -> None:
-        """Store the addresses of the completed lookup, if there is one. The address tried last comes last, as it has
-        just failed."""
+        """Store the addresses of the completed lookup, if there is one. The address that was tried last becomes the
+        last, as it has just failed."""
         lookup = self.dns_lookup
         if lookup is None:
             return
@@ -208,8 +208,8 @@ class NodeConnection:
         self._start_waiting(policy, now)
 
     def finish_connect(self, now: float) -> bool:
-        """Continue to connect. Once the transport can send, queue the first request and return True. Raises as
-        `Transport.finish_connect`, or a KafkaError if SASL cannot start."""
+        """Continue to connect. Returns True, and queues the first request, once the transport can send. Raises the
+        errors of `Transport.finish_connect`, and a KafkaError if SASL cannot start."""
         connection, transport = self.connection, self.transport
         assert connection is not None
         assert transport is not None
@@ -310,7 +310,7 @@ class NodeConnection:
         reads it.
 
         Returns the number of bytes of the last read, which is 0 if the broker has closed the connection. Returns
-        WOULD_BLOCK if there were none, or if the background receiver continues.
+        WOULD_BLOCK if the socket has no more bytes, or if the background receiver reads the rest.
         """
         connection, transport = self.connection, self.transport
         assert connection is not None
@@ -389,8 +389,8 @@ class NodeConnection:
         self.closed_before_use = self.closes = 0
 
     def probe_due(self, closes: int) -> bool:
-        """Count a disconnect without an error response. Returns whether the next round should be a probe, which is so
-        at the disconnect number `closes`, and then at every `CLOSES_BETWEEN_PROBES`-th."""
+        """Count a disconnect without an error response. Returns whether the next round should be a probe. The first
+        probe follows after `closes` disconnects, each later one after `CLOSES_BETWEEN_PROBES` more."""
         self.closes += 1
         due = self.closes >= closes
         if due:

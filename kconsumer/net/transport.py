@@ -89,7 +89,7 @@ class Transport(Protocol):
 
 
 Resolve = Callable[[str, int], list[Address]]
-"""Returns the addresses of a host name, with a port."""
+"""Returns the addresses of a host name and a port."""
 Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
 """Starts to connect to an address of a host, and returns the transport. With TLS the certificate must be for that host
 name."""

@@ -108,7 +108,7 @@ class Field:
         self.fresh: Final = fresh
         #: The tag of a tagged field (KIP-482). None for other fields.
         self.tag: Final = tag
-        #: Whether `repr` of a message hides the value.
+        #: True if `repr` of a message hides the value.
         self.secret: Final = secret
 
 

@@ -67,8 +67,8 @@ SHARE_GROUP_DESCRIBE = api(
 )
 
 # --- DescribeShareGroupOffsets ------------------------------------------------------------------------------
-# Returns the offset from which on records are not yet processed. v1 adds the number of these records, the lag
-# (KIP-1226). Null in place of the list of topics means all topics.
+# Returns for each partition the first offset that may not have been processed yet. v1 adds the lag, which is the number
+# of records from there on (KIP-1226). Null in place of the list of topics means all topics.
 
 DescribeShareGroupOffsetsRequestTopic = struct(
     "DescribeShareGroupOffsetsRequestTopic",

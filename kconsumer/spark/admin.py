@@ -55,7 +55,7 @@ class Admin:
     # --- topics ----------------------------------------------------------------------------------------------------
 
     def partitions(self) -> set[TopicPartition]:
-        """Return the partitions that the query reads now. Raises MissingTopicError if a named topic does not exist."""
+        """Returns the partitions that the query reads now. Raises MissingTopicError if a named topic does not exist."""
         strategy = self._config.strategy
         if isinstance(strategy, Subscribe):
             names: set[str] | None = set(strategy.topics)
@@ -72,7 +72,7 @@ class Admin:
         return strategy.choose(counts)
 
     def _list_topics(self, names: set[str] | None) -> dict[str, TopicListing]:
-        """Return the topics with these names, or all topics for None. Raises MissingTopicError if one is missing."""
+        """Returns the topics with these names, or all topics for None. Raises MissingTopicError if one is missing."""
         found = self._client.topics(names)
         missing = sorted((names or set()) - found.keys())
         if missing:
@@ -86,14 +86,14 @@ class Admin:
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the earliest offset of each partition."""
+        """Returns the earliest offset of each partition."""
         wanted = sorted(partitions)
         return self._retry(lambda: self._client.beginning_offsets(wanted)) if wanted else {}
 
     def latest(
         self, partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
     ) -> Offsets:
-        """Return the end offset of each partition (with read_committed: its last stable offset).
+        """Returns the end offset of each partition (with read_committed: its last stable offset).
 
         If an end is below the partition's offset in `known`, all ends are requested again, because the response of a
         broker may be outdated (KAFKA-7703). The ends of the last try are returned in any case.
@@ -109,10 +109,10 @@ class Admin:
         return found
 
     def by_time(self, times: Mapping[TopicPartition, int], *, starting: bool) -> Offsets:
-        """Return the offset of the first record with the timestamp (ms) or a later one, for each partition in `times`.
+        """Returns the offset of the first record with the timestamp (ms) or a later one, for each partition in `times`.
 
-        For a partition without such a record, return its end offset. But if `starting` is true and
-        startingOffsetsByTimestampStrategy is `error`, raise ConfigError.
+        For a partition without such a record, this is its end offset. But if `starting` is true and
+        startingOffsetsByTimestampStrategy is `error`, raises ConfigError.
         """
         found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
         unmatched = [tp for tp in sorted(times) if found.get(tp) is None]
@@ -126,7 +126,7 @@ class Admin:
         return offsets | self.latest(unmatched)
 
     def first_at(self, partitions: Iterable[TopicPartition], ms: int) -> Offsets:
-        """Return the offset of the first record with the timestamp `ms` or a later one, for each partition.
+        """Returns the offset of the first record with the timestamp `ms` or a later one, for each partition.
 
         Partitions without such a record are omitted.
         """
@@ -135,11 +135,11 @@ class Admin:
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool = True) -> Offsets:
-        """Return the offset of a limit in each partition, with EARLIEST and LATEST resolved."""
+        """Returns the offset of a limit in each partition, with EARLIEST and LATEST resolved."""
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Return the offset of a limit in each partition. EARLIEST and LATEST are not resolved.
+        """Returns the offset of a limit in each partition. EARLIEST and LATEST are not resolved.
 
         Raises ConfigError if the limit names partitions, but not exactly these.
         """
@@ -157,13 +157,13 @@ class Admin:
         return self.by_time(limit.ms, starting=starting)
 
     def bind(self, unbound: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offsets with EARLIEST and LATEST replaced by the earliest and end offsets of the partitions."""
+        """Returns the offsets with EARLIEST and LATEST replaced by the earliest and end offsets of the partitions."""
         early = self.earliest(tp for tp, at in unbound.items() if at == EARLIEST)
         late = self.latest(tp for tp, at in unbound.items() if at == LATEST)
         return {**unbound, **early, **late}
 
     def bytes_per_offset(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return an estimate of the bytes of keys and values per offset, for each partition.
+        """Returns an estimate of the bytes of keys and values per offset, for each partition.
 
         The estimate is made from a sample of records from the partition's offset in `start` on. Partitions without
         such records are omitted, and so are partitions whose records cannot be read. The task that reads these records

@@ -33,7 +33,7 @@ class RangePartition(InputPartition):
 
 
 def ranges_of(partition: InputPartition) -> list[OffsetRange]:
-    """Return the ranges of a task. If there are no tasks, Spark creates one without a value, which has no ranges."""
+    """Returns the ranges of a task. If there are no tasks, Spark creates one without a value, which has no ranges."""
     return [OffsetRange(*values) for values in partition.value or ()]
 
 
@@ -53,7 +53,7 @@ class BatchReader(DataSourceReader):
         return iter(rest)
 
     def partitions(self) -> list[RangePartition]:
-        """Plan the tasks of the query and return their inputs. Spark calls this on the driver."""
+        """Plan the tasks of the query. Returns their inputs. Spark calls this on the driver."""
         with Admin(self._config) as admin:
             tasks = plan_batch(self._config, admin, self._constraints, self._parallelism)
         return [RangePartition(ranges) for ranges in tasks]

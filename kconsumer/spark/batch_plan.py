@@ -1,8 +1,8 @@
 """Plans a batch query: splits the offsets to read, narrowed by filters, into ranges for each task.
 
-A range is unbound while it starts at EARLIEST or ends at LATEST. To bind it is to replace these by offsets. As in
-Spark's own source, tasks bind their ranges on the executor. The driver binds ranges too where it needs their sizes, or
-where filters narrow them. Does not need pyspark.
+A range is unbound while it starts at EARLIEST or ends at LATEST. To bind a range means to replace these by offsets. As
+in Spark's own source, tasks bind their ranges on the executor. The driver binds ranges, too, if it needs their sizes or
+if filters narrow them. Does not need pyspark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_UNSHARED_TASKS = 64  # with more tasks than this, several small ranges are r
 def plan_batch(
     config: SourceConfig, admin: Admin, constraints: Constraints, parallelism: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task of a batch query. `parallelism` is the number of task slots, if it is known.
+    """Returns the ranges of each task of a batch query. `parallelism` is the number of task slots, if it is known.
 
     Raises ConfigError if a partition starts beyond its end.
     """
@@ -66,7 +66,7 @@ def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
 
 
 def _share(tasks: list[OffsetRange], admin: Admin, hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task, given one range per task.
+    """Returns the ranges of each task, given one range per task.
 
     If there are more than MAX_UNSHARED_TASKS tasks, those with small ranges are merged. Otherwise each range keeps its
     task, as in Spark's source.
@@ -101,7 +101,7 @@ def _narrows(constraints: Constraints) -> bool:
 def _narrow(
     config: SourceConfig, admin: Admin, constraints: Constraints, unbound: dict[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
-    """Bind the ranges of the partitions and return them without the offsets that the filters exclude."""
+    """Bind the ranges of the partitions. Returns them without the offsets that the filters exclude."""
     bound = _bind(admin, unbound)
     start = {tp: max(first, constraints.start) for tp, (first, _) in bound.items()}
     end = {tp: last if constraints.end is None else min(last, constraints.end) for tp, (_, last) in bound.items()}

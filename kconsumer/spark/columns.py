@@ -42,7 +42,7 @@ def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.R
 
 
 def as_map(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the column `headers` converted to a map. The last value of a repeated key wins."""
+    """Returns the batch with the column `headers` converted to a map. The last value of a repeated key wins."""
     import pyarrow as pa
 
     index = batch.schema.get_field_index("headers")

@@ -1,6 +1,6 @@
 """Hides the differences between versions of pyspark, and works around two of its defects.
 
-Needed versions: 4.0 for batches, 4.1 for filter push-down, 4.2 for limits of micro-batches and AvailableNow.
+Batch queries need pyspark 4.0, filter push-down needs 4.1, and limits of micro-batches and AvailableNow need 4.2.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ RUNNER_VARIABLES = {
 
 
 class _FilterHook:
-    """A `pushFilters` of a reader that Spark does not recognize as an override of the base class's method.
+    """Replaces the method `pushFilters` of a reader, so that Spark does not detect that the reader overrides it.
 
     While push-down is off, which is the default, Spark fails every read of a reader that overrides `pushFilters`. To
-    detect an override it compares `pushFilters.__func__` with the method of the base class. So `__func__` is that
-    method here. While push-down is on, Spark calls this object, which calls `push`.
+    detect an override, Spark compares `pushFilters.__func__` with the method of the base class. So `__func__` is the
+    method of the base class here. While push-down is on, Spark calls this object, which calls `push`.
     """
 
     def __init__(self, push: Callable[[list[Any]], Iterable[Any]]) -> None:
@@ -71,9 +71,10 @@ class _FilterHook:
 
 
 def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
-    """Return a value for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
+    """Returns a value for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
 
-    Spark calls it with filters. `push` must return the filters that Spark still has to apply.
+    Spark calls the value with filters, and the value calls `push`, which must return the filters that Spark still has
+    to apply.
     """
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None

@@ -36,7 +36,7 @@ class DeadLetter:
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Return bytes in base 64, or None for None."""
+    """Returns bytes in base 64, or None for None."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 

@@ -57,7 +57,7 @@ def _text(value: bytes | None) -> Any:
 def build_columns(
     rows: list[Any], make: Callable[[list[Any]], pa.Array], reason: str, bad: dict[int, str], start: int = 0
 ) -> list[pa.Array]:
-    """Build columns of Python objects with `make`. The columns returned have, together, one row per object.
+    """Build columns of Python objects with `make`. Returns columns that have one row per object in total.
 
     An object for which `make` raises becomes null, and its row number is added to `bad` with `reason`. `start` is the
     row number of the first object. Such objects are rare, so they are found by halving the list.
@@ -86,7 +86,7 @@ def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array
 def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
     """Insert nulls into a column. Returns a column with a null for each false entry of `valid`.
 
-    The true entries get the rows of `column`, in order. If all rows are there already, returns `column` itself.
+    The true entries get the rows of `column`, in order. If all entries are true, returns `column` itself.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -98,7 +98,8 @@ def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 class ConfluentDecoder:
-    """Removes the header of Confluent's serializers, and decodes the rest with `inner`, or not at all if it is None."""
+    """Removes the header of Confluent's serializers, and decodes the rest with `inner`. Without `inner`, the rest stays
+    bytes."""
 
     def __init__(self, inner: Decoder | None) -> None:
         self._inner = inner

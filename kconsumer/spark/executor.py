@@ -57,7 +57,7 @@ def read(
 
 
 def executor_options(config: SourceConfig) -> dict[str, Any]:
-    """Return the options of a client on an executor. Options that the user does not set have the source's defaults."""
+    """Returns the options of a client on an executor. Options that the user does not set have the source's defaults."""
     defaults = {
         "default_api_timeout_ms": config["kafkaConsumer.pollTimeoutMs"],
         "max_partition_fetch_bytes": max(config["batchBytes"], 1 << 20),
@@ -113,7 +113,7 @@ class Scan:
                 return
 
     def _open(self, start: int, end: int, columns: list[str]) -> RangeReader:
-        """Open a reader of the offsets from `start` up to, not including, `end`, either of which may be unbound."""
+        """Open a reader of the offsets from `start` up to, but not including, `end`. Both may be unbound."""
         try:
             return self._client.read_range(
                 self._task.topic_partition,
@@ -164,7 +164,7 @@ class Scan:
         self._add_dead_letter("undecodable", offset, offset + 1, reason, key, value)
 
     def _skip_corrupt(self, bad: int, end: int, error: CorruptRecordError) -> int:
-        """Skip a corrupt batch, given an offset `bad` in it. Returns the next offset that can be read.
+        """Skip the corrupt batch that contains the offset `bad`. Returns the next offset that can be read.
 
         Raises CorruptRecordError if `onCorrupt` is `fail`.
         """
@@ -184,7 +184,7 @@ class Scan:
         return after
 
     def _readable(self, start: int, end: int) -> bool:
-        """Return False if the batch at `start` is corrupt. A batch above the size limit is not corrupt."""
+        """Returns False if the batch at `start` is corrupt. A batch above the size limit is not corrupt."""
         with self._client.read_range(
             self._task.topic_partition, start, end, columns=["offset"], max_rows=1, on_data_loss="skip"
         ) as reader:
@@ -228,12 +228,12 @@ class Scan:
 
 
 def _without_seek(error: KafkaError) -> str:
-    """Return the error's message without the advice to seek, which a query cannot follow."""
+    """Returns the error's message without the advice to seek, which a query cannot follow."""
     return str(error).partition("; seek to offset")[0]
 
 
 def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
-    """Return the same error with a message that names the option of the source that must be raised."""
+    """Returns the same error with a message that names the option of the source that must be raised."""
     return BatchTooLargeError(
         f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
         " raise kafka.decompressed.batch.max.bytes, whatever onCorrupt is: the batch is not corrupt",
@@ -245,7 +245,7 @@ def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
 
 
 def first_readable(readable: Callable[[int], bool], low: int, end: int) -> int:
-    """Return the first offset from `low` on for which `readable` returns True, or `end` if there is none.
+    """Returns the first offset from `low` on for which `readable` returns True, or `end` if there is none.
 
     All offsets of a corrupt batch are unreadable, and its header may contain a wrong number of records. So the end of
     the batch is searched: the distance is doubled until an offset is readable, then the interval is halved.

@@ -28,7 +28,7 @@ class Constraints:
     until_ms: int | None = None  # all timestamps are below this one
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Return True if a partition fulfils the conditions on topic and partition number."""
+        """Returns True if a partition fulfils the conditions on topic and partition number."""
         return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
             TESTS[name](partition, operand) for name, operand in self.partitions
         )
@@ -83,7 +83,7 @@ def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
 
 
 def _read(item: Any) -> tuple[str, str, Any]:
-    """Return class name, column and operand of a filter. For negated filters the name is NotEqualTo or NotIn.
+    """Returns class name, column and operand of a filter. For negated filters the name is NotEqualTo or NotIn.
 
     Name and column are empty for a filter of another form, such as one on a field of a struct.
     """
@@ -114,7 +114,7 @@ def _offsets(known: Constraints, name: str, operand: Any) -> tuple[Constraints, 
 
 
 def _times(known: Constraints, name: str, operand: datetime) -> Constraints:
-    """Add a comparison with a time to constraints, and return them.
+    """Add a comparison with a time to constraints. Returns the new constraints.
 
     Timestamps in Kafka are in ms and operands in microseconds, so operands are rounded to a bound in ms.
     """

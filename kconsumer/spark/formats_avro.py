@@ -77,7 +77,7 @@ class AvroDecoder:
 
 
 def type_of(schema: str) -> SparkType:
-    """Return the Spark type of an Avro schema. Raises ConfigError if the schema is wrong or Spark has no such type."""
+    """Returns the Spark type of an Avro schema. Raises ConfigError if the schema is wrong or Spark has no such type."""
     return _node(_expanded(_document(schema)))[0]
 
 
@@ -89,7 +89,7 @@ def _document(schema: str) -> Any:
 
 
 def _expanded(document: Any) -> Any:
-    """Return the schema with named types replaced by their definitions."""
+    """Returns the schema with named types replaced by their definitions."""
     from fastavro.schema import expand_schema
 
     try:
@@ -99,7 +99,7 @@ def _expanded(document: Any) -> Any:
 
 
 def _without_logical_types(schema: Any) -> Any:
-    """Return the schema without logical types other than decimal, so that fastavro returns plain numbers."""
+    """Returns the schema without logical types other than decimal, so that fastavro returns plain numbers."""
     if isinstance(schema, list):
         return [_without_logical_types(part) for part in schema]
     if not isinstance(schema, dict):
@@ -117,7 +117,7 @@ def _without_logical_types(schema: Any) -> Any:
 
 
 def _node(schema: Any) -> tuple[SparkType, Convert]:
-    """Return the Spark type of a schema, and a function that converts fastavro's objects for `pa.array`.
+    """Returns the Spark type of a schema, and a function that converts fastavro's objects for `pa.array`.
 
     The function is None if no conversion is needed. Raises ConfigError if Spark has no such type.
     """
@@ -169,7 +169,7 @@ def _record(fields: list[dict[str, Any]]) -> tuple[SparkType, Convert]:
 
 
 def _union(parts: list[Any]) -> tuple[SparkType, Convert]:
-    """Return the Spark type of a union, and the conversion of its objects, as `_node` does.
+    """Returns the Spark type of a union, and the conversion of its objects, as `_node` does.
 
     A union must be of null and one type, or of a number type and a wider one. Raises ConfigError for others.
     """

@@ -62,7 +62,7 @@ class JsonDecoder:
         return Decoded(restore_nulls(column, valid), {rows[row]: why for row, why in bad.items()})
 
     def _parts(self, values: pa.Array, start: int, bad: dict[int, str]) -> list[pa.Array]:
-        """Decode `values`, none of which is null. The columns returned have, together, one row per value.
+        """Decode `values`, none of which is null. Returns columns that have one row per value in total.
 
         Values that do not match are added to `bad`. `start` is the row number of the first value.
         """
@@ -121,9 +121,9 @@ class JsonDecoder:
         return parts + self._build(rows, start + len(values) - len(rows), bad)
 
     def _parse_nested(self, value: pa.Array, row: int, bad: dict[int, str]) -> pa.Array:
-        """Parse a value that is nested too deep for Python's parser, and return a column with this row.
+        """Parse a value that is nested too deep for Python's parser. Returns a column with this row.
 
-        Arrow's parser has no such limit and accepts the value as part of a batch. So it must be accepted alone, too.
+        Arrow's parser has no such limit and accepts the value as part of a batch. So it must be accepted here, too.
         """
         import pyarrow as pa
 
@@ -178,10 +178,10 @@ def _lines(values: pa.Array) -> bytes | None:
 
 
 def _unsafe_decimals(scale: int | None) -> re.Pattern[bytes] | None:
-    """Return a pattern that finds numbers that Arrow may parse wrongly as decimals.
+    """Returns a pattern that finds numbers that Arrow may parse wrongly as decimals.
 
-    `scale` is the largest scale of the decimals in a type. Returns None if it is None, because the type has no
-    decimals. For a number with an exponent, Arrow may read beyond its table of powers of ten (1e-999 crashes it). A
+    `scale` is the largest scale of the decimals in a type. If it is None, the type has no decimals, and None is
+    returned. For a number with an exponent, Arrow may read beyond its table of powers of ten (1e-999 crashes it). A
     number with many digits may overflow.
     """
     if scale is None:
@@ -199,7 +199,7 @@ def _are_objects(texts: pa.Array) -> bool:
 
 
 def _parsed_type(kind: SparkType) -> pa.DataType:
-    """Return the Arrow type that both parsers produce for a type. `_converted` turns it into the final type."""
+    """Returns the Arrow type that both parsers produce for a type. `_converted` turns it into the final type."""
     import pyarrow as pa
 
     if kind.kind in PATTERNS:
@@ -328,7 +328,7 @@ def _shorten(text: str) -> str:
 
 
 def _encodable(text: str, where: str) -> str:
-    """Return the text. Raises MismatchError for lone surrogates (`\\ud800`), which UTF-8 cannot encode."""
+    """Returns the text. Raises MismatchError for lone surrogates (`\\ud800`), which UTF-8 cannot encode."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -56,9 +56,10 @@ class ProtobufDecoder:
 
 
 def _without_indexes(value: bytes) -> bytes:
-    """Return a value without Confluent's message indexes. Raises ValueError if it does not begin with them.
+    """Returns a value without Confluent's message indexes. Raises ValueError if it does not begin with them.
 
-    They are the place of the message type in its file: a count, then this many indexes, all of them zigzag varints.
+    The indexes describe where in its file the message type is defined. They are zigzag varints, preceded by their
+    number.
     """
     at = 0
 
@@ -88,7 +89,7 @@ def load(path: str) -> str:
 
 
 def type_of(descriptors: str, message: str) -> SparkType:
-    """Return the Spark type of a message type. Raises ConfigError if there is none, or if `descriptors` is wrong."""
+    """Returns the Spark type of a message type. Raises ConfigError if there is none, or if `descriptors` is wrong."""
     return _message(_descriptor(descriptors, message), ())[0]
 
 
@@ -113,9 +114,10 @@ def _descriptor(descriptors: str, message: str) -> Any:
 
 
 def _message(descriptor: Any, within: tuple[str, ...]) -> tuple[SparkType, Callable[[Any], Any]]:
-    """Return the Spark type of a message type, and the function that converts a message for `pa.array`.
+    """Returns the Spark type of a message type, and the function that converts a message for `pa.array`.
 
-    `within` contains the names of the message types that contain this one. Raises ConfigError if it contains itself.
+    `within` contains the names of the message types that contain this type. Raises ConfigError if the type contains
+    itself.
     """
     if descriptor.full_name in within:
         raise ConfigError(f"{descriptor.full_name} contains itself, and Spark has no recursive types")

@@ -1,7 +1,7 @@
 """A listener that stores the lag of streams after each micro-batch, and commits the streams' offsets for a group.
 
-Spark calls `commit` of a source only when it builds the next micro-batch, so never for the last one. A listener
-receives a report of every micro-batch. Errors are logged and never fail a query.
+Spark calls `commit` of a source only when it builds the next micro-batch, so the last micro-batch would never be
+committed. A listener receives a report of every micro-batch. Errors are logged and never fail a query.
 """
 
 from __future__ import annotations

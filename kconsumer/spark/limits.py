@@ -18,7 +18,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def cap_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition in a micro-batch of about `limit` offsets.
+    """Returns the end offset of each partition in a micro-batch of about `limit` offsets.
 
     The limit is divided in proportion to the new offsets of each partition. As in Spark's source, each partition with
     new offsets gets at least one, so that none starves, even if the total then exceeds `limit`. `start` must contain
@@ -39,7 +39,7 @@ def cap_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartit
 def cap_bytes(
     start: Offsets, latest: Offsets, limit: int, bytes_per_offset: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition in a micro-batch of about `limit` bytes.
+    """Returns the end offset of each partition in a micro-batch of about `limit` bytes.
 
     Each partition with new offsets gets at least one offset. A partition that `bytes_per_offset` does not contain is
     assumed to have the average of the others. `start` must contain every partition of `latest`.
@@ -67,7 +67,7 @@ class MinOffsets:
         self._last_ms: float | None = None
 
     def delays(self, start: Offsets, latest: Offsets, now: float) -> bool:
-        """Return True if the micro-batch must wait. Otherwise store `now` (ms) as its time and return False."""
+        """Returns True if the micro-batch must wait. Otherwise stores `now` (ms) as its time, and returns False."""
         waited = self._last_ms is None or now - self._last_ms >= self.max_delay_ms
         new = sum(end - start.get(tp, 0) for tp, end in latest.items())
         if not waited and new < self.minimum:

@@ -156,7 +156,7 @@ class Changes(NamedTuple):
 
 
 def changes(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> Changes:
-    """Return the partitions that were added, that were deleted, and whose offset decreased."""
+    """Returns the partitions that were added, that were deleted, and whose offset decreased."""
     back = {tp: (before[tp], end) for tp, end in after.items() if tp in before and end < before[tp]}
     return Changes(frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), back)
 

@@ -241,12 +241,12 @@ class SourceConfig:
     values: Mapping[str, Any]  # all other options: name in lower case -> value or default
 
     def __repr__(self) -> str:
-        """Return a text without the values of options that may be secret."""
+        """Returns a text without the values of options that may be secret."""
         kafka = {key: _shown(key, value) for key, value in self.kafka.items()}
         return f"SourceConfig({self.strategy!r}, {self.starting!r}, {self.ending!r}, kafka={kafka!r})"
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value or the default of an option. Upper and lower case in its name do not matter."""
+        """Returns the value or the default of an option. Upper and lower case in its name do not matter."""
         return self.values[name.lower()]
 
     @property
@@ -266,7 +266,7 @@ class SourceConfig:
         return self.kafka.get("isolation.level", "read_uncommitted").lower()
 
     def client_options(self) -> dict[str, Any]:
-        """Return the options `kafka.*` for a `RangeClient`, with names in snake_case and without those in NO_EFFECT."""
+        """Returns the options `kafka.*` for a `RangeClient`, by name in snake_case. Omits the options in NO_EFFECT."""
         options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
         options.setdefault("allow_auto_create_topics", False)
         return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}
@@ -364,7 +364,7 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
 
 
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
-    """Return the starting or the ending limit, or `default` if no option sets it.
+    """Returns the starting or the ending limit, or `default` if no option sets it.
 
     If several options do, the first of these applies, as in Spark's source: timestamp, offsetsByTimestamp, offsets.
     """

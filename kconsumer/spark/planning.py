@@ -72,7 +72,7 @@ class Planner(Protocol):
     """
 
     def __call__(self, ranges: Sequence[OffsetRange], hints: PlanHints, /) -> Sequence[OffsetRange]:
-        """Return one range for each task."""
+        """Returns one range for each task."""
         ...
 
 
@@ -166,13 +166,13 @@ BUILT_IN: dict[str, Planner] = {"spark": split_spark, "even": split_even, "bytes
 
 
 def available() -> list[str]:
-    """Return the names of all planners: built-in ones and plugins."""
+    """Returns the names of all planners: built-in ones and plugins."""
     return sorted({*BUILT_IN, *(point.name for point in _entry_points())})
 
 
 @functools.cache
 def load(name: str) -> Planner:
-    """Return the planner with this name: built in, or an entry point of the group `kconsumer.spark.planners`.
+    """Returns the planner with this name: built in, or an entry point of the group `kconsumer.spark.planners`.
 
     Raises ConfigError if there is none.
     """
@@ -252,9 +252,9 @@ def plan_unbound(
 ) -> list[OffsetRange]:
     """Split ranges, bound or unbound, with the planner `name`. Returns one range per task, bound or unbound.
 
-    `bound` contains the same ranges, bound by the driver. It decides only where ranges are split. As in Spark's source,
-    the unbound ranges decide whether they are split at all. For example, a range from EARLIEST (-2) to LATEST (-1)
-    counts as one offset, so maxRecordsPerPartition alone does not split it.
+    As in Spark's source, the sizes of the unbound ranges decide whether ranges are split at all. For example, a range
+    from EARLIEST (-2) to LATEST (-1) counts as one offset, so maxRecordsPerPartition alone does not split it. `bound`
+    contains the same ranges, bound by the driver. Its offsets decide only where ranges are split.
     """
     ranges = sorted(OffsetRange(*tp, *bounds) for tp, bounds in unbound.items())
     if not wants_splits(ranges, name, hints):
@@ -264,7 +264,7 @@ def plan_unbound(
 
 
 def wants_splits(unbound: Sequence[OffsetRange], name: str, hints: PlanHints) -> bool:
-    """Return True if the planner may split these ranges. If so, the driver must bind them."""
+    """Returns True if the planner may split these ranges. If so, the driver must bind them."""
     if name != "spark":
         return True
     if hints.min_partitions is not None and len(unbound) < hints.min_partitions:

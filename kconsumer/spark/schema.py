@@ -46,7 +46,7 @@ class Projection:
     headers_map: bool = False  # whether `headers` is a map instead of an array of structs
 
     def type_of(self, column: str) -> str:
-        """Return the Spark type of a column, as Spark prints it."""
+        """Returns the Spark type of a column, as Spark prints it."""
         if column == "value":
             return self.value.type.simple
         if column == "key" and self.value.keys_are_text:
@@ -62,13 +62,13 @@ class Projection:
         return ", ".join(f"{column} {types[column]}" for column in self.columns)
 
     def decoders(self) -> dict[str, Decoder]:
-        """Return a decoder for each column of the query that is decoded: the key, the value, both or none."""
+        """Returns a decoder for each column of the query that is decoded: the key, the value, both or none."""
         found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
         found["value"] = self.value.decoder() if "value" in self.columns else None
         return {name: decoder for name, decoder in found.items() if decoder is not None and name in self.columns}
 
     def arrow_schema(self) -> pyarrow.Schema:
-        """Return the Arrow schema that every batch of the query has."""
+        """Returns the Arrow schema that every batch of the query has."""
         import pyarrow as pa
 
         arrow: dict[str, Any] = {
@@ -86,7 +86,7 @@ class Projection:
 
 
 def default_projection(config: SourceConfig) -> Projection:
-    """Return the columns of a query without `.schema(...)`: those of the option `columns`, or all.
+    """Returns the columns of a query without `.schema(...)`: those of the option `columns`, or all.
 
     Without `columns`, `headers` is included only if includeHeaders is true or headers is `map`.
     """
@@ -98,7 +98,7 @@ def default_projection(config: SourceConfig) -> Projection:
 
 
 def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projection:
-    """Return the columns of a query with `.schema(...)`. `wanted` contains (name, Spark type) of each column.
+    """Returns the columns of a query with `.schema(...)`. `wanted` contains (name, Spark type) of each column.
 
     Raises ConfigError if the source has no such column or another type for it.
     """

@@ -22,11 +22,11 @@ class KConsumerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Returns the name of the format."""
         return "kconsumer"
 
     def schema(self) -> str:
-        """Return the columns of a query without `.schema(...)`, as DDL. Raises ConfigError for wrong options."""
+        """Returns the columns of a query without `.schema(...)`, as DDL. Raises ConfigError for wrong options."""
         return default_projection(parse(self.options, "any")).ddl
 
     def reader(self, schema: Any) -> BatchReader:
@@ -48,7 +48,7 @@ class KConsumerDataSource(DataSource):
 
 
 def _parallelism() -> int | None:
-    """Return how many tasks Spark runs at a time. Returns None in a process without a SparkContext."""
+    """Returns how many tasks Spark runs at a time. Returns None in a process without a SparkContext."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

@@ -24,7 +24,7 @@ class Subscribe:
     topics: tuple[str, ...]
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions to read. `counts` contains the partition numbers of each topic."""
+        """Returns the partitions to read. `counts` contains the partition numbers of each topic."""
         return {TopicPartition(topic, partition) for topic in self.topics for partition in counts.get(topic, ())}
 
 
@@ -35,7 +35,7 @@ class SubscribePattern:
     pattern: str
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions to read. `counts` contains the partition numbers of each topic."""
+        """Returns the partitions to read. `counts` contains the partition numbers of each topic."""
         search = re.compile(self.pattern).search
         topics = [topic for topic in counts if topic not in INTERNAL_TOPICS and search(topic)]
         return {TopicPartition(topic, partition) for topic in topics for partition in counts[topic]}
@@ -48,7 +48,7 @@ class Assign:
     partitions: frozenset[TopicPartition]
 
     def choose(self, counts: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
-        """Return the partitions that exist according to `counts`. As in Spark's source, the others are ignored."""
+        """Returns the partitions that exist according to `counts`. As in Spark's source, the others are ignored."""
         return {tp for tp in self.partitions if tp.partition in counts.get(tp.topic, ())}
 
 

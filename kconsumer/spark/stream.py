@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Document:  # noqa: N802  Spark's names, as those below
-        """Return the offsets at which a new query starts."""
+        """Returns the offsets at which a new query starts."""
         return as_document(self._progress.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return a limit that `latestOffset` ignores, because it applies the options of the source itself.
+        """Returns a limit that `latestOffset` ignores, because it applies the options of the source itself.
 
         It is not ReadAllAvailable, for which `latestOffset` would ignore these options.
         """
@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NO_LIMIT if limit is None else limit)
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> Document:  # noqa: N802
-        """Return the end offsets of the next micro-batch.
+        """Returns the end offsets of the next micro-batch.
 
         Before pyspark 4.2 Spark passes no `start`, and the end of the previous micro-batch takes its place. The start
         of the first micro-batch is unknown then: a stream with a checkpoint may continue far beyond the initial
@@ -105,14 +105,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_document(end)
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the end offsets of the partitions for Spark's progress reports, or None if they are not known yet."""
+        """Returns the end offsets of the partitions for Spark's progress reports, or None if they are not known yet."""
         newest = self._progress.newest
         return None if newest is None else as_document(newest)
 
     # --- ranges ----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
-        """Plan the tasks of a micro-batch and return their inputs. Spark calls this on the driver."""
+        """Plan the tasks of a micro-batch. Returns their inputs. Spark calls this on the driver."""
         tasks = self._progress.tasks(from_document(start), from_document(end))
         return [RangePartition(ranges) for ranges in tasks]
 
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _run() -> tuple[str, ...]:
-    """Return the ids of the query and the micro-batch to which the task of this process belongs."""
+    """Returns the ids of the query and the micro-batch to which the task of this process belongs."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

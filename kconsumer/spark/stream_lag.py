@@ -29,7 +29,7 @@ class StreamLag:
         return sum(self.behind.values())
 
     def by_topic(self) -> dict[str, int]:
-        """Return the lag of each topic, in offsets."""
+        """Returns the lag of each topic, in offsets."""
         found: dict[str, int] = {}
         for tp, count in self.behind.items():
             found[tp.topic] = found.get(tp.topic, 0) + count
@@ -37,7 +37,7 @@ class StreamLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
-    """Return the lag of each kconsumer source in a progress report of Spark, which is given as parsed JSON."""
+    """Returns the lag of each kconsumer source in a progress report of Spark, which is given as parsed JSON."""
     found = []
     for source in progress.get("sources", ()):
         read = _offsets(source.get("endOffset"))

@@ -54,7 +54,7 @@ class StreamProgress:
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
-        """Return the offsets at which a new query starts. Further calls return the same offsets."""
+        """Returns the offsets at which a new query starts. Further calls return the same offsets."""
         if self._initial is None:
             self._initial = self._lookups.resolve(self._config.starting, self._lookups.partitions())
             # If a query is restarted before its first micro-batch is done, Spark calls this again. LATEST would then
@@ -68,7 +68,7 @@ class StreamProgress:
         self._available_now, self._ceiling = True, None
 
     def latest(self, start: Mapping[TopicPartition, int], now: float, *, everything: bool = False) -> Offsets:
-        """Return the end offsets of the micro-batch that begins at `start`, or `start` itself if it must wait.
+        """Returns the end offsets of the micro-batch that begins at `start`, or `start` itself if it must wait.
 
         `now` is the time in ms. With `everything`, the limits of a micro-batch do not apply.
         """
@@ -93,7 +93,7 @@ class StreamProgress:
         return ends
 
     def _available(self, start: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the present end offset of each partition, or with AvailableNow the offset at which the query ends."""
+        """Returns the present end offset of each partition, or with AvailableNow the offset at which the query ends."""
         partitions = self._lookups.partitions()
         newest = self._lookups.latest(partitions, known=start)
         self.newest = dict(newest)
@@ -105,7 +105,7 @@ class StreamProgress:
         return {tp: min(end, newest[tp]) for tp, end in self._ceiling.items() if tp in newest}
 
     def _begin(self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the start of a micro-batch in each partition. New partitions begin at their earliest offset."""
+        """Returns the start of a micro-batch in each partition. New partitions begin at their earliest offset."""
         added = set(ends) - set(start)
         found = self._lookups.earliest(added) if added else {}
         return {tp: start[tp] if tp in start else found.get(tp, end) for tp, end in ends.items()}
@@ -128,7 +128,7 @@ class StreamProgress:
     def tasks(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> list[tuple[OffsetRange, ...]]:
-        """Return the ranges of each task of the micro-batch from `start` to `end`."""
+        """Returns the ranges of each task of the micro-batch from `start` to `end`."""
         return share_tasks(self.plan(start, end), self._hints())
 
     def _hints(self) -> PlanHints:
@@ -136,7 +136,7 @@ class StreamProgress:
         return PlanHints(minimum, limit, self._parallelism, self._sizes)
 
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """Return the ranges of the micro-batch from `start` to `end`.
+        """Returns the ranges of the micro-batch from `start` to `end`.
 
         If records were lost, raises DataLossError or logs a warning, as the option onDataLoss requires.
         """

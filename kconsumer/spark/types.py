@@ -81,7 +81,7 @@ class SparkType:
         return f"{self.kind}<{inner}>" if inner else self.simple
 
     def arrow(self) -> pyarrow.DataType:
-        """Return the Arrow type that Spark expects from a Python source."""
+        """Returns the Arrow type that Spark expects from a Python source."""
         import pyarrow as pa
 
         if self.kind == "decimal":
@@ -116,7 +116,7 @@ class SparkType:
 
 
 def struct(fields: list[tuple[str, SparkType]]) -> SparkType:
-    """Return a struct type. Raises ConfigError if there is no field, or if two fields have the same name."""
+    """Returns a struct type. Raises ConfigError if there is no field, or if two fields have the same name."""
     names = [name for name, _ in fields]
     if not names:
         raise ConfigError("a struct has no field")
@@ -127,17 +127,17 @@ def struct(fields: list[tuple[str, SparkType]]) -> SparkType:
 
 
 def array_of(element: SparkType) -> SparkType:
-    """Return an array type."""
+    """Returns an array type."""
     return SparkType("array", (("element", element),))
 
 
 def map_of(value: SparkType) -> SparkType:
-    """Return a map type with strings as keys."""
+    """Returns a map type with strings as keys."""
     return SparkType("map", (("key", SparkType("string")), ("value", value)))
 
 
 def decimal(precision: int, scale: int) -> SparkType:
-    """Return a decimal type. Raises ConfigError if Spark does not allow the precision or the scale."""
+    """Returns a decimal type. Raises ConfigError if Spark does not allow the precision or the scale."""
     if not 0 < precision <= MAX_DIGITS or not 0 <= scale <= precision:
         raise ConfigError(
             f"decimal({precision},{scale}) is not a type of Spark: the precision is 1 to {MAX_DIGITS}, the scale at"
@@ -181,7 +181,7 @@ def _from_json(given: Any, depth: int) -> SparkType:
 
 
 def _named(name: str) -> SparkType:
-    """Return the type with this name, which contains no other type, such as `long` or `decimal(10,2)`."""
+    """Returns the type with this name, which contains no other type, such as `long` or `decimal(10,2)`."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*", name, re.ASCII)
     word = match[1].lower() if match else ""
     if match and word in DECIMALS:

@@ -92,7 +92,7 @@ class SimulatedGroup:
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep their partitions during a rebalance, because all assignors support COOPERATIVE."""
+        """True if members keep their partitions during a rebalance, because all assignors support COOPERATIVE."""
         protocols = [assignor.protocols for assignor in self.assignors.values()]
         return all(RebalanceProtocol.COOPERATIVE in supported for supported in protocols)
 
@@ -110,7 +110,7 @@ class SimulatedGroup:
         }
 
     def rebalance(self) -> dict[str, Assignment]:
-        """Run one rebalance and return the assignments. Calls `on_assignment` of each member's assignor.
+        """Run one rebalance, and call `on_assignment` of each member's assignor. Returns the assignments.
 
         In a cooperative group, raises AssertionError if a partition is assigned while another member still owns it.
         """
@@ -212,7 +212,7 @@ class AssignorCompliance:
             _demand(given["b"].partitions == (), "a member that subscribes to nothing got partitions")
 
     def test_repeats_its_result(self) -> None:
-        """A new instance has the same result, also with members in another order, because the leader may change."""
+        """A new instance returns the same result, also if the members have another order: the leader may change."""
         for seed in SEEDS:
             group = self._random_group(seed)
             subscriptions = group.subscriptions()
@@ -238,7 +238,7 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`, also after ten have left."""
+        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`. So does it after ten have left."""
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):

@@ -1,6 +1,9 @@
 """Authenticates a connection by SASL. Does no I/O itself: the connection sends the requests.
 
-    credentials → ApiVersions v0 → SaslHandshake → tokens, in SaslAuthenticate or (SaslHandshake v0) raw → authenticated
+    read the credentials → ApiVersions v0 → SaslHandshake → tokens → authenticated
+
+The tokens are sent in SaslAuthenticate requests. After SaslHandshake v0 they are sent raw, with only their size before
+them.
 
 Decides which request is next and how to interpret a response. A failure is raised as an AuthenticationError whose text
 says what to change. A reauthentication (KIP-368) has the API versions already, and begins with SaslHandshake.
@@ -215,7 +218,7 @@ class SaslAuthenticator:
     def closed(self) -> AuthenticationError | None:
         """Returns an error if a disconnect now means that the broker refused the authentication, else None.
 
-        With raw tokens it does, because such a broker has no error response. It then also drops a cached token.
+        With raw tokens the broker can refuse only by a disconnect. In this case a cached token is dropped, too.
         """
         return self._refused("it closed the connection") if self._raw else None
 

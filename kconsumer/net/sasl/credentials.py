@@ -80,9 +80,8 @@ class CredentialsProvider:
         )
 
     def _jaas(self) -> Mapping[str, Any]:
-        """Returns the options in `sasl_jaas_config` if it is a callable or refers to a file or environment variable,
-        and so must be read each time. Otherwise returns no options, as those in a JAAS text are in the
-        configuration."""
+        """Returns the options in `sasl_jaas_config` if it must be read each time, because it is a callable or refers to
+        a file or environment variable. Otherwise returns no options: the configuration has them already."""
         if not self._config.refers("sasl_jaas_config"):
             return {}
         from kconsumer.config.jaas import options_of

@@ -54,7 +54,7 @@ class Mechanism(ABC):
     sent."""
 
     blocking: ClassVar[bool] = False
-    """Whether the constructor and `step` may block."""
+    """True if the constructor or `step` may block."""
 
     hint: ClassVar[str]
     """The hint for users if the broker refuses the credentials: what they may have to change."""

@@ -59,8 +59,8 @@ class TokenEndpointClient:
     def issue(self) -> tuple[str, float | None]:
         """Request a token. Returns it and the time when it expires (s since 1970; None if unknown).
 
-        Retries with exponential backoff for up to `sasl_login_retry_backoff_max_ms`. Raises MechanismError if there is
-        no token then, or after an error that a retry cannot repair.
+        Retries with exponential backoff for up to `sasl_login_retry_backoff_max_ms`. Raises MechanismError if no token
+        was issued by then, or at once after an error that a retry cannot repair.
         """
         until = self._clock.now() + self._max_wait_ms
         attempt = 0

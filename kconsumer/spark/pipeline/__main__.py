@@ -15,7 +15,7 @@ from kconsumer.spark.pipeline import dry_run, load, run
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m kconsumer.spark.pipeline", description="Stream a Kafka topic to a table with Spark."
     )

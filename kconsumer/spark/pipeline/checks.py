@@ -34,7 +34,7 @@ class Check:
     text: str
 
     def line(self) -> str:
-        """Return the finding as a line for the terminal."""
+        """Returns the finding as a line for the terminal."""
         return f"{self.level:<5} {self.what:<11} {self.text}"
 
 
@@ -76,7 +76,7 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
 
 
 def batches(spark: Any, path: str) -> list[int]:
-    """Return the numbers of the finished micro-batches in the checkpoint at `path`."""
+    """Returns the numbers of the finished micro-batches in the checkpoint at `path`."""
     names = [path.getName() for path in Folder(spark, f"{path}/commits").matching("*")]
     return [int(name) for name in names if name.isdigit()]
 
@@ -130,7 +130,7 @@ IN_SESSION: tuple[SessionCheck, ...] = (checkpoint, packages, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
-    """Run the checks that are made at every start, and return their findings.
+    """Run the checks that are made at every start. Returns their findings.
 
     Brokers are not checked, because the query contacts them anyway.
     """
@@ -138,5 +138,5 @@ def before_start(config: PipelineConfig, spark: Any) -> list[Check]:
 
 
 def everything(config: PipelineConfig, spark: Any) -> list[Check]:
-    """Run all checks, for a dry run, and return their findings."""
+    """Run all checks, for a dry run. Returns their findings."""
     return [*broker(config), *before_start(config, spark)]

@@ -22,7 +22,7 @@ _JSON, _RECORD = "_json", "_record"
 
 
 def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
-    """Return a stream of the source's records. At most one stream of a pipeline may be read with `commit`.
+    """Returns a stream of the source's records. At most one stream of a pipeline may be read with `commit`.
 
     Without `commit`, the stream ignores the source option commitGroupId.
     """
@@ -76,7 +76,7 @@ def _fields(frame: Any, decode: Decode) -> Any:
 
 
 def _reason(frame: Any, decode: Decode) -> Any:
-    """Return a column expression for the reason why a record is invalid. It is null for valid records.
+    """Returns a column expression for the reason why a record is invalid. It is null for valid records.
 
     Raises ConfigError for a wrong rule.
     """
@@ -106,13 +106,13 @@ def _reason(frame: Any, decode: Decode) -> Any:
 
 
 def valid(frame: Any, decode: Decode) -> Any:
-    """Return the valid rows, with their fields, `event_time`, and the metadata that decode.metadata names."""
+    """Returns the valid rows, with their fields, `event_time`, and the metadata that decode.metadata names."""
     hidden = {REASON, _RECORD, *(set(METADATA) - set(decode.metadata))}
     return frame.where(F.col(REASON).isNull()).select(*(f"`{name}`" for name in frame.columns if name not in hidden))
 
 
 def dead_letters(frame: Any) -> Any:
-    """Return the invalid rows, with the reason and the columns of the unchanged record."""
+    """Returns the invalid rows, with the reason and the columns of the unchanged record."""
     return frame.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), f"{_RECORD}.*")
 
 
@@ -154,5 +154,5 @@ def partitioned(frame: Any, sink: Sink, time: str) -> Any:
 
 
 def _expression(key: str, error: Exception) -> ConfigError:
-    """Return an error with the key of a wrong expression and the first line of Spark's message."""
+    """Returns an error with the key of a wrong expression and the first line of Spark's message."""
     return ConfigError(f"{key}: {str(error).strip().splitlines()[0]}")

@@ -39,7 +39,7 @@ class BatchReport:
         return self.rows / self.seconds if self.seconds else 0.0
 
     def line(self) -> str:
-        """Return the report as a line for the terminal."""
+        """Returns the report as a line for the terminal."""
         parts = [
             f"{self.query}  batch {self.batch}  {self.rows:,} rows in {self.seconds:.1f} s  {self.rate:,.0f} rows/s"
         ]
@@ -49,7 +49,7 @@ class BatchReport:
         return "  ".join(parts)
 
     def document(self, wall_ms: int) -> dict[str, Any]:
-        """Return the report as an object for the progress log. `wall_ms` is the time in ms since 1970."""
+        """Returns the report as an object for the progress log. `wall_ms` is the time in ms since 1970."""
         return {
             "time_ms": wall_ms, "query": self.query, "batch": self.batch, "rows": self.rows, "invalid": self.invalid,
             "seconds": round(self.seconds, 3), "rows_per_second": round(self.rate, 1), "lag": dict(self.lag),
@@ -116,6 +116,6 @@ class Reporter:
             self._changed.notify_all()
 
     def wait(self, holds: Callable[[Reporter], bool], seconds: float) -> bool:
-        """Wait until `holds(self)` is true. Returns False if it still is not after `seconds`."""
+        """Wait until `holds(self)` is true. Returns True, or False if it is still false after `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), seconds)

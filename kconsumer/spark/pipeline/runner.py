@@ -181,7 +181,7 @@ class QueryId:
         self._known.set()
 
     def get(self) -> str:
-        """Wait for the id and return it. Raises PipelineError after 60 s."""
+        """Wait for the id. Returns it. Raises PipelineError after 60 s."""
         if not self._known.wait(60):
             raise PipelineError(f"query {self.name} did not start")
         return self._id
@@ -254,7 +254,7 @@ class Listener(StreamingQueryListener):
 def _stop_signals(stop: threading.Event) -> Iterator[None]:
     """Handle signals during the block: the first SIGTERM or SIGINT sets `stop`, a second raises KeyboardInterrupt.
 
-    On another thread than the main thread no handlers are installed, because Python does not allow it.
+    No handlers are installed if this is not the main thread, because Python does not allow it.
     """
 
     def handle(number: int, frame: Any) -> None:

@@ -140,8 +140,8 @@ DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
 class Key(NamedTuple):
     """A key of the file: one row of the table KEYS."""
 
-    section: str  # as users write it, as is `name`
-    name: str
+    section: str  # as users write it
+    name: str  # as users write it
     read: Reader
     default: Any
     meaning: str  # for the documentation
@@ -365,7 +365,7 @@ def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(given: Mapping[str, Any]) -> dict[str, str]:
-    """Check the options of the source and return them as text.
+    """Check the options of the source. Returns them as text.
 
     Raises ConfigError for an unknown option too, for which the source itself only logs a warning.
     """
@@ -395,7 +395,7 @@ def _session(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def flatten(key: str, table: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of nested tables as text, with their keys joined by dots.
+    """Returns the values of nested tables as text, with their keys joined by dots.
 
     So a TOML file may contain the key `a.b` with or without quotes. Raises ConfigError for a list or a date.
     """

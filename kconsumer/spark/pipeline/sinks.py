@@ -33,15 +33,15 @@ class Batch:
 class BatchSink(Protocol):
     """Writes the rows of a micro-batch. If the same batch is written again, the output contains its rows once."""
 
-    #: Whether each write runs the whole plan in one action, so that an Observation counts all rows. It is False for
-    #: tables: they skip a batch that they contain already, and a write to Delta never completes an Observation.
+    #: True if each write runs the whole plan in one action, so that an Observation counts all rows. False for tables:
+    #: they skip a batch that they contain already, and a write to Delta never completes an Observation.
     runs_all: bool
 
     def write(self, frame: Any, batch: Batch) -> None: ...
 
 
 def file_name(batch: Batch, index: int, written: str) -> str:
-    """Return the final name of the file number `index` of a batch. It has the suffix of `written`, Spark's own name."""
+    """Returns the final name of file number `index` of a batch. It has the suffix of `written`, Spark's own name."""
     _, dot, ending = written.partition(".c")
     return f"{batch}-{index:05d}" + (f".c{ending}" if dot else ".parquet")
 
@@ -60,11 +60,11 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def exists(self) -> bool:
-        """Return True if the folder exists."""
+        """Returns True if the folder exists."""
         return bool(self._files.exists(self.root))
 
     def files(self) -> list[str]:
-        """Return the data files in the folder and its subfolders, as sorted relative paths."""
+        """Returns the data files in the folder and its subfolders, as sorted relative paths."""
         if not self.exists():
             return []
         base, found, listed = self.root.toUri(), [], self._files.listFiles(self.root, True)
@@ -73,7 +73,7 @@ class Folder:
         return sorted(name for name in found if not any(part[0] in "._" for part in name.split("/")))
 
     def matching(self, pattern: str) -> list[Any]:
-        """Return the paths in the folder that match a glob pattern."""
+        """Returns the paths in the folder that match a glob pattern."""
         return [status.getPath() for status in self._files.globStatus(self.at(f"{self.root}/{pattern}")) or ()]
 
     def move(self, source: Any, to: str) -> None:
@@ -180,7 +180,7 @@ class IcebergSink:
         self._done[batch.query] = batch.number
 
     def _newest(self, query: str) -> int:
-        """Return the number of the newest batch of this query in the table, or -1 if there is none."""
+        """Returns the number of the newest batch of this query in the table, or -1 if there is none."""
         if not self._spark.catalog.tableExists(self._sink.table):
             return -1
         summary = f"summary['{self.QUERY}'] = '{query}'"
@@ -203,7 +203,8 @@ class ConsoleSink:
 
 
 def limit_tasks(frame: Any, sink: Sink) -> Any:
-    """Return the frame with at most `sink.files` tasks that write it, or unchanged if that is None."""
+    """Returns the frame with its number of tasks limited to `sink.files`, so that they write few files. If `sink.files`
+    is None, returns it unchanged."""
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 
