@@ -34,10 +34,13 @@ class Settings:
 #: The defaults of the topic settings that the model follows.
 TOPIC_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
+    "index.interval.bytes": "4096",
     "max.message.bytes": str((1 << 20) + 12),
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": str(7 * 24 * 3600 * 1000),
+    "segment.bytes": str(1 << 30),
+    "segment.ms": str(7 * 24 * 3600 * 1000),
     "unclean.leader.election.enable": "false",
 }

@@ -24,7 +24,8 @@ class Partition:
         self.isr = list(replicas)
         self.leader = replicas[0]  # or NO_LEADER
         self.leader_epoch = 0
-        self.log = Log()
+        self.log = Log(topic.configs)
+        self.log.epochs.assign(0, 0)
         self.lagging: dict[int, int] = {}  # the log end offset of each replica that is not in sync
 
     def elect(self, leader: int) -> None:

@@ -1,0 +1,63 @@
+"""The leader epoch cache of a log (KIP-101): with which offset each leader epoch began."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+
+class LeaderEpochs:
+    """The leader epochs that wrote a log, with their start offsets. Both ascend."""
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Returns pairs of leader epoch and start offset."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int | None:
+        """The epoch of the last entry, or None if there is no entry."""
+        return self._epochs[-1] if self._epochs else None
+
+    def assign(self, epoch: int, start: int) -> None:
+        """Add an epoch that begins with offset `start`. Entries that contradict it are removed."""
+        if epoch < 0 or (self._epochs and self._epochs[-1] == epoch):
+            return
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+
+    def epoch_of(self, offset: int) -> int | None:
+        """Returns the epoch of the record at an offset, or None if it is unknown."""
+        at = bisect_right(self._starts, offset)
+        return self._epochs[at - 1] if at else None
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int] | None:
+        """Returns the largest epoch that is not larger than `epoch`, and its end offset, or None if it is unknown.
+
+        The end offset of an epoch is the start offset of the next one, or the end of the log. An epoch below all
+        entries is returned with the start of the first entry.
+        """
+        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+            return None
+        if epoch == self._epochs[-1]:
+            return epoch, log_end
+        at = bisect_right(self._epochs, epoch)
+        return (self._epochs[at - 1] if at else epoch), self._starts[at]
+
+    def truncate(self, end: int) -> None:
+        """Remove the entries of epochs that begin at or after offset `end`."""
+        while self._starts and self._starts[-1] >= end:
+            self._epochs.pop()
+            self._starts.pop()
+
+    def delete_before(self, start: int) -> None:
+        """Remove the entries before offset `start`. The epoch that covers this offset begins with it then."""
+        at = bisect_right(self._starts, start)
+        if at:
+            del self._epochs[: at - 1], self._starts[: at - 1]
+            self._starts[0] = max(self._starts[0], start)

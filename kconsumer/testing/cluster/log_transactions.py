@@ -1,0 +1,68 @@
+"""The transactions in a log: those that are open, and those that ended, with the index of aborted ones (KIP-98)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from kconsumer.testing.cluster.stored_batch import ABORT, COMMIT, StoredBatch
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction with its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # the offset of the marker
+    aborted: bool
+
+
+class LogTransactions:
+    """The transactions of one log."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}  # the first offset of the open transaction of each producer id
+        self.ended: list[EndedTransaction] = []  # in the order of their markers
+        self._unreplicated: list[EndedTransaction] = []  # those whose marker is not below the high watermark
+
+    def add(self, batch: StoredBatch) -> None:
+        """Update the state with an appended batch."""
+        if not batch.transactional:
+            return
+        if not batch.control:
+            self.open.setdefault(batch.producer_id, batch.base_offset)
+        elif batch.control_type in (ABORT, COMMIT) and batch.producer_id in self.open:
+            first = self.open.pop(batch.producer_id)
+            aborted = batch.control_type == ABORT
+            ended = EndedTransaction(batch.producer_id, first, batch.last_offset, aborted)
+            self.ended.append(ended)
+            self._unreplicated.append(ended)
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Record the high watermark: markers below it are final."""
+        self._unreplicated = [ended for ended in self._unreplicated if ended.last_offset >= high_watermark]
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction without a replicated marker, or None if there is none."""
+        ended = (ended.first_offset for ended in self._unreplicated)
+        return min([*self.open.values(), *ended], default=None)
+
+    def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:
+        """Returns the aborted transactions with records from offset `start` to `end` (exclusive), by their markers."""
+        first = bisect_left(self.ended, start, key=lambda ended: ended.last_offset)
+        return [ended for ended in self.ended[first:] if ended.aborted and ended.first_offset < end]
+
+    def truncate(self, end: int) -> None:
+        """Remove what is at or after offset `end`. Transactions that lose their marker are open again."""
+        lost = [ended for ended in self.ended if ended.last_offset >= end]
+        self.ended = [ended for ended in self.ended if ended.last_offset < end]
+        self._unreplicated = [ended for ended in self._unreplicated if ended.last_offset < end]
+        open_before = {**self.open}
+        for ended in reversed(lost):
+            open_before[ended.producer_id] = ended.first_offset
+        self.open = {producer: first for producer, first in open_before.items() if first < end}
+
+    def delete_before(self, start: int) -> None:
+        """Remove the transactions that ended before offset `start`."""
+        self.ended = [ended for ended in self.ended if ended.last_offset >= start]

@@ -1,0 +1,207 @@
+"""The log of the cluster model: offsets, leader epochs, transactions, lookups by time, and what is removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.decode import decode_batches
+from kconsumer.testing.batches import Rec, abort_marker, build_batch, build_message_set, commit_marker
+from kconsumer.testing.cluster.log import Log
+from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+
+
+def values(data: bytes) -> list[tuple[int, bytes | None]]:
+    """Returns offset and value of each record."""
+    return [(record.offset, record.value) for record in decode_batches(data)]
+
+
+def log_of(*batches: bytes, configs: dict[str, str] | None = None) -> Log:
+    """Returns a log with batches that have offsets. All of them are replicated."""
+    log = Log({**TOPIC_DEFAULTS, **(configs or {})})
+    for batch in batches:
+        log.append_stored(batch)
+    log.set_high_watermark(log.end)
+    return log
+
+
+def test_produced_batches_get_offsets() -> None:
+    """Batches of a producer get the next offsets and the leader epoch; their checksums stay right."""
+    log = Log()
+    log.append(build_batch([b"a", b"b"]), 0, 5)
+    result = log.append(build_batch([b"c"]) + build_batch([b"d"], codec="gzip"), 3, 5)
+    assert (2, 3, -1, 0) == result[:4]
+    data = log.read(0, 1 << 20, log.end).data
+    assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == values(data)
+    assert [0, 3, 3] == [batch.leader_epoch for batch in log.batches()]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_produced_message_sets_get_offsets(magic: int, codec: str) -> None:
+    """Messages of the formats before 0.11 get their offsets, also inside a wrapper."""
+    log = Log()
+    log.append(build_batch([b"a"]), 0, 5)
+    result = log.append(build_message_set([b"b", b"c"], magic=magic, codec=codec), 0, 5)
+    assert (1, 2) == (result.base_offset, result.last_offset)
+    assert [(1, b"b"), (2, b"c")] == values(log.read(1, 1 << 20, log.end).data)
+
+
+@pytest.mark.parametrize("data", [build_batch([b"a"], timestamp=3), build_message_set([b"a"], timestamp=3)])
+def test_log_append_time(data: bytes) -> None:
+    """With LogAppendTime the broker's time replaces that of the producer."""
+    log = Log()
+    result = log.append(data, 0, 1234, log_append_time=True)
+    (record,) = decode_batches(log.read(0, 1 << 20, 1).data)
+    assert (1234, 1234, 1) == (result.log_append_time_ms, record.timestamp, record.timestamp_type)
+
+
+def test_malformed_bytes_are_rejected() -> None:
+    """Bytes that end within a batch are not stored."""
+    with pytest.raises(ValueError, match="not a whole batch"):
+        Log().append(build_batch([b"a"])[:-1], 0, 0)
+
+
+def test_read_cuts_all_batches_but_the_first() -> None:
+    """A read has the first batch whole even if it is too large, and may end in the middle of a later one."""
+    first, second = build_batch([b"a"]), build_batch([b"b"], base_offset=1)
+    log = log_of(first, second)
+    assert (first, False) == log.read(0, len(first), 2)[:2]
+    assert (first + second[:7], False) == log.read(0, len(first) + 7, 2)[:2]
+    assert (first, False) == log.read(0, 1, 2)[:2]
+    assert (first[:10], True) == log.read(0, 10, 2, min_one=False)[:2]
+
+
+def test_read_ends_at_a_limit_and_at_the_segment() -> None:
+    """A read returns no batch that reaches beyond the limit, and nothing of the next segment."""
+    log = log_of(build_batch([b"a", b"b"]), build_batch([b"c"], base_offset=2))
+    assert [(0, b"a"), (1, b"b")] == values(log.read(1, 1 << 20, 2).data)
+    assert b"" == log.read(0, 1 << 20, 1).data
+    log.roll()
+    log.append(build_batch([b"d"]), 0, 0)
+    assert [(2, b"c")] == values(log.read(2, 1 << 20, 4).data)
+    assert [(3, b"d")] == values(log.read(3, 1 << 20, 4).data)
+
+
+def test_read_in_a_gap() -> None:
+    """A read at an offset that was compacted returns the next batch."""
+    log = log_of(build_batch([b"a"]), build_batch([b"b"], base_offset=9))
+    assert [(9, b"b")] == values(log.read(4, 1 << 20, 10).data)
+
+
+def test_last_stable_offset() -> None:
+    """The last stable offset stays at the first open transaction until its marker is below the high watermark."""
+    log = Log()
+    log.append(build_batch([b"a"]), 0, 0)
+    log.append(build_batch([b"b"], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), 0, 0)
+    log.set_high_watermark(2)
+    assert (2, 1) == (log.high_watermark, log.last_stable_offset)
+    log.append(commit_marker(0, 7), 0, 0)
+    assert 1 == log.last_stable_offset
+    log.set_high_watermark(3)
+    assert 3 == log.last_stable_offset
+
+
+def transactions_log() -> Log:
+    """Returns a log with an aborted, a committed and an open transaction, which overlap."""
+    return log_of(
+        build_batch([b"a"], base_offset=0, producer_id=1, transactional=True),
+        build_batch([b"b"], base_offset=1, producer_id=2, transactional=True),
+        abort_marker(2, 1),
+        commit_marker(3, 2),
+        build_batch([b"c"], base_offset=4, producer_id=1, transactional=True),
+    )
+
+
+def test_aborted_index() -> None:
+    """The index has the aborted transactions with records in a range of offsets."""
+    log = transactions_log()
+    assert [(1, 0, 2, True)] == log.aborted_between(0, 5)
+    assert [(1, 0, 2, True)] == log.aborted_between(2, 5)
+    assert [] == log.aborted_between(3, 5)
+    assert 4 == log.last_stable_offset
+
+
+def test_truncation_opens_transactions() -> None:
+    """A transaction whose marker was truncated is open again."""
+    log = transactions_log()
+    log.truncate(2)
+    assert (2, 2, {1: 0, 2: 1}, 0) == (
+        log.end,
+        log.high_watermark,
+        log.transactions.open,
+        log.last_stable_offset,
+    )
+    assert [] == log.aborted_between(0, 5)
+
+
+def test_leader_epochs() -> None:
+    """The end offset of a leader epoch is the start of the next one; truncation removes epochs."""
+    log = Log()
+    for epoch, count in ((0, 2), (2, 3), (5, 1)):
+        log.append(build_batch([b"x"] * count), epoch, 0)
+    assert [None, (0, 2), (0, 2), (2, 5), (2, 5), (5, 6), None] == [
+        log.end_offset_for(epoch) for epoch in (-1, 0, 1, 2, 4, 5, 6)
+    ]
+    log.truncate(3)  # in the middle of a batch
+    assert ([(0, 0), (2, 2)], 3, (2, 3)) == (log.epochs.entries(), log.end, log.end_offset_for(2))
+    log.delete_before(2)
+    assert ([(2, 2)], (1, 2)) == (log.epochs.entries(), log.end_offset_for(1))
+
+
+def test_lookup_by_timestamp() -> None:
+    """A timestamp is found in the first record that is not older; the largest timestamp where it occurs first."""
+    log = log_of(
+        build_batch([Rec(b"a", timestamp=10), Rec(b"b", timestamp=30), Rec(b"c", timestamp=20)], leader_epoch=4),
+        build_batch([Rec(b"d", timestamp=30), Rec(b"e", timestamp=40)], base_offset=3, codec="gzip", leader_epoch=5),
+    )
+    found = [log.offset_for_timestamp(timestamp) for timestamp in (0, 11, 30, 31, 41)]
+    assert [(10, 0, 4), (30, 1, 4), (30, 1, 4), (40, 4, 5), None] == found
+    assert (40, 4, 5) == log.max_timestamp_offset()
+    assert None is Log().max_timestamp_offset()
+
+
+def test_retention_by_time() -> None:
+    """Old segments below the high watermark are deleted, also the last one."""
+    log = log_of(
+        build_batch([b"a"], timestamp=100),
+        build_batch([b"b"], base_offset=1, timestamp=200),
+        configs={"retention.ms": "50", "segment.ms": "10"},
+    )
+    log.apply_retention(150)
+    assert 0 == log.start
+    log.apply_retention(151)
+    assert (1, 2) == (log.start, log.end)
+    log.apply_retention(1000)
+    assert (2, 2, 0) == (log.start, log.end, log.size)
+    log.append(build_batch([b"c"]), 0, 1000)
+    assert [(2, b"c")] == values(log.read(2, 1 << 20, 3).data)
+
+
+def test_retention_by_size() -> None:
+    """The oldest segments are deleted as long as the rest has at least `retention.bytes`."""
+    size = len(build_batch([b"a"]))
+    log = log_of(
+        *(build_batch([b"a"], base_offset=i, timestamp=1) for i in range(4)),
+        configs={"retention.ms": "-1", "retention.bytes": str(2 * size + 1), "segment.bytes": str(size)},
+    )
+    log.apply_retention(10)
+    assert (1, 3 * size) == (log.start, log.size)
+
+
+def test_listeners() -> None:
+    """Listeners are called when the high watermark or the start moves."""
+    log = Log()
+    calls: list[tuple[int, int]] = []
+    log.add_listener(lambda: calls.append((log.start, log.high_watermark)))
+    log.append(build_batch([b"a", b"b"]), 0, 0)
+    log.set_high_watermark(1)
+    log.set_high_watermark(1)
+    log.delete_before(1)
+    assert [(0, 1), (1, 1)] == calls
+
+
+def test_control_types() -> None:
+    """The type of a marker is read from its key."""
+    log = transactions_log()
+    kinds = [(batch.base_offset, batch.control_type) for batch in log.batches()]
+    assert [(0, None), (1, None), (2, 0), (3, 1), (4, None)] == kinds
