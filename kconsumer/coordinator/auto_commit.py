@@ -66,7 +66,10 @@ class AutoCommit:
             self._start(now, notify)
 
     def restart_interval(self, now: float) -> None:
-        """Make the next auto-commit due one interval after `now`. Called when one starts or the assignment changes."""
+        """Make the next auto-commit due one interval after `now`.
+
+        Called when an auto-commit starts, and when the assignment changes.
+        """
         self._due = now + self._config.auto_commit_interval_ms
 
     def before_rebalance(self, deadline: float) -> Promise[Offsets]:

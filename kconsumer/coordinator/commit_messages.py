@@ -30,12 +30,15 @@ Ids = Mapping[TopicPartition, bytes]  # the topic id of each partition; empty if
 
 
 def last_version(ids: Ids) -> int:
-    """Returns the highest version of OffsetCommit and OffsetFetch to use: without ids, the last with topic names."""
+    """Returns the highest version of OffsetCommit and OffsetFetch to use.
+
+    Without ids, this is the last version that has topic names.
+    """
     return LAST_VERSION if ids else LAST_VERSION_WITH_NAMES
 
 
 def name_of(topic: object, ids: Ids) -> str | None:
-    """Returns the name of a response's topic, or None if its id was not in the request."""
+    """Returns the name of a topic in a response, or None if the topic id was not in the request."""
     topic_id: bytes = getattr(topic, "topic_id", ZERO_UUID)
     if topic_id == ZERO_UUID:
         return str(getattr(topic, "name", ""))
@@ -77,7 +80,8 @@ def offset_fetch_message(
 ) -> OffsetFetchRequest:
     """Returns an OffsetFetch request for these partitions.
 
-    The request contains the group twice: in `groups` for version 8 and later, in the top-level fields for the others.
+    The request contains the group twice: in `groups` for version 8 and later, and in the top-level fields for earlier
+    versions.
     """
     topics: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for tp in sorted(partitions):
@@ -100,7 +104,10 @@ def offset_fetch_message(
 
 
 def commit_codes(message: OffsetCommitResponse, ids: Ids) -> dict[TopicPartition, int]:
-    """Returns the error code of each partition, in the order of the response. Skips topic ids that `ids` lacks."""
+    """Returns the error code of each partition, in the order of the response.
+
+    Topics whose id is not in `ids` are left out.
+    """
     return {
         TopicPartition(name, partition.partition_index): partition.error_code
         for topic in message.topics

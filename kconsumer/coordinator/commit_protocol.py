@@ -1,9 +1,9 @@
 """The interface for the differences between the two group protocols in OffsetCommit and OffsetFetch.
 
 The option `group_protocol` selects the implementation: `classic_protocol/classic_commits.py` or
-`consumer_protocol/consumer_commits.py`. It decides how requests identify topics and members, which action follows from
-an error code, and how a refused commit changes the membership. `commits.py` and `offset_fetches.py` decide when
-requests are sent.
+`consumer_protocol/consumer_commits.py`. The implementation decides how requests identify topics and members, which
+action follows from an error code, and how a refused commit changes the membership. `commits.py` and
+`offset_fetches.py` decide when requests are sent.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class CommitProtocol(ABC):
     @property
     @abstractmethod
     def fetch_generation(self) -> Generation:
-        """The generation (or member epoch) and member id for OffsetFetch. If it is invalid, none is sent."""
+        """The generation (or member epoch) and member id to send with OffsetFetch. An invalid one sends neither."""
 
     @property
     @abstractmethod
     def fencing_error(self) -> KafkaError | None:
-        """The error of the request that found this member fenced by another with its group_instance_id, or None."""
+        """The error that fenced this member, because another one uses its group_instance_id, or None."""
 
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
@@ -54,15 +54,15 @@ class CommitProtocol(ABC):
 
     @abstractmethod
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids for a commit: those of the topics that the records were read from."""
+        """Returns the topic ids for a commit. They identify the topics from which the records were read."""
 
     @abstractmethod
     def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids for OffsetFetch: the current ones in metadata."""
+        """Returns the topic ids for OffsetFetch. They are the ids that metadata contains now."""
 
     @abstractmethod
     def is_recreated(self, ids: Ids) -> bool:
-        """Returns True if one of these topics was deleted and created again, and so has another id now."""
+        """Returns True if one of these topics was deleted and created again, so that its id in `ids` is outdated."""
 
     @abstractmethod
     def on_unknown_topic_id(self) -> None:

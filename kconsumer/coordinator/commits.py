@@ -82,11 +82,11 @@ class CommitManager:
 
         With a `deadline` (ms), retriable errors are retried until then. Without one, the commit is sent once. While
         many commits are in flight, those without a deadline may be merged into one request; each keeps its own promise.
-        If a later commit has newer offsets of the same partitions, a retry of the earlier commit sends those.
+        If a later commit has newer offsets of the same partitions, a retry of the earlier commit sends the newer ones.
 
         `automatic` marks an auto-commit, which is not retried if a topic was deleted. `before_rebalance` marks a commit
-        that a rebalance waits for. With a deadline but no offsets, the promise is done as soon as all earlier commits
-        without a deadline are done.
+        that a rebalance waits for. If `offsets` is empty and there is a deadline, the promise is done as soon as all
+        earlier commits without a deadline are done.
         """
         if not offsets:
             return self._commit_nothing(deadline)
@@ -169,8 +169,8 @@ class CommitManager:
     def poll(self, now: float) -> PollResult:
         """Returns the requests that are due.
 
-        While the coordinator is unknown, none is due. Then this requests a lookup, and fails the requests whose
-        deadline has passed. After a failed lookup, it also fails the commits without a deadline.
+        While the coordinator is unknown, no request is due. The call then requests a lookup of it, and fails the
+        requests whose deadline has passed. If the last lookup failed, commits without a deadline fail, too.
         """
         pending = len(self._commits) + len(self._fetches.pending)
         if not pending:
@@ -210,7 +210,7 @@ class CommitManager:
         return None
 
     def _commits_to_send(self) -> list[PendingCommit]:
-        """Returns the oldest MAX_IN_FLIGHT commits, or more: all up to the last one that has `must_send`."""
+        """Returns the oldest MAX_IN_FLIGHT commits. If a newer one has `must_send`, returns all up to that one."""
         must_send = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
         return self._commits.first(max(must_send, MAX_IN_FLIGHT))
 
@@ -220,7 +220,7 @@ class CommitManager:
             pending.expire(self._member.group_id, coordinator, now)
 
     def _fail_async_commits(self) -> None:
-        """Fail unsent commits without a deadline if the last lookup failed: they do not wait for another lookup."""
+        """Fail unsent commits without a deadline if the last lookup failed. They do not wait for another lookup."""
         error = self._coordinator.last_error
         if error is None:
             return
@@ -314,7 +314,7 @@ class CommitManager:
         elif action is GroupErrorAction.STALE_EPOCH and commit.before_rebalance:
             commit.retry_or_fail(error_for(code, where), now, retriable=member.may_commit)
         elif action is GroupErrorAction.REJOIN:
-            member.request_rejoin("a commit met a rebalance")
+            member.request_rejoin("a commit was refused because the group rebalances")
             commit.promise.set_exception(RebalanceInProgressError(where))
         elif action is GroupErrorAction.FENCED and unchanged:
             self._fenced = FencedInstanceIdError(where)

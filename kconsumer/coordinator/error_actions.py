@@ -1,8 +1,8 @@
-"""Tables from the group coordinator's error codes to actions: one table for each request of a member.
+"""Tables of the actions for the group coordinator's error codes, one table for each request of a member.
 
 The rows follow Java (`AbstractCoordinator`, `ConsumerCoordinator`). The manager that sent a request finds the action
-here and carries it out. It also checks whether the member's generation has changed since the request. A code without a
-row has the default action of its table.
+here and carries it out. The manager also checks whether the member's generation has changed since the request. A code
+without a row has the default action of its table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GroupErrorAction(ErrorAction):
     ADOPT_ID = "join again with the member id that came with the error (KIP-394)"
     FENCED = "raise FencedInstanceIdError: another consumer has this group_instance_id"
     TOPIC_AUTHORIZATION = "raise TopicAuthorizationError with all topics concerned"
-    NOT_A_MEMBER = "raise CommitFailedError: the next heartbeat learns what became of the member (KIP-848)"
+    NOT_A_MEMBER = "raise CommitFailedError: the next heartbeat shows if the member is still in the group (KIP-848)"
     STALE_EPOCH = (
         "the member epoch changed: retry what the consumer itself requested, raise the error of a caller's commit"
     )
@@ -191,7 +191,10 @@ CONSUMER_OFFSET_FETCH_ACTIONS: Table = ErrorTable(
     default=RAISE,
 )
 
-# Error code -> what the user can change. Appended to the error message if the member has a group_instance_id.
+# By error code, what the user can change. This is appended to the error message if the member has a
+# group_instance_id.
 HINTS: dict[int, str] = {
-    Errors.UNSUPPORTED_VERSION: "this broker knows no static members (Kafka 2.3 does): leave group_instance_id out"
+    Errors.UNSUPPORTED_VERSION: (
+        "this broker does not support static members (Kafka 2.3 and later do): leave group_instance_id out"
+    )
 }

@@ -1,7 +1,7 @@
 """FindCoordinator: finds the broker that coordinates the group.
 
-Decides when to send the request (while a manager needs the coordinator and it is unknown) and what a response means. It
-does not decide when a coordinator is lost: the managers that send requests to it call `mark_unknown`.
+Decides when to send the request (while a manager needs the coordinator and it is unknown) and how to handle the
+response. The managers that send requests to the coordinator decide when it is lost, and then call `mark_unknown`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class CoordinatorManager:
     def __init__(self, config: RetryConfig, group_id: str, rng: random.Random | None = None) -> None:
         self.lookup_requested = False  # FindCoordinator is sent only while this is True
         self.coordinator: Node | None = None
-        self.on_found: list[Callable[[float], None]] = []  # called with the time (ms) at which it was found
-        self.last_error: KafkaError | None = None  # of the last lookup; None after one that succeeded
-        self.lost_because = ""  # the reason of the last `mark_unknown`; empty after a lookup that succeeded
+        self.on_found: list[Callable[[float], None]] = []  # called with the time (ms) when it was found
+        self.last_error: KafkaError | None = None  # the error of the last lookup; None if it succeeded
+        self.lost_because = ""  # the last reason given to `mark_unknown`; empty after a lookup succeeds
         self.unknown_since: float | None = None  # ms; None while the coordinator is known
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
@@ -60,11 +60,11 @@ class CoordinatorManager:
         return f"unknown: {reason}" if reason else "unknown"
 
     def request_lookup(self, needed: bool = True) -> None:
-        """Let `poll` look the coordinator up while it is unknown. `needed=False` stops that."""
+        """Make `poll` look up the coordinator whenever it is unknown. `needed=False` stops these lookups."""
         self.lookup_requested = needed
 
     def poll(self, now: float) -> PollResult:
-        """Returns the FindCoordinator request if one is due, and the connection to a lost coordinator to close it."""
+        """Returns the FindCoordinator request if one is due, and the connection to a lost coordinator, to close it."""
         lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return PollResult(disconnect=lost)
@@ -80,8 +80,8 @@ class CoordinatorManager:
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
         """Forget the coordinator, because it does not respond or another broker is the coordinator now.
 
-        The next `poll` closes its connection. If the connection stayed open, a heartbeat in flight would time out only
-        after `request_timeout_ms`. By then the next coordinator may be known, and would be marked as unknown in turn.
+        The next `poll` closes the connection to it. If the connection stayed open, a heartbeat in flight would time out
+        only after `request_timeout_ms`. By then the next coordinator may be known, and would be marked as unknown, too.
         """
         self.lost_because = str(reason)
         if self.coordinator is not None:
@@ -93,7 +93,7 @@ class CoordinatorManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once.
 
-        The lookup is retried after a backoff.
+        The failed lookup is retried after a backoff.
         """
         error, self._fatal = self._fatal, None
         return error

@@ -1,7 +1,7 @@
 """Base classes of the membership and heartbeat managers of both group protocols.
 
-They contain what the protocols share: due callbacks, applying an assignment, the timer of the poll interval. The
-`manager.py` of `classic_protocol` and `consumer_protocol` decides which steps a rebalance has, and the `heartbeat.py`
+They contain what the protocols share: due callbacks, applying an assignment, the timer of the poll interval. In
+`classic_protocol` and `consumer_protocol`, `manager.py` decides which steps a rebalance has, and `heartbeat.py` decides
 when heartbeats are sent.
 """
 
@@ -69,7 +69,7 @@ class Membership(ABC, Generic[M]):
         return self._steps.due_callback
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """Prepare for a call of the listener, which follows directly. Does nothing by default."""
+        """Prepare for a listener call. The engine calls this directly before the listener. Does nothing by default."""
 
     @abstractmethod
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
@@ -104,9 +104,9 @@ class Membership(ABC, Generic[M]):
         """
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Returns a JoinGroup to send before `leave`, or None. Only static members that stay in the group need one.
+        """Returns a JoinGroup to send before `leave`, or None. The response is ignored.
 
-        Its response is ignored.
+        Only a static member that stays in the group needs this request.
         """
         return None
 
@@ -118,7 +118,7 @@ class Membership(ABC, Generic[M]):
         With True, every member leaves. With False, none does.
         """
 
-    # --- what rebalances are made of -------------------------------------------------------------------------------
+    # --- parts of a rebalance --------------------------------------------------------------------------------------
 
     def _pattern_matched(self) -> bool:
         """Returns True if the subscription has no pattern, or if it was matched against all topics of the cluster.
@@ -144,9 +144,10 @@ class Membership(ABC, Generic[M]):
         self._matched_pattern = None
 
     def _commit_first(self, now: float) -> None:
-        """Start an auto-commit, if enabled, and let all queued steps wait for it. The next owners start at its offsets.
+        """Start an auto-commit, if enabled, and make all queued steps wait for it.
 
-        Call this only inside the user's `poll`, because only there all returned records count as processed.
+        The next owners of the partitions start at the committed offsets. Call this only inside the user's `poll`: only
+        then do all returned records count as processed.
         """
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
@@ -159,7 +160,7 @@ class Membership(ABC, Generic[M]):
     def _apply_assignment(
         self, partitions: Collection[TopicPartition], added: Iterable[TopicPartition], now: float
     ) -> None:
-        """Assign exactly `partitions`. Those in `added` are not fetched until `_on_assigned_done` is called."""
+        """Assign exactly `partitions`. Those in `added` are fetched only after `_on_assigned_done` was called."""
         self._subscription.assign_from_group(partitions)
         self._subscription.mark_awaiting_callback(added)
         self._commits.reset_auto_commit(now)
@@ -227,7 +228,7 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         """Returns a heartbeat if one is due."""
 
     def _on_poll_interval_exceeded(self) -> None:
-        """Warn that the user did not poll for `max_poll_interval_ms`, and stop the timer until the next poll."""
+        """Log that the user did not poll for `max_poll_interval_ms`, and stop this timer until the next poll."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
             " max_poll_records if processing takes longer than that",

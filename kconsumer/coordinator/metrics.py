@@ -1,7 +1,7 @@
 """The `consumer-coordinator-metrics` group: heartbeats, rebalances, callbacks and commits.
 
 The names are those of Java's `AbstractCoordinator` and `ConsumerCoordinator`. Values are recorded once per response and
-per rebalance.
+once per rebalance.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def callback_rows(kind: str) -> tuple[Row, ...]:
 
 
 class GroupMetrics:
-    """Records what happens between one member and its coordinator. All times are in ms."""
+    """Records the coordinator metrics of one member. All times are in ms."""
 
     def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
         """Create the sensors. `joins` is False for the consumer protocol, which has no JoinGroup and SyncGroup."""
@@ -77,7 +77,7 @@ class GroupMetrics:
         metrics.seconds_since(name, lambda: self._rebalance_ended)
 
     def watch_assignment(self, assigned: Callable[[], Sized]) -> None:
-        """Add the gauge of the number of assigned partitions, which `assigned` returns."""
+        """Add a gauge for the number of assigned partitions. `assigned` returns these partitions."""
         name = self._metrics.name("assigned-partitions", GROUP, "Partitions assigned now")
         self._metrics.gauge(name, lambda _now: float(len(assigned())))
 
@@ -90,7 +90,7 @@ class GroupMetrics:
         self._heartbeat.record(latency_ms, now)
 
     def join_sent(self, now: float) -> None:
-        """Record that a JoinGroup was sent. It begins a rebalance, unless it retries one that failed."""
+        """Record that a JoinGroup was sent. The latency of a rebalance begins with its first JoinGroup."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 
@@ -104,7 +104,7 @@ class GroupMetrics:
         self.rebalanced(now)
 
     def rebalance_began(self, now: float) -> None:
-        """Record that the coordinator sent a new target assignment (KIP-848)."""
+        """Record that a rebalance began, because the coordinator sent a new target assignment (KIP-848)."""
         if self._rebalance_began is None:
             self._rebalance_began = now
 

@@ -38,7 +38,7 @@ class OffsetFetches:
         """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
         Returns a promise of the offsets. A partition without a committed offset has None. Each call has its own request
-        and promise, even for the same partitions. So a caller that times out does not fail the fetch of another one.
+        and promise, even for the same partitions. So a timeout of one caller does not fail the fetch of another.
         """
         wanted = frozenset(partitions)
         promise: Promise[Committed] = Promise()
@@ -115,7 +115,7 @@ class OffsetFetches:
 
 
 def _partitions(group: Any, ids: Ids) -> list[tuple[TopicPartition, Any]]:
-    """Returns the partitions in a response. Skips topic ids that were not requested."""
+    """Returns the partitions in a response with their rows. Topic ids that were not requested are left out."""
     return [
         (TopicPartition(name, partition.partition_index), partition)
         for topic in group.topics

@@ -25,15 +25,15 @@ class PendingRequest:
 
     promise: Promise[Any]
     backoff: RetryTimer
-    deadline: float | None  # ms; None: sent once, without retries (an asynchronous commit)
+    deadline: float | None  # ms; None: an asynchronous commit, which is sent once and not retried
     in_flight: bool = False
     tried: bool = False  # it was sent at least once
     last_error: KafkaError | None = None
 
     def is_due(self, now: float) -> bool:
-        """Returns True if the request may be sent once its backoff is over.
+        """Returns True if the request may be sent as soon as its backoff is over.
 
-        A request that was never sent is sent even after its deadline, as in Java.
+        A request that was never sent may be sent even after its deadline, as in Java.
         """
         is_late = self.deadline is not None and now >= self.deadline
         return not (self.in_flight or self.promise.done or (is_late and self.tried))
@@ -43,7 +43,7 @@ class PendingRequest:
         self.in_flight = self.tried = True
 
     def response_received(self) -> None:
-        """Record that the request is no longer in flight: it has a response, or failed."""
+        """Record that the request is no longer in flight, because it has a response or has failed."""
         self.in_flight = False
 
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
@@ -147,7 +147,7 @@ class PendingRequests(Generic[R]):
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
         """Returns requests for the candidates that are due, and the time (ms) until the next backoff or deadline ends.
 
-        `build` creates a request. It returns None for a candidate that it has failed.
+        `build` creates the request for a candidate. It returns None if it has failed the candidate instead.
         """
         requests, wait_ms = [], self.deadline_wait_ms(now)
         for pending in candidates:

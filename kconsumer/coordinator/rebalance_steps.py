@@ -1,7 +1,7 @@
 """The queue of the steps of a rebalance: listener calls, and functions that change the state between them.
 
-Decides only the order. A step waits for the one before it, and all steps wait for the commit before the rebalance. The
-membership managers of both protocols add the steps. The engine runs the listener calls on the calling thread.
+Decides only the order. Each step waits for the previous one, and all steps wait for the commit before the rebalance.
+The membership managers of both protocols add the steps. The engine runs the listener calls on the calling thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RebalanceSteps:
     def callback_done(self, callback: RebalanceCallback, now: float) -> None:
         """Remove a listener call that has returned or raised, and run the steps after it.
 
-        Ignored if the call is not the next step.
+        Does nothing if the call is not the next step.
         """
         if self._queue and self._queue[0] is callback:
             self._queue.popleft()
@@ -81,7 +81,7 @@ class RebalanceSteps:
             step(now)
 
     def wait_for(self, commit: Promise[Offsets] | None) -> None:
-        """Let all steps wait for this commit; None: for none."""
+        """Make all steps wait for this commit. With None, they wait for no commit."""
         self.commit = commit
 
     def take_commit(self) -> Promise[Offsets] | None:

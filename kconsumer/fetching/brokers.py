@@ -1,9 +1,8 @@
 """Plans which partitions are fetched from which broker.
 
 Decides where a partition is read from (its leader, or the replica that its leader prefers for this consumer), which
-partitions are in backoff, and which have no room in the buffer. Only partitions that changed are planned again, so the
-others cost nothing. `manager.py` decides when a broker is sent a request. A chain is the buffered data of one partition
-(see `buffer.py`).
+partitions are in backoff, and which have no room in the buffer. Only partitions that changed are planned again.
+`manager.py` decides when a broker is sent a request. A chain is the buffered data of one partition (see `buffer.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 
-MAX_AHEAD = 2  # buffered fetches of a partition; with this many, no further one is requested
+MAX_AHEAD = 2  # if a partition has this many buffered fetches, no other one is sent
 
 
 class MetadataRequester(Protocol):
@@ -32,11 +31,10 @@ class MetadataRequester(Protocol):
 
 
 class BackedOff(NamedTuple):
-    """A partition in backoff. The backoff ends at `until` (ms), or earlier if the partition's leader or the offset to
-    fetch changes."""
+    """A partition in backoff. The backoff ends early if the partition's leader or the offset to fetch changes."""
 
-    until: float
-    since: float  # when it failed (ms)
+    until: float  # when the backoff ends (ms)
+    since: float  # when the fetch failed (ms)
     chain: FetchChain  # the chain of the failed fetch
     leader: LeaderAndEpoch  # at the time of the failure
     reason: str
@@ -54,12 +52,12 @@ class BrokerFetchState:
         self.session = session
         self.responded_at = 0.0  # when the broker last responded to a fetch (ms)
         self.chains = {} if chains is None else chains
-        self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there are any
+        self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there is one
         self.changed: dict[TopicPartition, None] = {}  # partitions that may differ from the last request of the session
 
     @property
     def ready(self) -> bool:
-        """Whether there are partitions to fetch, and all of them have room."""
+        """True if there are partitions to fetch and all of them have room in the buffer."""
         return bool(self.chains) and not self.full
 
     def mark_responded(self, now: float) -> None:
@@ -99,8 +97,10 @@ def has_room(chain: FetchChain) -> bool:
 
 
 class FetchPlanner:
-    """Keeps the brokers to fetch from. Iterating over it yields the brokers, the one with the oldest last request
-    first."""
+    """Assigns each partition to the broker to fetch it from.
+
+    Iteration yields the brokers. The broker that has waited longest since its last request is the first.
+    """
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class FetchPlanner:
         self._brokers: dict[int, BrokerFetchState] = {}
         self._broker_of: dict[TopicPartition, BrokerFetchState] = {}
         self._backed_off: dict[TopicPartition, BackedOff] = {}
-        self._leaderless: dict[TopicPartition, float] = {}  # partitions without a leader, since when (ms)
+        self._leaderless: dict[TopicPartition, float] = {}  # when each partition without a leader lost it (ms)
         self._next_release = FOREVER  # when the first backoff ends (ms)
         self._lease_end = FOREVER  # the earliest end of a preferred replica's lease (ms)
         self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
@@ -133,8 +133,10 @@ class FetchPlanner:
 
     @property
     def changed(self) -> bool:
-        """Whether the state of a partition, the metadata or the assignment changed since the last `update`. The end of
-        a backoff is not reported here."""
+        """True if the state of a partition, the metadata or the assignment changed since the last `update`.
+
+        The end of a backoff does not count.
+        """
         return self._subscription.has_changes or self._seen != (
             self._cluster.update_version,
             self._subscription.assignment_version,
@@ -142,7 +144,7 @@ class FetchPlanner:
 
     @property
     def buffer_changed(self) -> bool:
-        """Whether the buffered data of a partition changed since the last `update`, or memory was freed."""
+        """True if the buffered data of a partition changed since the last `update`, or memory was freed."""
         return bool(self._buffer.dirty) or self._buffer.memory.has_freed
 
     @property
@@ -151,7 +153,7 @@ class FetchPlanner:
         return self._next_release
 
     def update(self, now: float) -> None:
-        """Decide again how to fetch the partitions whose state, metadata or buffer changed since the last call."""
+        """Decide again which broker to fetch each partition from, if its state, metadata or buffer changed."""
         states = self._subscription.states()
         changes = self._subscription.take_changes()
         dirty = self._buffer.take_dirty()
@@ -176,15 +178,17 @@ class FetchPlanner:
         self._buffer.take_dirty()
 
     def mark_sent(self, broker: BrokerFetchState) -> None:
-        """Clear the broker's changes and move it behind the other brokers, because a request was created for it."""
+        """Move the broker behind the other brokers and clear its changes, because a request was created for it."""
         broker.changed.clear()
         self._brokers[broker.node.id] = self._brokers.pop(broker.node.id)
 
     def back_off(
         self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float, delay_ms: Callable[[int], float]
     ) -> None:
-        """Back a partition off for `delay_ms(n)`, where n is the number of failures in a row before this one. The
-        backoff ends early if the partition gets another leader than `leader`."""
+        """Back off a partition for `delay_ms(n)`, where n is the number of failures in a row before this one.
+
+        The backoff ends early if the partition gets another leader than `leader`.
+        """
         until = now + delay_ms(chain.count_failure() - 1)
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
@@ -197,19 +201,19 @@ class FetchPlanner:
         return self._backed_off[tp] if position is not None and self._is_backed_off(tp, position.leader) else None
 
     def leaderless_since(self, tp: TopicPartition) -> float:
-        """Returns the time (ms) since when metadata has contained no leader of the partition; 0 if it contains one."""
+        """Returns when the partition lost its leader, according to metadata (ms); 0 if it has a leader."""
         return self._leaderless.get(tp, 0.0)
 
     def broker_for(self, tp: TopicPartition) -> BrokerFetchState | None:
-        """Returns the broker that the partition is fetched from; None if it is not fetched now."""
+        """Returns the broker from which the partition is fetched, or None if it is not fetched now."""
         return self._broker_of.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
-        """Returns all partitions, the one that has waited longest for data first."""
+        """Returns an iterator over all partitions. It begins with the one that has waited longest for data."""
         return iter(self._subscription.states())
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
-        """Returns the broker to fetch the partition from; None if no leader is known.
+        """Returns the broker from which to fetch the partition, or None if no leader is known.
 
         This is the replica that the leader prefers for this consumer (KIP-392), while the replica is online and its
         lease has not ended. Otherwise it is the leader.
@@ -255,20 +259,22 @@ class FetchPlanner:
         """Returns True if the topic was read by its id and metadata does not contain the topic now.
 
         Either the topic was deleted, or the broker that sent the metadata lags behind. The partition must not be
-        fetched by name: the fetch could continue in another topic of the same name.
+        fetched by name, because a fetch by name could read another topic of the same name.
         """
         return state.topic_id is not None and self._cluster.partition_count(tp.topic) is None
 
     def _track_leaderless(self, tp: TopicPartition, now: float) -> None:
-        """Record when the partition lost its leader. If it has one, remove that record."""
+        """Record when the partition lost its leader. If it has a leader, remove that record."""
         if self._cluster.leader(tp).leader is not None:
             self._leaderless.pop(tp, None)
         elif tp not in self._leaderless:
             self._leaderless[tp] = now
 
     def _follow_leader(self, chain: FetchChain, state: PartitionState) -> None:
-        """Continue the chain in the log of a new leader, if all data from the old leader has been read. Otherwise
-        record in the chain that the leader has changed."""
+        """Continue the chain in the log of a new leader, if all data from the old leader has been read.
+
+        Otherwise record in the chain that the leader has changed.
+        """
         position = state.position
         if position is None or chain.leader == position.leader:
             return

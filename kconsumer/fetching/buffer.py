@@ -1,12 +1,12 @@
-"""Buffers fetched data until a poll returns it, per partition and in order of arrival (Java `FetchBuffer`).
+"""Buffers fetched data until a poll returns it (Java `FetchBuffer`).
 
 Decides which fetch is read next, and whether a response continues the buffered data of its partition. It does not
 decide what to fetch (`manager.py`), what may be returned (`collector.py`) or how much fits (`memory.py`).
 
-The fetches of a partition form a chain: each starts at the offset where the one before it ends. So the next fetch can
-be requested while earlier ones wait to be read. After a seek, a reset or a new assignment, the whole chain is dropped
-and another one begins. A response to a request of the dropped chain is ignored. An error is buffered like a fetch, at
-the end of its chain, until another response replaces it.
+The fetches of a partition form a chain: each starts at the offset where the previous one ends. So the next fetch can be
+requested while earlier ones wait to be read. After a seek, a reset or a new assignment, the whole chain is dropped, and
+another one begins. A response to a request of the dropped chain is ignored. An error is buffered like a fetch, at the
+end of its chain, until another response replaces it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 class CompletedFetch:
-    """The part of a Fetch response for one partition: its data, an error code, or the offset at which the leader's log
-    diverges from the records read before."""
+    """The part of a Fetch response for one partition.
+
+    It contains data, or an error code, or the end of the common log if the leader's log diverges from the records read
+    before (`diverging_epoch`).
+    """
 
     __slots__ = (
         "arrived_at",
@@ -82,7 +85,7 @@ class CompletedFetch:
 
     @property
     def is_error(self) -> bool:
-        """Whether this is an error and not data."""
+        """True if this contains an error and no data."""
         return bool(self.error_code) or self.diverging_epoch is not None
 
     @property
@@ -95,14 +98,13 @@ class CompletedFetch:
         self.data = data
 
     def advance(self, taken: int) -> None:
-        """Count records that were taken, and clear an earlier failure: either its cause could be read now, or the
-        position is past it."""
+        """Count records that were taken, and clear an earlier failure, because reading succeeded."""
         self.records += taken
         self.failure = ""
         self.corrupt_at = None
 
     def fail(self, reason: str, now: float, corrupt_at: FetchPosition | None = None) -> None:
-        """Store why the data cannot be read. `corrupt_at` is the position of corrupt bytes, if these are the cause."""
+        """Store why the data cannot be read. `corrupt_at` is the position of corrupt bytes, if they are the cause."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
@@ -114,8 +116,7 @@ class CompletedFetch:
 
 
 class FetchChain:
-    """The buffered fetches of one partition. Each starts where the one before it ends; the next one to request starts
-    at `next_offset`."""
+    """The buffered fetches of one partition. Each fetch starts at the offset where the previous one ends."""
 
     __slots__ = (
         "buffered_since",
@@ -134,30 +135,30 @@ class FetchChain:
         self.topic_partition = topic_partition
         self.state = state
         self.leader: LeaderAndEpoch = position.leader  # the leader whose log is fetched
-        self.position = position.offset  # of the next record to take; the consumer's position must be the same
-        self.next_offset: int | None = position.offset  # of the next fetch; None: unknown until the data is decoded
+        self.position = position.offset  # the offset of the next record to take; must equal the consumer's position
+        self.next_offset: int | None = position.offset  # start of the next fetch; None: unknown until data is decoded
         self.fetches: deque[CompletedFetch] = deque()
         self.failures = 0  # failed fetches in a row
-        self.buffered_since = 0.0  # since when the chain has not been empty (ms)
+        self.buffered_since = 0.0  # when the first fetch was added to the empty chain (ms)
         self.leader_changed = False  # whether `follow_leader` must validate the position again
-        self.set_aside = False  # whether its fetches are not read because the partition is paused
+        self.set_aside = False  # whether the partition is paused, so that its fetches are not read
 
     def holds(self, state: PartitionState, position: FetchPosition) -> bool:
         """Returns True if the chain belongs to this assignment of the partition and continues at this position."""
         return self.state is state and self.position == position.offset
 
     def advance(self, offset: int, leader: LeaderAndEpoch) -> None:
-        """Set the position to `offset`, after the records before it were taken. `leader` is the partition's leader now.
+        """Set the position to `offset`, because the records before it were taken. `leader` is the current leader.
 
         If the records came from the log of an earlier leader, the new leader's log may not contain them. Then the
-        position must be validated before data of the new leader is appended (`follow_leader`).
+        position must be validated before data of the new leader is appended (see `follow_leader`).
         """
         self.position = offset
         if self.leader is not leader and self.leader != leader:
             self.leader_changed = True
 
     def mark_leader_changed(self) -> None:
-        """Record that the partition's leader is not the one whose log is buffered here."""
+        """Record that the data in this chain comes from an earlier leader of the partition."""
         self.leader_changed = True
 
     def follow_leader(self, position: FetchPosition) -> None:
@@ -187,7 +188,7 @@ class FetchChain:
 
     @property
     def size(self) -> int:
-        """Bytes of all fetches in the chain. A fetch that is read in part counts in full."""
+        """Bytes of all fetches in the chain. A partially read fetch counts in full."""
         return sum(fetch.size for fetch in self.fetches)
 
     @property
@@ -222,21 +223,21 @@ class FetchBuffer:
         self.memory = Memory(buffer_memory)
         self.dirty: dict[TopicPartition, None] = {}  # partitions whose chain grew, shrank or was dropped
         self._chains: dict[TopicPartition, FetchChain] = {}
-        # Fetches in order of arrival. An entry only means that its partition is next: the oldest fetch of the same
-        # chain is read, so the order within a partition never changes. The entry of a fetch that was dropped or set
-        # aside stays here and is skipped, because its `in_turn_queue` is False.
+        # Fetches in order of arrival. When an entry is next, the oldest fetch of its chain is read, so that the order
+        # within a partition never changes. The entry of a fetch that was dropped or set aside stays here and is
+        # skipped, because its `in_turn_queue` is False.
         self._turns: deque[CompletedFetch] = deque()
         self._waiting = 0  # fetches whose `in_turn_queue` is True
         self._paused: dict[TopicPartition, FetchChain] = {}
         self._current: CompletedFetch | None = None  # the fetch that is being read
-        self._drained: list[CompletedFetch] = []  # read or dropped since the last call of `drained`
-        self._bytes = 0  # of all buffered fetches
+        self._drained: list[CompletedFetch] = []  # fetches read or dropped since the last call of `drained`
+        self._bytes = 0  # the size of all buffered fetches
         self._failure: KafkaError | None = None  # the error that the next collect raises
 
     # --- called by the fetch manager -------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """Returns the partition's chain if it continues at `position`; otherwise drops it and starts another one."""
+        """Returns the partition's chain if it continues at `position`. Otherwise replaces it by an empty chain."""
         chain = self.drop_stale(tp, state, position)
         if chain is None:
             chain = self._chains[tp] = FetchChain(tp, state, position)
@@ -249,8 +250,10 @@ class FetchBuffer:
     def drop_stale(
         self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None
     ) -> FetchChain | None:
-        """Drop the partition's chain unless it continues at `position` (None: the partition has no position). Returns
-        the chain if it was kept."""
+        """Drop the partition's chain unless it continues at `position` (None: the partition has no position).
+
+        Returns the chain if there is one and it was kept, else None.
+        """
         chain = self._chains.get(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
             self.drop(chain)
@@ -258,8 +261,7 @@ class FetchBuffer:
         return chain
 
     def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
-        """Returns True if data fetched from `offset` at `leader` continues the chain. Returns False if it does not, or
-        if the chain was dropped."""
+        """Returns True if the chain was not dropped and data fetched from `offset` at `leader` continues it."""
         kept = self._chains.get(chain.topic_partition) is chain
         return kept and chain.next_offset == offset and chain.leader == leader
 
@@ -280,14 +282,14 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Count `output`, the memory of a decompressed batch of the fetch, and release that of its previous batch."""
+        """Count `output`, which is the memory of a decompressed batch, and release the memory of the previous batch."""
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
         fetch.decompressed_block = self.memory.track(output)
         self.memory.acquire(fetch.decompressed_block)
 
     def clear_error(self, chain: FetchChain) -> None:
-        """Remove the error at the end of a chain, if there is one: another response replaces it."""
+        """Remove the error at the end of a chain, if there is one, because another response replaces it."""
         if chain.error is not None:
             self._finish(chain.fetches.pop())
             self.dirty[chain.topic_partition] = None
@@ -297,7 +299,7 @@ class FetchBuffer:
         self.dirty[tp] = None
 
     def take_dirty(self) -> dict[TopicPartition, None]:
-        """Clear the partitions whose chain changed. Returns those that changed since the last call."""
+        """Returns the partitions whose chain changed since the last call, and clears this set."""
         dirty, self.dirty = self.dirty, {}
         return dirty
 
@@ -311,7 +313,7 @@ class FetchBuffer:
         self._failure = error
 
     def take_failure(self) -> KafkaError | None:
-        """Clear the error stored by `fail`. Returns it, or None."""
+        """Returns the error stored by `fail`, or None, and clears it."""
         error, self._failure = self._failure, None
         return error
 
@@ -320,13 +322,13 @@ class FetchBuffer:
         self._forget([chain for chain in self._chains.values() if not keep(chain)])
 
     def drop_paused(self) -> None:
-        """Drop the data of the partition whose data was set aside last. The data is fetched again after `resume`."""
+        """Drop the chain that was set aside last. Its data is fetched again after the user calls `resume`."""
         self._forget([next(reversed(self._paused.values()))])
 
     # --- called by the collector -----------------------------------------------------------------------
 
     def peek(self) -> CompletedFetch | None:
-        """Returns the fetch that is being read, or else the next one in order of arrival; None if there is none."""
+        """Returns the fetch that is being read. If there is none, returns the next one in order of arrival, or None."""
         if self._current is None and self._turns:
             while self._current is None and self._turns:
                 fetch = self._turns.popleft()
@@ -335,7 +337,7 @@ class FetchBuffer:
         return self._current
 
     def pop(self, fetch: CompletedFetch) -> None:
-        """Remove a fetch that has been read, the first of its chain."""
+        """Remove a fetch that has been read. It must be the first of its chain."""
         chain = fetch.chain
         chain.fetches.popleft()
         self._current = None
@@ -345,7 +347,7 @@ class FetchBuffer:
             chain.next_offset = chain.position  # the old value was unknown, or wrong because of a corrupt header
 
     def requeue(self, fetch: CompletedFetch) -> None:
-        """Move an error that was raised behind the fetches of all other partitions. It stays the first of its chain."""
+        """Move a raised error behind the fetches of all other partitions. It stays the first of its chain."""
         self._current = None
         self._turns.append(fetch)
 
@@ -354,8 +356,7 @@ class FetchBuffer:
         self._forget([chain])
 
     def set_aside_paused(self, chain: FetchChain) -> None:
-        """Set the chain of a paused partition aside: keep its fetches, but do not read them until
-        `restore_paused`."""
+        """Set aside the chain of a paused partition. Its fetches are kept, but not read until `restore_paused`."""
         chain.set_aside = True
         self._paused[chain.topic_partition] = chain
         for fetch in chain.fetches:
@@ -377,12 +378,12 @@ class FetchBuffer:
     # --- buffered data ---------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Returns True if data or an error waits to be collected. Paused partitions do not count."""
+        """Returns True if data or an error can be collected. Data of paused partitions does not count."""
         return self._waiting > 0 or self._failure is not None
 
     @property
     def has_paused(self) -> bool:
-        """Whether chains of paused partitions are set aside."""
+        """True if a chain of a paused partition is set aside."""
         return bool(self._paused)
 
     @property
@@ -401,7 +402,7 @@ class FetchBuffer:
         return chain.fetches[0] if chain is not None and chain.fetches and chain.fetches[0].failure else None
 
     def failure(self, tp: TopicPartition) -> str:
-        """Returns why the partition's oldest fetch cannot be read (a corrupt record, a deserializer…), or ""."""
+        """Returns the reason why the partition's oldest fetch cannot be read, such as a corrupt record, or ""."""
         fetch = self.failed_fetch(tp)
         return "" if fetch is None else fetch.failure
 

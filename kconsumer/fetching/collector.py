@@ -1,13 +1,13 @@
 """Turns buffered fetches into the records that a poll returns (Java `FetchCollector`).
 
 Decides whether buffered data may still be returned. When data is next to be read, it is dropped if its partition was
-revoked or its position was changed, and set aside if its partition is paused. Positions move as records are taken. If
-an error occurs after records were taken, these are returned, and the next call raises the error.
+revoked or the position was changed, and set aside if its partition is paused. Positions move as records are taken. If
+an error occurs after records were taken, these records are returned, and the next call raises the error.
 
 Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
 the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only after
-its records are deserialized, and commits include the new position only when the call ends. Records that do not fit
-their partition's position at the end of the call are not returned.
+its records are deserialized, and commits include the new position only after the call. At the end of the call, records
+are dropped if their partition's position has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Collector:
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
         self._output_left = 0  # bytes that the running call may still decompress
-        #: The last call moved a position and returned no record. Then poll must return.
+        #: The last call moved a position but returned no record. In this case `poll` must return, too.
         self.positions_advanced = False
         # A context manager that releases the engine's lock while deserializers run.
         self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -67,9 +67,11 @@ class Collector:
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Returns up to `max_records` of the buffered records. Never waits.
 
-        With `max_bytes`, the record that reaches this size is the last one, and no deserializer runs. Raises the error
-        of a partition when its fetch is next to be read: for example corrupt records, a missing permission, an offset
-        out of range without a reset policy, or an error of a deserializer. The position then does not move.
+        With `max_bytes`, the record that reaches this size is the last one, and no deserializer runs.
+
+        Raises the error of a partition when its fetch is next to be read. Examples are corrupt records, a missing
+        permission, an offset out of range without a reset policy, or an error of a deserializer. The position of that
+        partition does not move.
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
@@ -109,8 +111,10 @@ class Collector:
     def _drop_moved(
         self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
     ) -> list[RecordRun]:
-        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock,
-        and restore their positions. Returns the runs of records that may be returned."""
+        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock.
+
+        Restores the positions of these partitions. Returns the runs of records that may be returned.
+        """
         for tp, reached in list(moved_to.items()):
             state = self._subscription.find(tp)
             if (
@@ -125,8 +129,11 @@ class Collector:
         return [run for run in runs if run.topic_partition in moved_to]
 
     def rollback(self) -> None:
-        """Restore the positions from before the last call, because its records did not reach the caller (for example
-        because of Ctrl-C). Data buffered after the new positions is dropped; everything is fetched again."""
+        """Restore the positions from before the last `collect`, because its records did not reach the caller.
+
+        An example is a Ctrl-C before `poll` returned. The buffered data of these partitions is dropped, and everything
+        from the old positions is fetched again.
+        """
         for tp, position in self._moved_from.items():
             reached = self._moved_to.get(tp)
             if reached is not None:  # else an exception, such as Ctrl-C, came before the position was moved
@@ -135,7 +142,7 @@ class Collector:
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
-        """Set a position back from `reached` to `position`, unless it is not `reached` any more."""
+        """Set a partition's position back to `position`. Does nothing if the offset is no longer that of `reached`."""
         state = self._subscription.find(tp)
         if state is None or not state.has_valid_position or state.position is None:
             return
@@ -153,8 +160,10 @@ class Collector:
         moved_to: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
-        """Take up to `limit` records and about `room` bytes from the first fetch of the buffer. Returns how many
-        records were taken."""
+        """Take up to `limit` records, and about `room` bytes, from the first fetch of the buffer.
+
+        Returns the number of records taken.
+        """
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
         if state.paused and self._subscription.find(tp) is state:
@@ -208,7 +217,7 @@ class Collector:
         return taken
 
     def _deserialized(self, run: RecordRun, fetch: CompletedFetch, position: FetchPosition) -> bool:
-        """Run the deserializers without the lock. Returns False if the records may not be returned any more."""
+        """Run the deserializers without the lock. Returns False if the records must no longer be returned."""
         chain = fetch.chain
         state = chain.state
         self.busy = True
@@ -227,9 +236,9 @@ class Collector:
     def _handle_error(self, fetch: CompletedFetch, *, first: bool) -> None:
         """Handle an error at the head of the buffer: move or reset the position by policy, or raise the error.
 
-        A raised error stays in the buffer until the user acts or another response replaces it. If this call has taken
-        no records yet (`first`), the error is moved behind the data of other partitions. Otherwise `collect` returns
-        the records taken, the error stays at the head, and the next call raises it.
+        A raised error stays in the buffer until the user acts or another response replaces it. `first` is True if this
+        `collect` has taken no records yet. Then it raises the error, which moves behind the data of other partitions.
+        Otherwise it returns the records taken, the error stays at the head, and the next `collect` raises it.
         """
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)
@@ -242,7 +251,7 @@ class Collector:
         raise error
 
     def _error_of(self, tp: TopicPartition, fetch: CompletedFetch) -> KafkaError | None:
-        """Returns the error to raise for a failed fetch; None if the position was moved or reset instead."""
+        """Returns the error to raise for a failed fetch, or None if the position was moved or reset instead."""
         if fetch.diverging_epoch is not None:
             truncation = self._subscription.truncate(tp, fetch.diverging_epoch)
             return None if truncation is None else truncation_error({tp: truncation})

@@ -12,14 +12,17 @@ from kconsumer.types import TopicPartition
 
 
 class FetchErrorAction(ErrorAction):
-    """What is done for an error code. RESET and RAISE are done when the partition is next to be read, so that the
-    records before the error are returned first. The others are done when the response arrives."""
+    """The consumer's reaction to an error code; the value describes it.
 
-    ACCEPT = "take the records"
-    REFRESH = "request metadata, clear the preferred replica, fetch again"
-    RETRY = "fetch again"
-    RESET = "reset the position by policy, or raise OffsetOutOfRangeError"
-    RAISE = "raise in every poll until the user acts or another fetch from there succeeds"
+    RESET and RAISE follow when the partition is next to be read, so that the records before the error are returned
+    first. The other actions follow when the response arrives.
+    """
+
+    ACCEPT = "the consumer uses the records"
+    REFRESH = "the consumer requests metadata, clears the preferred replica and fetches again"
+    RETRY = "the consumer fetches again"
+    RESET = "the consumer resets the position by policy; without a policy, poll raises OffsetOutOfRangeError"
+    RAISE = "every poll raises the error until the user acts or another fetch from the same offset succeeds"
 
 
 ACCEPT, REFRESH, RETRY, RESET, RAISE = FetchErrorAction

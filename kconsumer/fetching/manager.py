@@ -5,16 +5,16 @@ where the partition's buffered data (its chain, see `buffer.py`) ends. So a fetc
 are decoded or returned: it is sent as soon as the previous response has arrived, until a partition has `MAX_AHEAD`
 buffered fetches or `buffer_memory` is in use.
 
-A broker is sent no fetch while any of its fetchable partitions has no room. A fetch without that partition could wait
-at the broker for `fetch_max_wait_ms`, and the partition would have to wait for its end. Besides, the fetch session
-would have to remove the partition and add it again. (Java, since 4.0, sends a broker nothing while any of its data is
-buffered.)
+A broker is sent no fetch while one of its fetchable partitions has no room in the buffer. A fetch without that
+partition could wait at the broker for `fetch_max_wait_ms`, and the partition could be requested only after its
+response. Besides, the fetch session would have to remove the partition and add it again. (Since 4.0, Java sends a
+broker nothing while any of its data is buffered.)
 
 After a seek, or when a partition is added, the fetch in flight does not contain the new position. If the broker has no
-data for this fetch, it keeps it for `fetch_max_wait_ms`, and it processes the requests of a connection one after the
-other. So the new position is fetched on another connection, outside the session and with a maximum wait of 0: an
-expedited fetch. If the fetch in flight returns the same offsets, the first of the two responses is used and the other
-one is dropped.
+data for this fetch, it responds only after `fetch_max_wait_ms`. A second request on the same connection would have to
+wait for that response. So the new position is fetched on another connection, outside the session and with a maximum
+wait of 0. This is an expedited fetch. If the fetch in flight returns the same offsets, too, the first of the two
+responses is used, and the other one is dropped.
 
 `brokers.py` decides which partitions are fetched from which broker, `session.py` which of them a request must name,
 `response_handler.py` what a response means, and `collector.py` what may be returned to the caller.
@@ -48,7 +48,7 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
-# Error codes of a whole response after which metadata need not be refreshed: they concern only the fetch session.
+# Error codes of a whole response that concern only the fetch session. Metadata need not be requested after these.
 SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)
 EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
@@ -75,14 +75,14 @@ class FetchManager:
         self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
-        self._in_flight: dict[int, InFlightFetch] = {}  # fetches of the sessions in flight, by broker
-        self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches in flight, by broker
+        self._in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
+        self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches, by broker
         #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
         self._expedited_offsets: dict[TopicPartition, tuple[FetchChain, int]] = {}
         self._expedited_response = False  # an expedited fetch ended since the last poll
         self._memory = buffer.memory
-        self._waits_for_memory: dict[int, float] = {}  # since when (ms) memory has had no room for a fetch, by broker
-        self._node_failures: dict[int, NodeFailure] = {}  # of brokers whose last fetch failed
+        self._waits_for_memory: dict[int, float] = {}  # by broker, when memory ran out of room for a fetch (ms)
+        self._node_failures: dict[int, NodeFailure] = {}  # by broker, if its last fetch failed
         self._responded = False  # a fetch of a session ended since the last poll
         self._assignment_version = -1
 
@@ -90,16 +90,16 @@ class FetchManager:
 
     @property
     def has_in_flight(self) -> bool:
-        """Whether any fetch is in flight."""
+        """True if any fetch is in flight."""
         return bool(self._in_flight)
 
     @property
     def needs_poll(self) -> bool:
-        """Whether `poll` may have something to do.
+        """True if `poll` may have a request to send.
 
-        This is so if a partition, the metadata or the assignment changed, or if an expedited fetch ended. It is also so
-        if another fetch ended or the buffer changed, and some broker has no fetch in flight. The end of a backoff is
-        not reported here, so the engine must call `poll` before it waits in any case.
+        This is the case if a partition, the metadata or the assignment changed, or if an expedited fetch ended. It is
+        also the case if another fetch ended or the buffer changed, and some broker has no fetch in flight. The end of a
+        backoff does not count, so the engine must always call `poll` before it waits.
         """
         planner = self.planner
         return (
@@ -174,8 +174,7 @@ class FetchManager:
     # --- requests --------------------------------------------------------------------------------------
 
     def _update_accounts(self, now: float) -> None:
-        """Subtract memory that was freed since the last poll, and record the metrics of fetches that were read or
-        dropped."""
+        """Subtract memory that was freed, and record the metrics of fetches that were read or dropped."""
         self._responded = self._expedited_response = False
         self._memory.reap_freed()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
@@ -196,22 +195,22 @@ class FetchManager:
             self._metrics.record_consumed(tally, now)
 
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
-        """Returns how many bytes to request from a broker at most."""
+        """Returns the maximum number of bytes to request from a broker."""
         config = self._config
         of_partitions = len(broker.chains) * config.max_partition_fetch_bytes
         return min(config.fetch_max_bytes, of_partitions, self._memory.per_request_limit(active_brokers))
 
     def _cost(self, broker: BrokerFetchState, active_brokers: int) -> int:
-        """Returns how many bytes of memory to reserve for the response to a fetch from a broker."""
+        """Returns the number of bytes to reserve in memory for the response to a fetch from a broker."""
         return self._memory.reserve_for(self._max_bytes(broker, active_brokers))
 
     def _make_room(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest | None:
-        """Make room for a fetch while the buffer contains nothing that the caller could read. Returns the fetch, or
-        None if it must wait for the fetches in flight.
+        """Make room for a fetch while the buffer contains nothing that the caller could read.
 
-        If memory would have no room even when all responses in flight are empty, data of paused partitions is dropped
-        until it has; this data is fetched again later. If nothing is in flight, the fetch is sent even without room:
-        the memory is then in use because a batch was larger than all limits.
+        Returns the request, or None if it must wait for the fetches in flight. Data of paused partitions is dropped if
+        the memory would have no room even when all responses in flight are empty; this data is fetched again later. If
+        nothing is in flight, the fetch is sent even without room. In that case, a batch larger than all limits uses the
+        memory.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)
         while self._buffer.has_paused and cost > memory.room + memory.reserved:
@@ -235,8 +234,10 @@ class FetchManager:
     def _expedite(
         self, broker: BrokerFetchState, active_brokers: int, now: float, requests: list[UnsentRequest]
     ) -> float:
-        """Add an expedited fetch to `requests`, for the partitions that the fetch in flight does not contain. Returns
-        the time (ms) at which to try again."""
+        """Append an expedited fetch for the partitions that the fetch in flight does not contain.
+
+        Returns the time (ms) at which to try again.
+        """
         flight = self._in_flight.get(broker.node.id)
         if flight is None or broker.node.id in self._expedited or self._buffer.has_data():
             return FOREVER
@@ -263,8 +264,7 @@ class FetchManager:
         return FOREVER
 
     def _is_wanted_elsewhere(self, tp: TopicPartition, chain: FetchChain, flight: InFlightFetch) -> bool:
-        """Returns True if neither the fetch in flight nor an earlier expedited one requests the partition from its
-        present offset."""
+        """Returns True if neither the fetch in flight nor an earlier expedited one requests the current offset."""
         if chain.pending_fetches or not has_room(chain):
             return False
         requested = flight.requested.get(tp)
@@ -297,8 +297,10 @@ class FetchManager:
             self._metrics.add_partitions(flight.broker.session.session_partitions, self._subscription)
 
     def _on_expedited(self, flight: InFlightFetch, reply: Reply) -> None:
-        """Handle the response to an expedited fetch. A failed one is not repeated: after the fetch in flight, the next
-        one requests every partition."""
+        """Handle the response to an expedited fetch.
+
+        A failed one is not repeated, because the next fetch of the session requests every partition.
+        """
         del self._expedited[flight.node.id]
         self._memory.cancel_reservation(flight.reserved)
         if reply.error is not None:
@@ -320,8 +322,9 @@ class FetchManager:
     ) -> None:
         """Handle a response whose data must not be used.
 
-        The session is restarted with a full request at once. If the response is to a full request already, the broker
-        is backed off, unless it throttles this client, which delays the next request, too.
+        The session is restarted with a full request at once. If the response was to a full request already, the broker
+        is backed off first. This is not necessary while the broker throttles this client, because that delays the next
+        request, too.
         """
         if response.error_code not in SESSION_ERRORS:
             self._metadata.request_update()
@@ -334,8 +337,10 @@ class FetchManager:
             self._back_off_node(flight, now, str(reason), before)
 
     def _on_failure(self, flight: InFlightFetch, error: KafkaError, now: float) -> None:
-        """Handle a fetch that failed without a response: restart the session and back off the broker. The next collect
-        raises an error that is not retriable."""
+        """Handle a fetch without a response: restart the session and back off the broker.
+
+        If the error is not retriable, the next collect raises it.
+        """
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
         for requested in flight.requested.values():
@@ -346,15 +351,17 @@ class FetchManager:
             self._buffer.fail(error)
 
     def _back_off(self, failed: list[Failed], now: float) -> None:
-        """Back off the partitions that failed in one response. Partitions with equal numbers of failures get the same
-        delay."""
+        """Back off the partitions that failed in one response.
+
+        Partitions with the same number of failures get the same delay.
+        """
         if failed:
             delay_ms = self._backoff.shared_delay()
             for requested, reason in failed:
                 self.planner.back_off(requested.chain, requested.leader, reason, now, delay_ms)
 
     def _back_off_node(self, flight: InFlightFetch, now: float, reason: str, before: NodeFailure | None) -> None:
-        """Back a broker off. `before` describes its failures before this one, or is None."""
+        """Back off a broker. `before` describes its earlier failures in a row; None if there were none."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
         until = now + self._backoff.delay_ms(failures - 1)
         self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)

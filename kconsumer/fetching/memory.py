@@ -1,9 +1,9 @@
 """Counts the bytes of fetched data in memory, and how many more may be requested (`buffer_memory`).
 
 A block is the memory of one response, or of the records decompressed from one batch. It is freed when neither the
-buffer nor a batch that the user keeps refers to it, and it counts in full until then. It may be freed in any thread.
-Blocks that only the user's batches refer to count for at most half of the memory. So the consumer still fetches ahead
-for a user who keeps many batches.
+buffer nor a batch that the user keeps refers to it. Any thread may free it. A block counts in full until it is freed.
+However, blocks that only the user's batches refer to count for at most half of the memory. So the consumer still
+fetches ahead for a user who keeps many batches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 
 MEMORY_SHARES = 4
-"""A request is for at most a quarter of the memory, so that one response can be read while others arrive."""
+"""One request is for at most 1/MEMORY_SHARES of the memory, so that one response can be read while others arrive."""
 
 DEFAULT_MAX_BATCH = 1 << 20
 """The largest batch (bytes) that brokers accept by default. The first batch of a response is always complete, so a
@@ -51,7 +51,7 @@ class Memory:
     # --- blocks ------------------------------------------------------------------------------------------
 
     def track(self, memory: object) -> Block:
-        """Count the block of this memory until it is freed. Returns the block."""
+        """Count this memory as a block until it is freed. Returns the block."""
         block = Block(memory, self._on_freed)
         block.size = size = _size_of(memory)
         block.uses = 0
@@ -65,18 +65,18 @@ class Memory:
         block.uses += 1
 
     def release(self, block: Block) -> None:
-        """Record that a buffered fetch no longer refers to the block. Batches of the user may still refer to it."""
+        """Record that a buffered fetch no longer refers to the block. The user's batches may still refer to it."""
         if block.uses:
             block.uses -= 1
             self._needed -= 0 if block.uses else block.size
 
     @property
     def has_freed(self) -> bool:
-        """Whether a block was freed since the last `reap_freed`."""
+        """True if a block was freed since the last `reap_freed`."""
         return bool(self._freed)
 
     def reap_freed(self) -> None:
-        """Subtract the blocks that were freed."""
+        """Subtract the sizes of blocks that were freed from the counters."""
         while self._freed:
             block = self._blocks.pop(id(self._freed.popleft()))
             self._alive -= block.size
@@ -110,8 +110,11 @@ class Memory:
 
     @property
     def used(self) -> int:
-        """Bytes that count against the limit: all blocks of buffered fetches, and blocks that only the user's batches
-        refer to, up to half of the limit."""
+        """Bytes that count against the limit.
+
+        These are all blocks of buffered fetches, plus the blocks that only the user's batches refer to, up to half of
+        the limit.
+        """
         if self._freed:
             self.reap_freed()
         # Every poll reads this, so `held_by_caller` and `min` are written out here, which saves two calls.
@@ -125,8 +128,10 @@ class Memory:
 
     @property
     def output_room(self) -> int:
-        """Bytes that a poll may decompress: at most a quarter of the limit, and at most the room that is left. Always
-        at least 1, so that a poll can decompress one batch."""
+        """Bytes that a poll may decompress: at most a quarter of the limit, and at most the room that is left.
+
+        The value is at least 1, so that a poll can always decompress one batch.
+        """
         return max(1, min(self.limit // MEMORY_SHARES, self.limit - self.used - self.reserved))
 
     def record_decompressed(self, unpacked: int) -> None:
@@ -139,13 +144,18 @@ class Memory:
         self.least_response = max(faded, size if size > expected else 0)
 
     def per_request_limit(self, brokers: int) -> int:
-        """Returns the maximum bytes of one request if there are this many brokers, so that there is room for two
-        responses of each: one in flight, and one that is being read."""
+        """Returns the maximum bytes of one request if there are this many brokers.
+
+        Then there is room for two responses of each broker: one in flight, and one that is being read.
+        """
         return max(1, self.limit // max(MEMORY_SHARES, 2 * brokers))
 
     def reserve_for(self, max_bytes: int) -> int:
-        """Returns the bytes to reserve for the response to a request for `max_bytes`. This is more than `max_bytes`,
-        because blocks are larger than their content and the first batch of a response is always complete."""
+        """Returns the bytes to reserve for the response to a request for `max_bytes`.
+
+        The result is more than `max_bytes`, because blocks are larger than their content, and because the first batch
+        of a response is always complete.
+        """
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:

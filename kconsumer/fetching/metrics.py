@@ -1,8 +1,8 @@
 """Records the metrics of the group `consumer-fetch-manager-metrics` (Java `FetchMetricsManager`).
 
-Some values are recorded when a response arrives, others when the data of one of its partitions, or of all, has been
-read or dropped. Nothing is recorded per record. Bytes are counted as received; Java counts the uncompressed size of
-records.
+Latency and throttle time are recorded when a response arrives. The lag of a partition is recorded when its data has
+been read, and the sums of a response when all its data has been read or dropped. Nothing is recorded per record. Bytes
+are counted as received; Java counts the uncompressed size of records.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ResponseTally:
     __slots__ = ("bytes", "records", "topics", "unread")
 
     def __init__(self) -> None:
-        self.unread = 0  # partitions whose data is neither read nor dropped
+        self.unread = 0  # the number of partitions whose data is neither read nor dropped yet
         self.bytes = 0
         self.records = 0
         self.topics: dict[str, list[int]] = {}  # [bytes, records] by topic
@@ -96,7 +96,7 @@ class ResponseTally:
 
 
 class FetchMetrics:
-    """The fetch sensors of one consumer: in total, by topic, and by assigned partition."""
+    """The fetch sensors of one consumer: for the consumer, for each topic, and for each assigned partition."""
 
     def __init__(self, metrics: Metrics, *, read_committed: bool = False) -> None:
         self._metrics = metrics
@@ -117,7 +117,7 @@ class FetchMetrics:
         self._throttle.record(throttle_ms, now)
 
     def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
-        """Publish the lag and lead of the partitions of a response, except those that are not assigned."""
+        """Publish the lag and lead of those partitions of a response that are assigned."""
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)
@@ -125,7 +125,7 @@ class FetchMetrics:
                 self._publish(tp, subscription, LEAD, nan)
 
     def record_read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
-        """Record lag and lead of a partition, after its data of one response has been read."""
+        """Record the lag and lead of a partition, after its data in one response has been read."""
         lag, lead = state.lag(self._read_committed), state.lead()
         sensors = self._lags.get(tp)
         if lag is None or lead is None or sensors is None:
@@ -186,6 +186,9 @@ class FetchMetrics:
 
 
 def _topic_tags(topic: str) -> list[str]:
-    """Returns the values of the topic tag: the name and, if it contains dots, also the name with underscores in place
-    of dots, as older Java clients write it (KIP-1109)."""
+    """Returns the values of the topic tag for a topic.
+
+    These are the name and, if it contains dots, also the name with underscores in place of dots, as older Java clients
+    write it (KIP-1109).
+    """
     return [topic, topic.replace(".", "_")] if "." in topic else [topic]

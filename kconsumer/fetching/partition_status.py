@@ -1,6 +1,6 @@
 """Explains why a partition is or is not being fetched. `partition_states()` shows the explanation.
 
-Several conditions may hold for a partition; the first rule in `STATUS_RULES` whose condition holds is shown. The fetch
+Several conditions may hold for a partition. The first rule in `STATUS_RULES` whose condition holds is shown. The fetch
 manager and the engine collect what the rules need in a `FetchContext`. The rules change no state.
 """
 
@@ -40,11 +40,11 @@ class FetchContext:
     memory: Memory
     leader: LeaderAndEpoch  # the leader in metadata
     chain: FetchChain | None = None  # the buffered fetches, if they continue at the position
-    leaderless_since: float = 0.0  # since when metadata has contained no leader (ms); 0: it contains one
+    leaderless_since: float = 0.0  # when the partition lost its leader (ms); 0: it has one
     backed_off: BackedOff | None = None
     broker: BrokerFetchState | None = None  # the broker to fetch from
     in_flight: InFlightFetch | None = None  # the fetch in flight that requests the partition
-    waits_for_memory: float | None = None  # since when memory has had no room for a fetch from the broker (ms)
+    waits_for_memory: float | None = None  # when memory ran out of room for a fetch from the broker (ms)
     node_error: NodeFailure | None = None
     unreachable: str = ""  # why no request can be sent to the broker now
     topic_problem: str = ""  # what is wrong with the topic, such as "topic x does not exist"
@@ -59,7 +59,7 @@ class FetchContext:
 
     @property
     def fetchable_since(self) -> float:
-        """The time (ms) since when neither the state nor the flags of the partition have prevented fetching."""
+        """The time (ms) from which on the partition's state and flags have allowed fetching."""
         return max(self.state.state_since, self.state.flags_since)
 
     @property
@@ -69,13 +69,15 @@ class FetchContext:
 
     @property
     def idle_since(self) -> float:
-        """The time (ms) since when the partition could have been requested but has not been."""
+        """The time (ms) from which on the partition could have been requested, but was not."""
         return max(self.fetchable_since, 0.0 if self.broker is None else self.broker.responded_at)
 
     @property
     def blocked_by(self) -> FetchChain | None:
-        """The chain of a partition of the same broker that has no room in the buffer, or None. The broker is sent no
-        fetch until that partition has room."""
+        """The chain of a partition of the same broker that has no room in the buffer, or None.
+
+        The broker is sent no fetch until that partition has room.
+        """
         if self.broker is None or not self.broker.full:
             return None
         return min((self.broker.chains[tp] for tp in self.broker.full), key=lambda chain: chain.topic_partition)
@@ -89,7 +91,7 @@ class StatusRule(NamedTuple):
 
     condition: PartitionCondition
     holds: Callable[[FetchContext], object]  # returns a true value if the condition holds
-    since: Callable[[FetchContext], float]  # returns since when it has held (ms)
+    since: Callable[[FetchContext], float]  # returns the time from which on the condition has held (ms)
     reason: Callable[[FetchContext], str]  # returns the text to show
 
 
@@ -106,7 +108,7 @@ def _flags_since(ctx: FetchContext) -> float:
 
 
 def _with_details(text: str, ctx: FetchContext, *details: str) -> str:
-    """Returns the text followed by the reasons why the partition has no position yet."""
+    """Returns the text, followed by the known reasons why the partition has no position yet."""
     parts = [*details, ctx.state.last_error or ctx.topic_problem]
     if not any(parts) and ctx.leader.leader is None:
         parts.append("no leader is known")
@@ -198,8 +200,10 @@ def _backoff_since(ctx: FetchContext) -> float:
 
 
 def _backoff(ctx: FetchContext) -> str:
-    """Returns the reason for a backoff: the partition's own error, else why the broker cannot be reached, else the
-    error of the last fetch from the broker."""
+    """Returns the reason for a backoff.
+
+    This is the error of the partition, or else of the connection to the broker, or else of the last fetch from it.
+    """
     if ctx.backed_off is not None:
         return f"{ctx.backed_off.reason}; retrying in {_seconds(ctx.backed_off.until - ctx.now)}"
     if ctx.unreachable:
@@ -264,7 +268,7 @@ STATUS_RULES: tuple[StatusRule, ...] = (
 
 
 def explain(context: FetchContext, *, read_committed: bool = False) -> PartitionStatus:
-    """Returns what `partition_states()` shows for the partition. `read_committed` decides which lag is shown."""
+    """Returns the status of a partition for `partition_states()`. `read_committed` decides which lag it contains."""
     row = next(row for row in STATUS_RULES if row.holds(context))
     state, chain = context.state, context.chain
     return PartitionStatus(

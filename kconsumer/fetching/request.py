@@ -1,7 +1,6 @@
-"""Builds a Fetch request, and stores what is needed to handle its response.
+"""Builds Fetch requests, and stores what is needed to handle the responses.
 
-Decides the wait time and the minimum size of a response. The session decides which partitions a request contains
-(`session.py`).
+Decides the wait time and the minimum size of a response. `session.py` decides which partitions a request contains.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class InFlightFetch:
 
     broker: BrokerFetchState
     max_bytes: int  # the limit in the request
-    reserved: int  # bytes of memory that are reserved for the response
+    reserved: int  # bytes of memory reserved for the response
     sent_at: float  # ms
-    full: bool  # whether it contained all partitions, and not only those that changed
+    full: bool  # whether it contains all partitions of the session, and not only changed ones
     requested: Mapping[TopicPartition, RequestedPartition]  # all partitions of the session
-    topic_names: Mapping[bytes, str]  # by topic id; the response has ids only
+    topic_names: Mapping[bytes, str]  # by topic id; the response contains only ids
 
     @property
     def node(self) -> Node:
@@ -46,8 +45,8 @@ def build_fetch(
 ) -> tuple[InFlightFetch, FetchRequest]:
     """Returns a Fetch request with the partitions of `session`, and the InFlightFetch that describes it.
 
-    `max_bytes` is the limit of the response, `reserved` the bytes of memory to reserve for it. `max_wait_ms` replaces
-    the option `fetch_max_wait_ms`.
+    `max_bytes` limits the size of the response, and `reserved` is the number of bytes to reserve for it. `max_wait_ms`
+    replaces the option `fetch_max_wait_ms`.
     """
     full = session.epoch <= 0
     flight = InFlightFetch(broker, max_bytes, reserved, now, full, broker.session.requested, broker.session.topic_names)

@@ -39,7 +39,7 @@ class Failed(NamedTuple):
 
 
 class _ResponseContext:
-    """State that the partitions of one response share while it is handled."""
+    """State that is shared by the partitions of one response while the response is handled."""
 
     __slots__ = ("block", "flight", "memory", "now", "received", "tally")
 
@@ -49,11 +49,13 @@ class _ResponseContext:
         self.now = now
         self.tally = ResponseTally()
         self.received = 0  # bytes of memory that the response uses
-        self.block: Block | None = None  # the memory of the partition handled last
+        self.block: Block | None = None  # the block of the partition handled last
 
     def block_of(self, owner: object) -> Block:
-        """Returns the block that counts the memory `owner`. It is created for the first partition of a response; the
-        other partitions use the same block."""
+        """Returns the block that counts the memory `owner`.
+
+        The first partition of a response creates the block, and the other partitions use it, too.
+        """
         if self.block is None or owner is not self.block():
             self.block = self.memory.track(owner)
             self.received += self.block.size
@@ -115,7 +117,7 @@ class FetchResponseHandler:
         data: FetchPartitionData,
         code: int,
     ) -> str:
-        """Handle one partition of a response. Returns why it must be backed off, or ""."""
+        """Handle one partition of a response. Returns the reason why it must be backed off, or ""."""
         chain, offset, action = requested.chain, requested.offset, ERROR_ACTIONS[code]
         state = chain.state
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
@@ -182,8 +184,10 @@ class FetchResponseHandler:
     def _buffer_error(
         self, context: _ResponseContext, requested: RequestedPartition, data: FetchPartitionData, code: int
     ) -> str:
-        """Append an error to the partition's chain. Returns the text of the error, the reason to back the partition
-        off. After the backoff the partition is fetched again, and the next response replaces the error."""
+        """Append an error to the partition's chain. Returns the text of the error as the reason for a backoff.
+
+        After the backoff the partition is fetched again, and the next response replaces the error.
+        """
         chain, diverging = requested.chain, data.diverging_epoch
         diverging_epoch = None
         if diverging is not None and _diverges(data):
@@ -208,8 +212,10 @@ class FetchResponseHandler:
     def _set_preferred_replica(
         self, tp: TopicPartition, requested: RequestedPartition, replica: int, now: float
     ) -> str:
-        """Set the replica that the leader prefers, from which the partition is then fetched. If this replica is unknown
-        or offline, returns the reason for a backoff instead; otherwise returns ""."""
+        """Set the replica from which the partition is fetched, because the leader prefers it.
+
+        Returns "". If the replica is unknown or offline, does not set it, and returns the reason for a backoff.
+        """
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
             return f"the leader prefers broker {replica} as read replica, which is unknown or not online"
@@ -219,8 +225,10 @@ class FetchResponseHandler:
     def _learn_leader(
         self, tp: TopicPartition, leader: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
     ) -> None:
-        """Store the new leader that the response contains, if any, so that the next fetch need not wait for metadata
-        (KIP-951)."""
+        """Store the new leader, if the response contains one (KIP-951).
+
+        Then the next fetch need not wait for metadata.
+        """
         if leader is None or leader.leader_id < 0 or leader.leader_epoch < 0:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)
@@ -231,8 +239,8 @@ class FetchResponseHandler:
 def _is_another_topic(requested: RequestedPartition) -> bool:
     """Returns True if the position belongs to a deleted topic of the same name.
 
-    The leader has accepted the topic id of the request, so this id is not outdated. The offset may exist in the new
-    topic, too. Java continues at that offset, and so skips the records before it.
+    The leader has accepted the topic id of the request, so this id is current. The offset may exist in the new topic,
+    too. Java continues at that offset, and so skips the earlier records of the new topic.
     """
     chain = requested.chain
     read = chain.fetches[-1].topic_id if chain.fetches else chain.state.topic_id
@@ -240,8 +248,10 @@ def _is_another_topic(requested: RequestedPartition) -> bool:
 
 
 def _diverges(data: FetchPartitionData) -> bool:
-    """Returns True if the leader reports that its log diverges from the records already consumed (KIP-595). Today
-    brokers report this only to followers, because a consumer does not send the epoch of its last record."""
+    """Returns True if the leader reports that its log diverges from the records already consumed (KIP-595).
+
+    Today brokers report this only to followers, because a consumer does not send the epoch of its last record.
+    """
     diverging = data.diverging_epoch
     return diverging is not None and diverging.end_offset >= 0
 

@@ -7,7 +7,7 @@ A session has an id, assigned by the broker, and a fetch session epoch that grow
 
     (0, 0)     there is no session: the next request is full (contains all partitions) and requests a session
     (id, 0)    after an error: the next request is full, ends the old session and requests another one
-    (id, n)    the next request is incremental: it contains partitions that were added or changed, and those to remove
+    (id, n)    the next request is incremental: it contains partitions that were added, changed or removed
     (id, -1)   the last request: it ends the session
 
 A broker that has no room for another session responds with id 0. Then the next request is full, too.
@@ -35,8 +35,7 @@ _log = get_logger(__name__)
 
 
 def next_epoch(epoch: int) -> int:
-    """Returns the fetch session epoch after this one. After the largest epoch, the next is 1, because 0 starts a
-    session."""
+    """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
     return epoch + 1 if epoch < MAX_EPOCH else 1
 
 
@@ -44,8 +43,8 @@ class RequestedPartition(NamedTuple):
     """A partition as it was last requested in a session."""
 
     chain: FetchChain  # the chain that the response continues
-    row: FetchPartition  # the partition's part of the request
-    leader: LeaderAndEpoch  # the leader at that time
+    row: FetchPartition  # the part of the request for this partition
+    leader: LeaderAndEpoch  # the leader when the request was created
     topic_id: bytes | None
 
     @property
@@ -65,8 +64,7 @@ class SessionRequest(NamedTuple):
 
     @property
     def max_version(self) -> int:
-        """The highest version of Fetch that can be used: above version 12, a request contains topic ids and no
-        names."""
+        """The highest version of Fetch that can be used. Above version 12, requests contain topic ids, not names."""
         return MAX_VERSION if self.by_id else LAST_VERSION_WITH_NAMES
 
 
@@ -97,10 +95,10 @@ class FetchSession:
         order: Callable[[], Iterable[TopicPartition]],
         topic_id: Callable[[str], bytes | None],
     ) -> SessionRequest:
-        """Returns the next request of the session, after which the session consists of the partitions in `wanted`.
+        """Returns the next request of the session. After it, the session consists of the partitions in `wanted`.
 
         `changed` must contain every partition that differs from the last request. `order` returns all partitions of the
-        consumer, in the order for a full request: a broker fills its response in this order until it is full.
+        consumer in the order for a full request. A broker fills its response in this order until it is full.
         """
         if self.epoch == INITIAL_EPOCH:
             return self._full_request(wanted, order, topic_id)
@@ -147,9 +145,11 @@ class FetchSession:
     def _request_partition(
         self, chain: FetchChain, before: RequestedPartition | None, topic_id: bytes | None
     ) -> RequestedPartition:
-        """Returns what to request of a partition. The row of the last request is used again if it is unchanged;
-        otherwise a new row is created. A row is never modified, because it may be part of a request that is not sent
-        yet."""
+        """Returns what to request of a partition.
+
+        If nothing has changed, the row of the last request is used again. Otherwise a new row is created. A row is
+        never modified, because it may be part of a request that is not sent yet.
+        """
         offset = chain.next_offset
         assert offset is not None  # a broker with such a chain is not ready
         epoch = -1 if chain.leader.epoch is None else chain.leader.epoch
@@ -173,7 +173,7 @@ class FetchSession:
             self.topic_names[requested.topic_id] = tp.topic
 
     def close(self) -> FetchRequest | None:
-        """End the session. Returns the request that ends it at the broker; None if there is no session."""
+        """End the session. Returns the request that ends it at the broker, or None if there is no session."""
         if not self.id:
             return None
         message = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self.id, session_epoch=FINAL_EPOCH)
@@ -220,7 +220,7 @@ class FetchSession:
         return True
 
     def _partitions_of(self, response: FetchResponse, version: int) -> tuple[set[TopicPartition], list[TopicPartition]]:
-        """Returns the partitions of a response that were requested, and those that were not."""
+        """Returns the partitions of a response in two parts: those that were requested, and those that were not."""
         by_id = version > LAST_VERSION_WITH_NAMES
         found: set[TopicPartition] = set()
         unexpected: list[TopicPartition] = []
@@ -235,12 +235,15 @@ class FetchSession:
         return found, unexpected
 
     def on_failure(self) -> None:
-        """Restart the session after a request that got no response. The broker may or may not have processed it."""
+        """Restart the session after a request without a response. The broker may or may not have processed it."""
         self._restart("no response")
 
     def _restart(self, reason: str, *, forget: bool = False) -> None:
-        """Make the next request a full one. With `forget`, the broker has dropped the session already. Otherwise the
-        full request also ends the old session."""
+        """Make the next request a full one.
+
+        `forget` means that the broker has dropped the session already. Otherwise the full request also ends the old
+        session.
+        """
         if self.id:
             _log.info("restarting fetch session %d with broker %d: %s", self.id, self.broker, reason)
         self.epoch = INITIAL_EPOCH
@@ -254,8 +257,11 @@ class FetchSession:
 
 
 def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
-    """Returns the rows grouped by topic. Only adjacent rows of a topic are combined, so that their order is kept; with
-    `grouped`, all rows of a topic are combined."""
+    """Returns the rows grouped by topic.
+
+    Only adjacent rows of a topic are combined, so that the order is kept. With `grouped`, all rows of a topic are
+    combined.
+    """
     topics: list[FetchTopic] = []
     of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}
     for tp, requested in rows:

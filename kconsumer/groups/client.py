@@ -53,25 +53,30 @@ Servers = str | Sequence[str]
 def list(
     bootstrap_servers: Servers, *, states: Iterable[str] = (), types: Iterable[str] = (), **options: Any
 ) -> builtins.list[GroupListing]:
-    """Returns the groups of the cluster that have one of `states` and one of `types` (empty: all), sorted by name.
+    """Returns the groups of the cluster, sorted by name.
 
-    `options` are those of `Consumer`. Raises ValueError for a state or type that does not exist. Raises
-    UnsupportedVersionError if a broker cannot filter by state (before Kafka 2.6) or by type (before 3.8).
+    With `states` or `types`, returns only groups with one of these states or types. `options` are those of `Consumer`.
+    Raises ValueError for a state or type that does not exist. Raises UnsupportedVersionError if a broker cannot filter
+    by state (before Kafka 2.6) or by type (before 3.8).
     """
     with GroupClient(bootstrap_servers, **options) as client:
         return client.list(states=states, types=types)
 
 
 def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDescription:
-    """Returns a classic, consumer or share group and its members. Raises BrokerError with code GROUP_ID_NOT_FOUND if
-    there is no such group."""
+    """Returns a classic, consumer or share group and its members.
+
+    Raises BrokerError with code GROUP_ID_NOT_FOUND if the group does not exist.
+    """
     with GroupClient(bootstrap_servers, **options) as client:
         return client.describe(group)
 
 
 def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
-    """Returns the offsets of the group by partition, sorted. The partitions are those with a committed offset and those
-    assigned to a member."""
+    """Returns the offsets of the group by partition, sorted.
+
+    The result contains the partitions with a committed offset and those assigned to a member.
+    """
     with GroupClient(bootstrap_servers, **options) as client:
         return client.offsets(client.describe(group))
 
@@ -84,8 +89,10 @@ class GroupClient:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any]) -> Self:
-        """Returns a client with the options of a mapping. Keys are dotted Java names or snake_case names; values are
-        typed or text (see `Consumer.from_config`)."""
+        """Returns a client with the options of a mapping, as described at `Consumer.from_config`.
+
+        Keys are dotted Java names or snake_case names. Values are typed or text.
+        """
         client = cls.__new__(cls)
         client._initialize(mapping)
         return client
@@ -110,7 +117,7 @@ class GroupClient:
 
     @guarded
     def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
-        """Returns groups. See `kconsumer.groups.list`."""
+        """Returns the groups of the cluster. See `kconsumer.groups.list`."""
         wanted = _canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")
         return self._engine.run(self._engine.list_groups(*wanted, self._timer()))
 
@@ -121,24 +128,28 @@ class GroupClient:
 
     @guarded
     def describe_all(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupDescription]:
-        """Returns the descriptions of the groups that `list` returns. Groups whose type can only be listed, such as
-        streams groups, are left out."""
+        """Returns the descriptions of the groups that `list` returns.
+
+        Groups of types that cannot be described, such as streams groups, are left out.
+        """
         listings = self.list(states=states, types=types)
         return self._engine.run(self._engine.describe_listed(listings, self._timer()))
 
     @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """Returns the offsets of a group by partition. The owner of a partition is taken from the description."""
+        """Returns the offsets of a group by partition. Takes the owners of partitions from the description."""
         return self.all_offsets([group])[0]
 
     @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
-        """Returns the offsets of several groups, in the order of `groups`. The ends of a partition are requested once
-        for all groups."""
+        """Returns the offsets of several groups, in the order of `groups`.
+
+        The first and the end offset of a partition are requested only once for all groups.
+        """
         return self._engine.run(self._engine.group_offsets(groups, self._timer()))
 
     def close(self) -> None:
-        """Close the connections. May be called again."""
+        """Close the connections. Does nothing if they are closed already."""
         if self._guard.closed:
             return
         self._guard.closed = True
@@ -157,8 +168,10 @@ class GroupClient:
 
 
 def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
-    """Returns the names in the spelling of brokers. Ignores case, hyphens and underscores. Raises ValueError for an
-    unknown name."""
+    """Returns the names in the spelling of brokers. Raises ValueError for an unknown name.
+
+    Case, hyphens and underscores of the given names do not matter.
+    """
     if isinstance(given, str):
         given = (given,)
     canonical = {name.lower(): name for name in known}

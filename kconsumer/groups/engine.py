@@ -1,7 +1,7 @@
 """The engine of `kconsumer.groups`: operations that query groups without joining them.
 
-An operation may have several requests in flight at once. Values that need several responses, such as the lag, are
-computed here.
+An operation may have several requests in flight at once. This module also computes the values that need several
+responses, such as the lag.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class AdminEngine(Engine):
         return (yield from self.operations.result(promise, timer, f"describing group {group!r}"))
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
-        """Returns the descriptions of these groups. All requests are sent at once. Groups whose type can only be listed
-        and groups that were deleted meanwhile are left out."""
+        """Returns the descriptions of these groups. All requests are sent at once.
+
+        Groups of types that cannot be described, and groups that were deleted meanwhile, are left out.
+        """
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
         promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
@@ -70,8 +72,10 @@ class AdminEngine(Engine):
     def group_offsets(
         self, groups: Collection[GroupDescription], timer: Timer
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
-        """Returns the offsets of each group by partition. The partitions are those with a committed offset and those
-        assigned to a member."""
+        """Returns the offsets of each group by partition.
+
+        The result contains the partitions with a committed offset and those assigned to a member.
+        """
         promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []
         for promise in promises:
@@ -87,8 +91,10 @@ class AdminEngine(Engine):
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Returns the first offsets and the end offsets of these partitions. Partitions without a leader are left
-        out."""
+        """Returns the first offsets and the end offsets of these partitions.
+
+        Partitions without a leader are left out.
+        """
         if not partitions:
             return {}, {}
         tables = yield from self.operations.topics({tp.topic for tp in partitions}, timer)
@@ -108,8 +114,10 @@ class AdminEngine(Engine):
 
 
 def _owners(group: GroupDescription) -> Mapping[TopicPartition, str | None]:
-    """Returns the id of the member that each partition is assigned to; None if it is assigned to several members, as
-    in a share group."""
+    """Returns, for each assigned partition, the id of its member.
+
+    The id is None if the partition is assigned to several members, as in a share group.
+    """
     owners: dict[TopicPartition, str | None] = {}
     for member in group.members:
         for tp in member.assignment:

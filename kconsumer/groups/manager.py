@@ -1,8 +1,8 @@
 """Sends the requests that list groups, describe them, and read their offsets, for a client that is not a member.
 
-Decides which broker receives a request and which errors are retried until the deadline. There are three requests to
-describe a group, one for each type; if the type is unknown, they are tried one after the other. `responses.py` parses
-the responses.
+Decides which broker receives a request and which errors are retried until the deadline. Each of the three types of
+group has its own request for a description. If the type is unknown, they are tried one after the other. `responses.py`
+parses the responses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Positions = dict[TopicPartition, GroupPosition]
 
 
 class QueryKind(NamedTuple):
-    """A kind of query: the request, and the function that parses its response."""
+    """A kind of query: how to create the request, and how to parse the response."""
 
     api: Api
     message: Callable[[str], Any]  # returns the request for a group id
@@ -63,7 +63,7 @@ class QueryKind(NamedTuple):
     max_version: int = 32767
 
 
-# The requests that describe a group, by its type, in the order in which they are tried if the type is not known.
+# The requests that describe a group, by type of group. If the type is unknown, they are tried in this order.
 DESCRIPTIONS: dict[str, QueryKind] = {
     "consumer": QueryKind(
         CONSUMER_GROUP_DESCRIBE, lambda group: ConsumerGroupDescribeRequest(group_ids=[group]), parse_consumer
@@ -104,10 +104,10 @@ class GroupsManager:
     def list_groups(
         self, broker: int, states: Collection[str], types: Collection[str], deadline: float
     ) -> Promise[list[GroupListing]]:
-        """Returns a promise of the groups that this broker coordinates and that have one of these states and types
-        (empty: all).
+        """Request the groups that this broker coordinates. Returns a promise.
 
-        The promise fails with UnsupportedVersionError if the broker cannot filter by states or types.
+        With `states` or `types`, the result contains only groups with one of these states or types. The promise fails
+        with UnsupportedVersionError if the broker cannot filter by them.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
@@ -115,15 +115,18 @@ class GroupsManager:
         return self._start(PendingQuery(kind, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
 
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
-        """Returns a promise of a group and its members. `kind` is the type of the group, or None if it is unknown. The
-        promise fails with GROUP_ID_NOT_FOUND if there is no such group."""
+        """Request a group and its members. Returns a promise.
+
+        `kind` is the type of the group, or None if it is unknown. The promise fails with GROUP_ID_NOT_FOUND if the
+        group does not exist.
+        """
         promise: Promise[GroupDescription] = Promise()
         kinds = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]
         self._describe(group, deadline, kinds, promise)
         return promise
 
     def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
-        """Returns a promise of the offsets of a group by partition. `kind` is the type of the group."""
+        """Request the offsets of a group by partition. Returns a promise. `kind` is the type of the group."""
         return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def _describe(
@@ -221,7 +224,7 @@ class GroupsManager:
 
 
 class PendingQuery(PendingCall[T]):
-    """A query that is not completed. It is sent to the broker `node`, or to the group's coordinator if that is None."""
+    """A query without a result. It is sent to the broker `node`, or to the group's coordinator if `node` is None."""
 
     __slots__ = ("group", "kind", "node")
 
@@ -239,8 +242,10 @@ class PendingQuery(PendingCall[T]):
 
 
 def _is_other_type(error: KafkaError) -> bool:
-    """Returns True if the error means that the group may be of another type: the coordinator has no such group of the
-    requested type, or does not support the type."""
+    """Returns True if the error means that the group may be of another type.
+
+    The coordinator then has no group of this name and type, or does not support the type.
+    """
     return isinstance(error, UnsupportedVersionError) or (
         isinstance(error, BrokerError) and error.code == Errors.GROUP_ID_NOT_FOUND
     )

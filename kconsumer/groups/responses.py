@@ -1,4 +1,4 @@
-"""Parses the responses that list groups, describe a group (three types), and contain its offsets (two types).
+"""Parses the responses to queries about groups: the list, the description and the offsets.
 
 Each function returns the values of a response, or raises the error that the response contains. `manager.py` decides
 where requests are sent and which errors are retried.
@@ -40,10 +40,10 @@ MIN_VERSION_TYPES = 5  # the first version of ListGroups with types
 class GroupPosition(NamedTuple):
     """The offset of a group in one partition."""
 
-    committed: int  # in a share group: the start offset
+    committed: int  # the committed offset; in a share group, the start offset
     leader_epoch: int | None = None
     metadata: str = ""
-    lag: int | None = None  # only if the broker reports it
+    lag: int | None = None  # None unless the broker reports it
 
 
 def parse_listing(reply: Reply) -> list[GroupListing]:
@@ -126,8 +126,11 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:
-    """Returns a member of a classic group. Its assignment is parsed only if the group consists of consumers; other
-    groups, such as those of Kafka Connect, have other formats."""
+    """Returns a member of a classic group.
+
+    Its assignment is parsed only if the group consists of consumers. Other groups, such as those of Kafka Connect, have
+    other formats.
+    """
     data = bytes(member.member_assignment)
     assigned = decode_assignment(data).assigned_partitions if is_consumer_group and data else []
     partitions = sorted(TopicPartition(t.topic, p) for t in assigned for p in t.partitions)
@@ -175,7 +178,7 @@ def _with_epochs(
     protocol_type: str,
     members: Iterable[GroupMember],
 ) -> GroupDescription:
-    """Returns the description of a group whose members are assigned by the coordinator. Raises the group's error."""
+    """Returns the description of a group whose coordinator assigns partitions. Raises the error of the group."""
     _raise(group.error_code, f"group {group.group_id!r}", group.error_message)
     return GroupDescription(
         group.group_id,

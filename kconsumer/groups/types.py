@@ -1,6 +1,6 @@
 """The values that `kconsumer.groups` returns.
 
-They are not in `kconsumer/types.py` because a consumer needs none of them.
+A consumer does not need them, so they are not in `kconsumer/types.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kconsumer.types import Node, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as its coordinator lists it."""
+    """A group in the list of its coordinator."""
 
     group_id: str
     type: str | None  #: None if the broker does not report it (before Kafka 3.8)
@@ -22,7 +22,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group, as its coordinator describes it. Fields that this type of group does not have are None."""
+    """One member of a group. A field is None if this type of group does not have it."""
 
     member_id: str
     group_instance_id: str | None
@@ -30,7 +30,7 @@ class GroupMember:
     host: str
     #: The partitions that the member may read now, sorted by topic and partition.
     assignment: tuple[TopicPartition, ...] = ()
-    #: The partitions that it may read when other members have revoked theirs (KIP-848), sorted likewise.
+    #: The partitions that the member may read after other members have revoked them (KIP-848), in the same order.
     target_assignment: tuple[TopicPartition, ...] | None = None
     member_epoch: int | None = None
     rack_id: str | None = None
@@ -57,11 +57,11 @@ class GroupDescription:
 class GroupOffset:
     """The progress of a group in one partition."""
 
-    #: None without a committed offset. In a share group, the start offset: records before it are not delivered again.
+    #: None if no offset is committed. In a share group, this is the start offset: earlier records are not delivered.
     committed: int | None
     log_start: int | None  #: None if the partition has no leader or no longer exists
     end: int | None  #: None if the partition has no leader or no longer exists
-    lag: int | None  #: how many records must still be read; None if unknown
+    lag: int | None  #: the number of records that are not read yet; None if unknown
     owner: str | None = None  #: the id of the member that reads the partition; None if there is none or several
     leader_epoch: int | None = None
     metadata: str = ""

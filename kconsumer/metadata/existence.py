@@ -1,8 +1,8 @@
-"""Checks whether a partition exists, if its topic exists.
+"""Checks whether an existing topic has a partition.
 
-Metadata without the partition may be outdated: a partition may be added to a topic at any time, and not all brokers
-receive this at once. So a call that needs the partition requests metadata again, and fails only if the response does
-not contain the partition either. A `poll` that waits for records does not fail but continues to wait.
+Metadata without the partition may be outdated: partitions may be added to a topic at any time, and some brokers learn
+of them late. So a call that needs the partition requests metadata again, and fails only if the response does not
+contain the partition either. A `poll` that waits for records does not fail but continues to wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ExistenceCheck:
 
     @property
     def refreshing(self) -> bool:
-        """Whether the metadata that `error` requested has not arrived yet."""
+        """True while the metadata that `error` requested has not arrived."""
         return self._refreshed is not None and not self._refreshed.done
 
     def error(self, partitions: Iterable[TopicPartition]) -> KafkaError | None:

@@ -1,7 +1,7 @@
 """Decides when metadata is requested, for which topics, and how a response is handled.
 
-This includes when an update is due, how long to back off, which errors of topics are raised, and when to start again
-from the bootstrap servers. `state/cluster.py` decides whether a leader in a response is newer than the known one.
+In detail: when an update is due, how long to back off, which errors of topics are raised, and when to start again from
+the bootstrap servers. `state/cluster.py` decides whether a leader in a response is newer than the known one.
 
 The wanted topics are those of the subscription, those added by `add_topics`, and those added by `add_topic_ids`.
 """
@@ -40,17 +40,17 @@ _log = get_logger(__name__)
 class _InFlightUpdate:
     """The Metadata request in flight."""
 
-    full: bool  # whether it requests all wanted topics
+    full: bool  # whether the request is for all wanted topics
     interest: int  # the value of `MetadataManager._interest` when the request was created
     serial: int  # the number of the request
-    by_id: bool  # whether the response contains the topics of the added ids
+    by_id: bool  # whether the response contains the topics added by id
 
 
 class MetadataManager:
     """Keeps the `Cluster` up to date (Java `ConsumerMetadata` and `NetworkClient.DefaultMetadataUpdater`).
 
     When `needs_rebootstrap` is True, the engine returns to the bootstrap servers and calls `rebootstrapped()`. The
-    engine calls `on_no_node(now)` when there is no broker to send a request to.
+    engine calls `on_no_node(now)` if it finds no broker to send a request to.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class MetadataManager:
         self._cluster = cluster
         self._subscription = subscription
         self._lookups = TopicMetadataRequests(config, cluster, rng)
-        self._added_topics: Counter[str] = Counter()  # how often each topic was added by `add_topics`
+        self._added_topics: Counter[str] = Counter()  # by topic, the number of `add_topics` calls that are not undone
         self._ids: frozenset[bytes] = frozenset()  # added by `add_topic_ids`
-        self._request_ids_next = False  # the last request had names; some ids are still unknown
-        self._id_topics: frozenset[str] = frozenset()  # the names of the added ids, as far as they are known
+        self._request_ids_next = False  # the last request contained names; some ids still have no name
+        self._id_topics: frozenset[str] = frozenset()  # the known names of the added ids
         # What must be requested, and since when
         self._needs_full = True  # all wanted topics must be requested
         self._full_serial = 0  # the first request whose response satisfies `_needs_full`
@@ -100,8 +100,8 @@ class MetadataManager:
     def request_update(self, *, new_interest: bool = False) -> None:
         """Request all wanted topics again, after the backoff.
 
-        `new_interest`: something new is needed that earlier requests did not cover. Then the response to a request in
-        flight is not enough, and the backoff after responses that changed nothing is skipped.
+        With `new_interest`, something is needed that earlier requests did not ask for. Then the response to a request
+        in flight is not enough, and the backoff after responses that changed nothing is skipped.
         """
         self._needs_full = True
         if new_interest:
@@ -109,30 +109,38 @@ class MetadataManager:
             self._unchanged_responses.reset()
 
     def request_leaders(self) -> None:
-        """Request metadata because partitions have no leader. Does nothing if a request for new topics is due, which is
-        sent first."""
+        """Request metadata because partitions have no leader.
+
+        Does nothing if a request for new topics is due, because that one is sent first.
+        """
         if not self._needs_partial:
             self.request_update()
 
     def request_new_topics(self) -> None:
-        """Request the wanted topics that are not known yet, without a backoff. Need not be called after a change of the
-        subscription, which `poll` notices."""
+        """Request the wanted topics that are not known yet, without a backoff.
+
+        This call is not needed after a change of the subscription, because `poll` detects such a change.
+        """
         self._needs_partial = True
         self._interest += 1
         self._unchanged_responses.reset()
         self._failures.until = self._quiet_until = 0.0
 
     def refresh(self) -> Promise[None]:
-        """Request all wanted topics. Returns a promise that is completed by the response to a request sent after this
-        call."""
+        """Request all wanted topics. Returns a promise.
+
+        The response to a request that is sent after this call completes the promise.
+        """
         promise: Promise[None] = Promise()
         self.request_update(new_interest=True)
         self._refreshes.append((self._full_serial, promise))
         return promise
 
     def add_topics(self, topics: Iterable[str]) -> None:
-        """Request and keep metadata of these topics, even if they are not subscribed. Each call must be undone by one
-        call of `remove_topics`."""
+        """Request and keep metadata of these topics, even if they are not subscribed.
+
+        One call of `remove_topics` must undo each call.
+        """
         names = set(topics)
         self._added_topics.update(names)
         if not self._cluster.contains_topics(names):
@@ -144,7 +152,7 @@ class MetadataManager:
         self._added_topics += Counter()  # removes topics whose count is 0
 
     def add_topic_ids(self, ids: frozenset[bytes]) -> None:
-        """Request and keep metadata of the topics with these ids. They replace the ids of the call before."""
+        """Request and keep metadata of the topics with these ids. They replace the ids of the previous call."""
         self._ids = ids
         if any(self._cluster.topic_name(topic_id) is None for topic_id in ids):
             self._needs_partial = True
@@ -152,7 +160,7 @@ class MetadataManager:
     def fetch(
         self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
     ) -> Promise[TopicTable]:
-        """Returns a promise of the partitions of these topics (None: all). Topics that do not exist are left out.
+        """Look up the partitions of these topics (None: all topics). Returns a promise. Unknown topics are left out.
 
         The cache is used if it contains all the topics and `fresh` is False. Otherwise a request is sent whose response
         does not change the cache. The promise fails with TimeoutError at `deadline` (ms), or with the error of a topic,
@@ -161,7 +169,7 @@ class MetadataManager:
         return self._lookups.fetch(topics, deadline, fresh=fresh)
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
-        """Request metadata if this leader epoch, from a commit or a response, is newer than the known one."""
+        """Request metadata if this leader epoch is newer than the known one. It comes from a commit or a response."""
         if epoch is not None and self._cluster.update_last_seen_epoch(tp, epoch):
             self.request_update()
 
@@ -320,8 +328,10 @@ class MetadataManager:
         self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
 
     def _warn_missing_partitions(self) -> None:
-        """Log a warning for each assigned partition that does not exist. It is not repeated until the partition
-        exists."""
+        """Log a warning for each assigned partition that does not exist.
+
+        The warning is not repeated until the partition has existed in between.
+        """
         missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
         for tp in sorted(missing - self._warned_partitions):
             _log.warning("%s; metadata is requested again from time to time", self.missing_partition(tp))
@@ -330,8 +340,8 @@ class MetadataManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None, and clears it.
 
-        Such errors are a failed authentication, an unsupported version, and topics without permission or with illegal
-        names. Metadata is still requested, so an error whose cause remains is returned again after the next response.
+        Possible causes are a failed authentication, an unsupported version, and topics without permission or with
+        illegal names. Metadata is still requested. If the cause remains, the next response sets the error again.
         """
         error, self._fatal = self._fatal, None
         # The errors of topics that are no longer wanted do not matter.
@@ -346,7 +356,7 @@ class MetadataManager:
         return self._topic_errors.get(topic, 0)
 
     def mark_raised(self, topics: Iterable[str]) -> None:
-        """Remove the errors of these topics, which the caller raises, so that `take_error` does not return them."""
+        """Remove the errors of these topics, so that `take_error` does not return what the caller raises already."""
         for topic in topics:
             self._unraised.pop(topic, None)
 
@@ -377,15 +387,13 @@ class MetadataManager:
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
     def on_no_node(self, now: float) -> None:
-        """Start again from the bootstrap servers, because the engine found no broker to send a request to: all are
-        backed off."""
+        """Start again from the bootstrap servers, because all known brokers are backed off."""
         # If no brokers are known, the engine uses the bootstrap servers already.
         if self._cluster.nodes:
             self._start_rebootstrap("no broker can be reached")
 
     def rebootstrapped(self) -> None:
-        """Forget all brokers and topics, and request them again, because the engine has returned to the bootstrap
-        servers."""
+        """Forget all brokers and topics, and request them again. The engine uses the bootstrap servers again."""
         self.needs_rebootstrap = False
         self._in_flight = None
         self._due_since = None
@@ -403,8 +411,10 @@ class MetadataManager:
             self.needs_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
-        """Start again from the bootstrap servers if a due request has had no response for too long. Returns the time
-        (ms) until the next check."""
+        """Start again from the bootstrap servers if a due request has had no response for too long.
+
+        Returns the time (ms) until the next check.
+        """
         if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
             return FOREVER
         trigger_ms: float = self._config.metadata_recovery_rebootstrap_trigger_ms

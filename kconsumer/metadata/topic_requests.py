@@ -27,7 +27,7 @@ class TopicTable(dict[str, tuple[PartitionInfo, ...]]):
 
 
 class TopicMetadataRequests:
-    """Sends the requests of all lookups that are not completed."""
+    """Sends the requests of all lookups that are not completed yet."""
 
     def __init__(self, config: MetadataConfig, cluster: Cluster, rng: random.Random | None = None) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class TopicMetadataRequests:
         self._lookups: list[_TopicLookup] = []
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
-        """Start a lookup and return its promise. See `MetadataManager.fetch`."""
+        """Start a lookup. Returns its promise. `MetadataManager.fetch` describes the parameters."""
         if topics is not None and not fresh and self._cluster.contains_topics(topics):
             promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
@@ -46,7 +46,7 @@ class TopicMetadataRequests:
         return lookup.promise
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add the requests to send now to `requests`. Returns the time (ms) until the next one must be sent."""
+        """Append the requests that are due to `requests`. Returns the time (ms) until the next one must be sent."""
         if not self._lookups:
             return FOREVER
         for lookup in self._lookups:
@@ -110,8 +110,10 @@ def _table(cluster: Cluster, topics: Iterable[str]) -> TopicTable:
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[bytes] = ()) -> MetadataRequest:
-    """Returns a Metadata request for the topics with these names or these ids. `topics` None requests all topics.
-    `create` allows the broker to create topics that do not exist."""
+    """Returns a Metadata request for the topics with these names or ids. If `topics` is None, it requests all topics.
+
+    `create` allows the broker to create topics that do not exist.
+    """
     rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     if rows is not None:
         rows += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
@@ -119,8 +121,10 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
-    """Returns the error for topics that may not be read, if there are any; otherwise the error for topics with illegal
-    names. `codes` contains error codes by topic."""
+    """Returns the error to raise for these error codes by topic.
+
+    This is the error for topics that may not be read, if there are any; otherwise the error for illegal topic names.
+    """
     refused = frozenset(topic for topic, code in codes.items() if code == Errors.TOPIC_AUTHORIZATION_FAILED)
     if refused:
         return TopicAuthorizationError(", ".join(sorted(refused)), topics=refused, operation="Describe")

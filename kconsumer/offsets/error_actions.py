@@ -16,13 +16,13 @@ _log = get_logger(__name__)
 
 
 class OffsetErrorAction(ErrorAction):
-    """What is done for an error code."""
+    """The consumer's reaction to an error code; the value describes it."""
 
-    ACCEPT = "take the result"
-    NOTHING = "no such offset: None to the user, retried for a reset"
-    RETRY = "request metadata, retry after the backoff"
-    WARN = "as RETRY, and log a warning"
-    RAISE = "raise TopicAuthorizationError; retried after the backoff while the partition needs it"
+    ACCEPT = "the consumer uses the result"
+    NOTHING = "no offset exists: a lookup returns None to the user, and a reset is retried"
+    RETRY = "the consumer requests metadata and retries after the backoff"
+    WARN = "the consumer logs a warning, requests metadata and retries after the backoff"
+    RAISE = "the next call raises TopicAuthorizationError; a reset or validation is retried after the backoff"
 
 
 ACCEPT, NOTHING, RETRY, WARN, RAISE = OffsetErrorAction
@@ -53,8 +53,10 @@ LIST_OFFSETS_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
 
 
 def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, purpose: str) -> OffsetErrorAction:
-    """Returns the action for a partition's error code. Logs a warning if it is WARN; `purpose` names the request in the
-    log."""
+    """Returns the action for a partition's error code, and logs a warning if the action is WARN.
+
+    `purpose` describes the request in the log.
+    """
     action = table[code]
     if action is WARN:
         _log.warning("%s, retrying", error_for(code, f"{purpose} of {tp}"))
@@ -62,8 +64,10 @@ def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartiti
 
 
 def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
-    """Returns the error for partitions that may not be read. `offsets` contains, for each partition, the offset that
-    the message mentions, or None."""
+    """Returns the error for partitions that may not be read.
+
+    `offsets` contains these partitions. Their offsets are mentioned in the error message, unless they are None.
+    """
     names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in offsets.items())
     topics = frozenset(tp.topic for tp in offsets)
     error = TopicAuthorizationError(f"{purpose} of {names}", topics=topics, operation="Describe")

@@ -1,8 +1,7 @@
-"""Sets the initial position of a partition: the group's committed offset, or by the reset policy (Java
-`initWithCommittedOffsetsIfNeeded`).
+"""Sets the initial position of each partition to the committed offset (Java `initWithCommittedOffsetsIfNeeded`).
 
-Requests committed offsets from CommitManager. Partitions without one await a reset: ResetManager then finds the offset
-for the reset policy (ListOffsets). It also validates positions.
+Requests committed offsets from CommitManager. A partition without a committed offset awaits a reset: ResetManager then
+finds the offset for the reset policy with ListOffsets. ResetManager also validates positions.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NOT_A_MEMBER = (Errors.UNKNOWN_MEMBER_ID, Errors.STALE_MEMBER_EPOCH)
 
 
 class PositionsManager:
-    """Sets the positions of partitions that are INITIALIZING. `commits` is None for a consumer without a group."""
+    """Sets the positions of partitions in the state INITIALIZING. `commits` is None for a consumer without a group."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class PositionsManager:
         self._commits = commits
         self._lookup: Promise[Committed] | None = None
         self._requested_partitions: frozenset[TopicPartition] = frozenset()  # the partitions of the lookup in flight
-        self._abandon_after = 0.0  # the lookup in flight is not replaced before this time (ms)
+        self._abandon_after = 0.0  # the lookup in flight is not abandoned before this time (ms)
         self._named: set[TopicPartition] = set()  # partitions that the caller needs, even if they wait for a callback
         self._error: KafkaError | None = None
         self._failed = False  # the last lookup failed, and its backoff has not started yet
@@ -66,8 +65,10 @@ class PositionsManager:
         return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
-        """Start a lookup of committed offsets if partitions need one. The result contains no requests, because
-        CommitManager sends them."""
+        """Start a lookup of committed offsets if partitions need one.
+
+        The result contains no requests, because CommitManager sends them.
+        """
         if self._lookup is not None and now < self._abandon_after:
             return PollResult(wait_ms=self._abandon_after - now)
         waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_start(tp)]
@@ -92,13 +93,17 @@ class PositionsManager:
         return PollResult(wait_ms=0.0)  # CommitManager has a request to send now
 
     def request(self, tp: TopicPartition) -> None:
-        """Include this partition in the next lookup even while it waits for a callback, because the caller needs its
-        position."""
+        """Include this partition in the next lookup, because the caller needs its position.
+
+        The partition is then looked up even while it waits for a listener call.
+        """
         self._named.add(tp)
 
     def _pause_ms(self, now: float) -> float:
-        """Returns how long (ms) the next lookup must wait. Starts a backoff if the last lookup failed, and ends it if
-        the assignment has changed since."""
+        """Returns how long (ms) the next lookup must wait.
+
+        Starts a backoff if the last lookup failed. Ends the backoff if the assignment has changed since.
+        """
         if self._failed_assignment != self._subscription.assignment_version:
             self._failed = False
             self._backoff.reset()
@@ -108,8 +113,11 @@ class PositionsManager:
         return self._backoff.remaining_ms(now)
 
     def _abandon_lookup(self) -> None:
-        """Stop the lookup in flight because the set of partitions that need a position has changed (Java compares the
-        sets, too). Otherwise a lookup that is retried for a revoked partition would delay all others."""
+        """Stop the lookup in flight, because the set of partitions that need a position has changed.
+
+        Otherwise a lookup that is retried for a revoked partition would delay all other partitions. (Java compares the
+        sets, too.)
+        """
         lookup, self._lookup = self._lookup, None
         self._requested_partitions = frozenset()
         if lookup is not None:
@@ -149,8 +157,10 @@ class PositionsManager:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Set the positions to these committed offsets; partitions without one (None) await a reset. Returns False if
-        some partitions have neither a committed offset nor a reset policy."""
+        """Set the positions to these committed offsets. Partitions whose offset is None await a reset.
+
+        Returns False if a partition has no committed offset and there is no reset policy.
+        """
         subscription = self._subscription
         for tp, offset in committed.items():
             state = subscription.find(tp)

@@ -42,9 +42,9 @@ class ListOffsetsResult:
     """The partitions of one response, grouped by outcome."""
 
     found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
-    #: Partitions without a record of that time or later, or whose log is too old to contain timestamps.
+    #: Partitions without a record of the requested time or later, or whose log is too old to contain timestamps.
     none: list[TopicPartition] = field(default_factory=list)
-    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)  # the reasons for retrying
+    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)  # partitions to retry, with the reasons
     unauthorized: list[TopicPartition] = field(default_factory=list)
 
     @property
@@ -56,7 +56,7 @@ class ListOffsetsResult:
 def by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-    """Returns the partitions by the broker id of their leader, and those without a leader."""
+    """Returns the partitions by the broker id of their leader, and the partitions without a leader."""
     by_node: dict[int, list[TopicPartition]] = {}
     leaderless: list[TopicPartition] = []
     for tp in partitions:
@@ -87,8 +87,10 @@ class ListOffsetsRequests:
     def request(
         self, node_id: int, timestamps: Mapping[TopicPartition, int], handler: Callable[[Reply], None]
     ) -> UnsentRequest:
-        """Returns a request to this broker for the offsets at these timestamps (ms, LATEST or EARLIEST). `handler` is
-        called with the response."""
+        """Returns a ListOffsets request to this broker. `handler` is called with the response.
+
+        `timestamps` contains a time (ms), LATEST or EARLIEST for each partition.
+        """
         topics = [
             ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
             for topic, partitions in by_topic(timestamps).items()
@@ -110,8 +112,10 @@ class ListOffsetsRequests:
 
 
 def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
-    """Returns the partitions of a response grouped by outcome. Requested partitions that the response does not contain
-    must be retried."""
+    """Returns the partitions of a response, grouped by outcome.
+
+    Requested partitions that the response does not contain are among those to retry.
+    """
     result = ListOffsetsResult()
     missing = dict.fromkeys(requested)
     for topic in response.topics:
@@ -136,7 +140,7 @@ def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicParti
 
 
 class ListOffsetsCall(PendingCall[OffsetTable]):
-    """An offset lookup for the user. Sends requests to the leaders of the partitions until all offsets are found."""
+    """An offset lookup for the user. Sends requests to the leaders of the partitions until all have responded."""
 
     def __init__(
         self,
@@ -157,7 +161,7 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         self._existence = ExistenceCheck(metadata)
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> float:
-        """Add the requests to send now to `requests`. Returns the time (ms) until the next call is needed."""
+        """Append the requests that are due to `requests`. Returns the time (ms) until the next call is needed."""
         if self.promise.done:
             return FOREVER
         if now >= self.deadline:
@@ -215,8 +219,10 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         self._metadata.request_update()
 
     def _fail_for_topics(self, leaderless: list[TopicPartition]) -> bool:
-        """Fail the call if metadata denies access to one of the topics or does not contain one of the partitions.
-        Returns True if it failed."""
+        """Fail the lookup if metadata denies access to one of the topics, or lacks one of the partitions.
+
+        Returns True if the lookup failed.
+        """
         codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
         raised = {
             topic: code

@@ -1,7 +1,7 @@
 """Resets positions by the reset policy, validates positions after a leader change, and looks up offsets for the user.
 
 Decides what is requested from the leaders for partitions that await a reset or a validation, and how a response changes
-the positions. In a group, committed offsets are looked up first, by `coordinator/commits.py`.
+the positions. In a group, `initial_positions.py` looks up the committed offsets first.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class ResetManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None, and clears it.
 
-        The errors are: topics that may not be read, a failed authentication, or a truncated log, which is returned each
-        time the truncation is found. An error is not returned if its partitions have got a position or have been
-        revoked meanwhile.
+        Possible causes are topics that may not be read, a failed authentication, and a truncated log. The error of a
+        truncated log is returned each time the truncation is found again. An error is discarded if its partitions have
+        got a position or have been revoked meanwhile.
         """
         if self._error is not None:
             (error, partitions), self._error = self._error, None
@@ -102,26 +102,30 @@ class ResetManager:
         return self._validator.take_truncation()
 
     def lasting_error(self) -> KafkaError | None:
-        """Returns the error for partitions whose log was truncated below their position, if there is no reset policy;
-        otherwise None. Such partitions are not read until the user acts, and each call returns the error until then."""
+        """Returns the error for partitions whose log was truncated below their position, or None.
+
+        There is such an error only without a reset policy. The partitions are not read until the user acts, for example
+        seeks. Each call returns the error until then.
+        """
         return self._validator.truncation()
 
     def _still_waiting(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Returns True if one of the partitions still needs a valid position. A partition whose topic was unsubscribed
-        meanwhile needs none."""
+        """Returns True if one of the partitions still needs a valid position.
+
+        A partition whose topic was unsubscribed meanwhile needs no position.
+        """
         states = (self._subscription.find(tp) for tp in partitions)
         return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
-        """Store an error for `take_error`, unless an earlier one is stored whose partitions still need a position."""
+        """Store an error for `take_error`. Keeps the stored error instead if its partitions still need a position."""
         if self._error is None or not self._still_waiting(self._error[1]):
             self._error = error, tuple(partitions)
 
     # --- resets ------------------------------------------------------------------------------------------
 
     def _request_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
-        """Add requests to the leaders for the offsets of partitions that await a reset. Returns the partitions that
-        have no leader."""
+        """Append ListOffsets requests for the partitions that await a reset. Returns those without a leader."""
         subscription = self._subscription
         by_node, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
         for node_id, partitions in by_node.items():
@@ -207,8 +211,8 @@ class ResetManager:
         """Look up the offset of the first record at or after each timestamp (ms; LATEST or EARLIEST for the ends).
 
         Returns a promise of the offsets; the value is None for a partition without such a record. Partitions need not
-        be assigned. The promise fails with TimeoutError at `deadline` (ms), TopicAuthorizationError, InvalidTopicError,
-        or another error that is not retriable. Fail the promise to stop the lookup earlier.
+        be assigned. The promise fails with TimeoutError at `deadline` (ms), or with an error that is not retriable,
+        such as TopicAuthorizationError or InvalidTopicError. To stop the lookup earlier, fail the promise.
         """
         backoff = RetryTimer(self._retry_backoff)
         call = ListOffsetsCall(self._requests, self._cluster, self._metadata, timestamps, deadline, backoff)

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: checks whether the log was truncated below a position (KIP-320).
 
-Decides when to send the request, and how long a truncation is reported to the user. `offsets/error_actions.py` contains
-the table of actions for error codes. `state/subscription.py` decides how a response changes a position.
+Decides when to send the request, and until when a truncation is reported to the user. `offsets/error_actions.py`
+contains the table of actions for error codes. `state/subscription.py` decides how a response changes a position.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Validator:
         self._request_timeout_ms: float = config.request_timeout_ms
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
-        """Add the requests to send now to `requests`. Returns the partitions that have no leader."""
+        """Append the requests that are due to `requests`. Returns the partitions that have no leader."""
         leaderless: list[TopicPartition] = []
         by_node: dict[int, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscription.partitions_to_validate(now):
@@ -133,8 +133,10 @@ class Validator:
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
-        """Store truncations, which the user must handle because there is no reset policy. The positions are validated
-        again after each backoff, because another leader's log may contain them."""
+        """Store truncations, which the user must handle because there is no reset policy.
+
+        The positions are validated again after each backoff, because the log of a later leader may contain them.
+        """
         self._truncations |= truncations
         self._truncated_again = True
         self._subscription.back_off(
@@ -149,8 +151,10 @@ class Validator:
         return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:
-        """Returns the error for all truncated partitions whose positions have not been changed since, or None.
-        Partitions that are paused or no longer subscribed are left out."""
+        """Returns the error for the truncated partitions whose positions have not changed since, or None.
+
+        Partitions that are paused or no longer subscribed are left out.
+        """
         if not self._truncations:
             return None
         self._truncations = {

@@ -21,7 +21,7 @@ _NO_ID = bytes(16)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """The leader of a partition and its leader epoch; either may be unknown."""
+    """The leader of a partition and the leader epoch. Either is None if unknown."""
 
     leader: Node | None = None
     epoch: int | None = None
@@ -47,17 +47,17 @@ class TopicMetadata:
     topic_id: bytes | None
     internal: bool
     partitions: dict[int, PartitionMetadata]
-    listed: int = 0  # number of partitions in the response; `partitions` may lack some with outdated leader epochs
+    listed: int = 0  # the number of partitions in the response; `partitions` may lack those with outdated leader epochs
     infos: tuple[PartitionInfo, ...] | None = None  # the public form, built when it is first needed
 
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """What a metadata response changed."""
+    """The changes that a metadata response made."""
 
     full: bool  # the response replaced all topics
-    progressed: bool = False  # it had a newer leader, partition or topic id, so another request soon may help
-    stale: bool = False  # it reports a leader that is missing or moving, so metadata must be requested again
+    progressed: bool = False  # something in it was newer than the cache, so another request soon may help
+    stale: bool = False  # a leader in it is missing or moving, so metadata must be requested again
     topics: frozenset[str] = frozenset()
     topic_errors: dict[str, int] = field(default_factory=dict)  # the error code of each topic that has one
     recreated: set[str] = field(default_factory=set)  # topics whose topic id changed
@@ -74,8 +74,8 @@ class Cluster:
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._leaders: dict[TopicPartition, LeaderAndEpoch] = {}
-        # These two are kept when a topic disappears from metadata. A broker with outdated metadata must not bring back
-        # an old leader. A topic that is deleted and created again is missing in between.
+        # These two are kept when a topic disappears from metadata. The epochs prevent that a broker with outdated
+        # metadata brings back an old leader. The ids show that a topic was created again, after it was missing.
         self._epochs: dict[TopicPartition, int] = {}
         self._last_ids: dict[str, bytes] = {}
 
@@ -94,7 +94,7 @@ class Cluster:
 
     @property
     def internal_topics(self) -> frozenset[str]:
-        """The known topics that Kafka uses itself (`__consumer_offsets`…)."""
+        """The known topics that Kafka itself uses, such as `__consumer_offsets`."""
         return frozenset(name for name, topic in self._topics.items() if topic.internal)
 
     def contains_topics(self, topics: Iterable[str]) -> bool:
@@ -102,17 +102,17 @@ class Cluster:
         return all(topic in self._topics for topic in topics)
 
     def partition_count(self, topic: str) -> int | None:
-        """Returns the number of partitions of the topic, or None if it is unknown."""
+        """Returns the number of cached partitions of the topic, or None if the topic is unknown."""
         known = self._topics.get(topic)
         return None if known is None else len(known.partitions)
 
     def listed_count(self, topic: str) -> int:
-        """Returns how many partitions the last metadata response listed for the topic; 0 if it is not known."""
+        """Returns the number of partitions that the last response listed for the topic; 0 if the topic is unknown."""
         known = self._topics.get(topic)
         return 0 if known is None else known.listed
 
     def lacks(self, tp: TopicPartition) -> bool:
-        """Returns True if the topic is known and has no such partition."""
+        """Returns True if the topic is known but does not have this partition."""
         count = self.listed_count(tp.topic)
         return count > 0 and not 0 <= tp.partition < count
 
@@ -127,17 +127,17 @@ class Cluster:
         return known.infos
 
     def partition_info(self, tp: TopicPartition) -> PartitionInfo | None:
-        """Returns one partition, or None if it is unknown."""
+        """Returns the metadata of one partition, or None if it is unknown."""
         infos = self.partitions_for(tp.topic) or ()
         return next((info for info in infos if info.partition == tp.partition), None)
 
     def partition_infos(self, topics: Iterable[str] | None = None) -> list[PartitionInfo]:
-        """Returns all partitions of these topics (None: of all topics), sorted. Unknown topics are skipped."""
+        """Returns the metadata of all partitions of these topics (None: all topics), sorted. Skips unknown topics."""
         wanted = sorted(self._topics if topics is None else set(topics))
         return [info for topic in wanted for info in self.partitions_for(topic) or ()]
 
     def topic_id(self, topic: str) -> bytes | None:
-        """Returns the topic's 16-byte id, or None if it is unknown or the broker has none (before Kafka 2.8)."""
+        """Returns the topic's 16-byte id, or None if the topic is unknown or brokers have no ids (before Kafka 2.8)."""
         known = self._topics.get(topic)
         return None if known is None else known.topic_id
 
@@ -146,13 +146,13 @@ class Cluster:
         return self._names.get(topic_id)
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """Returns the newest leader epoch that was seen, or None."""
+        """Returns the newest known leader epoch of the partition, or None."""
         return self._epochs.get(tp)
 
     def node_if_online(self, tp: TopicPartition, node_id: int) -> Node | None:
         """Returns the broker with this id, or None if it is an offline replica of the partition.
 
-        Returns None also if the broker or the partition is unknown.
+        Also returns None if the broker or the partition is unknown.
         """
         topic = self._topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
@@ -170,7 +170,7 @@ class Cluster:
         full: bool,
         keep: Callable[[str, bool], bool] = lambda *_: True,
     ) -> MetadataUpdate:
-        """Apply a MetadataResponse of this version. Returns what has changed.
+        """Apply a MetadataResponse of this version. Returns the changes.
 
         A full response replaces all topics, a partial one only the topics that it names. Topics for which
         `keep(name, internal)` is False are dropped. Brokers are always replaced.
@@ -182,7 +182,7 @@ class Cluster:
         fresh: dict[str, TopicMetadata] = {}
         for topic in response.topics:
             if topic.name is None:
-                result.stale = True  # requested by an id that the broker does not know
+                result.stale = True  # the topic was requested by an id that is unknown to the broker
             elif not keep(topic.name, topic.is_internal):
                 continue
             elif topic.error_code:
@@ -201,10 +201,10 @@ class Cluster:
         return result
 
     def update_leader(self, tp: TopicPartition, leader_id: int, epoch: int, node: Node | None = None) -> bool:
-        """Set the leader that a Fetch response named (KIP-951). `node` is its address, if the response had one.
+        """Set the leader that a Fetch response contains (KIP-951). `node` is its address, if the response has one.
 
-        Returns False and changes nothing unless the leader epoch is newer than any seen before, and the partition and
-        the broker's address are known.
+        Returns True if the leader was set. Returns False and changes nothing if the leader epoch is not newer than the
+        newest known one, or if the partition or the broker's address is unknown.
         """
         topic = self._topics.get(tp.topic)
         old = None if topic is None else topic.partitions.get(tp.partition)
@@ -230,8 +230,8 @@ class Cluster:
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
         """Record a leader epoch from a committed offset or a ListOffsets response.
 
-        Returns True if it is newer than the known one. The cached leader is then outdated, and metadata should be
-        requested. Returns False and changes nothing if it is not newer or no epoch is known.
+        Returns True if this epoch is newer than the known one. The cached leader is then outdated, and metadata should
+        be requested. Otherwise, or if no epoch is known, returns False and changes nothing.
         """
         known = self._epochs.get(tp)
         if known is None or epoch <= known:
@@ -256,8 +256,8 @@ class Cluster:
     ) -> TopicMetadata:
         new_id = topic.topic_id if topic.topic_id != _NO_ID else None
         before = self._topics.get(name)
-        # This is also True if the cache lacks the topic. It may have been deleted and created again, and then the
-        # leader epochs of the old topic mean nothing for the new one.
+        # This is also True if the cache lacks the topic. The topic may have been deleted and created again, and then
+        # the leader epochs of the old topic must not be compared with those of the new one.
         recreated = new_id is not None and (before is None or new_id != before.topic_id)
         if new_id is not None:
             if self._last_ids.get(name, new_id) != new_id:
@@ -282,7 +282,7 @@ class Cluster:
         recreated: bool,
         result: MetadataUpdate,
     ) -> PartitionMetadata | None:
-        """Returns the entry with the newer leader epoch: that of the response, or the cached one (`kept`)."""
+        """Returns the entry from the response, or the cached one (`kept`) if the response has an older leader epoch."""
         epoch = partition.leader_epoch if reliable and partition.leader_epoch >= 0 else None
         seen = self._epochs.get(tp)
         if epoch is None:

@@ -40,10 +40,10 @@ _NAMELESS = TopicPartition("", -1)
 
 
 class FetchPosition(NamedTuple):
-    """The position of a partition (Java's class of this name)."""
+    """The position of a partition (Java `FetchPosition`)."""
 
-    offset: int  # of the next record to return
-    offset_epoch: int | None = None  # the leader epoch of the record before it, if known
+    offset: int  # the offset of the next record to return
+    offset_epoch: int | None = None  # the leader epoch of the record before `offset`, if known
     leader: LeaderAndEpoch = NO_LEADER  # the leader that the position was validated against
 
 
@@ -53,9 +53,9 @@ class Tally:
     __slots__ = ("dirty", "now", "unchecked_leaders", "without_position")
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = now  # the latest time (ms) that a manager passed; recorded as the time of changes
+        self.now = now  # the current time of the managers (ms); changes are recorded with this time
         self.dirty: dict[PartitionState, None] = {}  # states that changed since the last `take_dirty`
-        self.without_position = 0  # number of partitions without a valid position
+        self.without_position = 0  # the number of partitions without a valid position
         self.unchecked_leaders = False  # a position was set without a leader
 
     def take_dirty(self) -> dict[PartitionState, None]:
@@ -70,7 +70,7 @@ class Tally:
     def successor(self) -> Tally:
         """Returns a tally for the next assignment, in which no partition is counted yet.
 
-        The states of revoked partitions keep the old tally, so later changes of them are not counted in the new one.
+        The states of revoked partitions keep the old tally. So their later changes are not counted in the new one.
         """
         tally = Tally(self.now)
         tally.unchecked_leaders = self.unchecked_leaders
@@ -112,7 +112,7 @@ class PartitionState:
         self.tally.without_position += 1
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
-        self.topic_id: bytes | None = None  # of the topic that was read up to the position; None: nothing was read
+        self.topic_id: bytes | None = None  # of the topic that was read up to the position; None if nothing was read
         self.fetchable = False  # computed with each change, because it is read far more often
         self.paused = False
         # SubscriptionState computes these two, from the target assignment and from the subscription.
@@ -125,8 +125,8 @@ class PartitionState:
         self.reset_strategy: OffsetReset | None = None
         self.reset_end: int | None = None  # the end of the log, for a reset by duration
         self.next_retry = 0.0  # ms; no request for this partition is sent before this time
-        self.failures = 0  # consecutive failures of the request that the current state waits for
-        self.out_of_range = 0  # consecutive resets of a position that was out of range
+        self.failures = 0  # failures in a row of the request that the current state waits for
+        self.out_of_range = 0  # resets in a row of a position that was out of range
         self.last_error = ""
         self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred_replica: int | None = None
@@ -135,10 +135,10 @@ class PartitionState:
     # --- transitions -------------------------------------------------------------------------------------
 
     def transition_to(self, new: FetchState, position: FetchPosition | None = None) -> None:
-        """Change the state. `position` replaces the position; None keeps it. INITIALIZING and AWAIT_RESET have none.
+        """Change the state, and the position unless `position` is None.
 
-        Raises StateError and changes nothing if `TRANSITIONS` does not allow the change, or if the new state needs a
-        position and there is none.
+        A partition in the state INITIALIZING or AWAIT_RESET has no position. Raises StateError and changes nothing if
+        `TRANSITIONS` does not allow the change, or if the new state needs a position and there is none.
         """
         old = self.fetch_state
         checked_transition(TRANSITIONS, f"partition {self.topic_partition}", old, new)
@@ -167,12 +167,12 @@ class PartitionState:
         tally.without_position += not self.has_valid_position
 
     def advance(self, position: FetchPosition, topic_id: bytes | None) -> None:
-        """Set the position after records of the topic with this id were taken."""
+        """Set the position after records were taken. `topic_id` is the id of the topic that contains them."""
         self.position = position
         self.topic_id = topic_id
 
     def set_position(self, position: FetchPosition) -> None:
-        """Replace the position of a partition that has a valid one. Raises StateError if it has none."""
+        """Replace a valid position. Raises StateError if the partition has no valid position."""
         if not self.has_valid_position:
             raise StateError(f"partition {self.topic_partition} has no valid position to move on from")
         self.position = position
@@ -187,19 +187,22 @@ class PartitionState:
     def reset_out_of_range(self, strategy: OffsetReset, delay_ms: Callable[[int], float]) -> None:
         """Reset a position that is out of range.
 
-        The first reset is requested at once. If the offset that it finds is out of range, too, the next one is delayed
-        by `delay_ms(0)`, then by `delay_ms(1)` and so on.
+        The first reset is requested at once. If the resulting offset is out of range, too, the second reset is delayed
+        by `delay_ms(0)`, the third by `delay_ms(1)`, and so on.
         """
         resets = self.out_of_range
         self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
         self.out_of_range += 1
 
     def clear_out_of_range(self) -> None:
-        """Clear `out_of_range`, after the broker accepted the offset of the position."""
+        """Clear `out_of_range`, because the broker accepted the position's offset."""
         self.out_of_range = 0
 
     def set_reset_end(self, end: int) -> None:
-        """Store the log's end offset for a reset by duration, and retry at once. LATEST (-1): request the end first."""
+        """Store the log's end offset for a reset by duration, and retry at once.
+
+        With `end` LATEST (-1), the next request is for the end offset.
+        """
         self.reset_end = end
         self.next_retry = 0.0
 
@@ -210,12 +213,12 @@ class PartitionState:
         self.reset_strategy = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """Set this position, and validate it first if the leader epochs are known (KIP-320)."""
+        """Set this position. If the leader epochs are known, it is validated before it is used (KIP-320)."""
         self.seek(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:
-        """Set this position and await its validation. If a leader epoch is unknown, fetch from it at once."""
+        """Set this position and await its validation. If a leader epoch is unknown, the position is used at once."""
         checkable = position.offset_epoch is not None and position.leader.epoch is not None
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
@@ -233,20 +236,20 @@ class PartitionState:
         return self.fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
-        """End the validation of the position, which is valid or cannot be validated."""
+        """End the validation, because the position is valid or cannot be validated."""
         if self.fetch_state is AWAIT_VALIDATION:
             self.transition_to(FETCHING)
 
     # --- retries -----------------------------------------------------------------------------------------
 
     def retry_at(self, at: float, error: str = "") -> None:
-        """Send no request for this partition before `at` (ms). `partition_states()` shows `error`, if there is one."""
+        """Delay the next request for this partition until `at` (ms). `partition_states()` shows a given `error`."""
         self.next_retry = at
         if error:
             self.last_error = error
 
     def back_off(self, now: float, delay_ms: Callable[[int], float], error: str) -> None:
-        """Count a failure, and send no request for the next `delay_ms(n)` ms after `n` earlier failures."""
+        """Count a failure, and delay the next request by `delay_ms(n)` ms, where n counts the earlier failures."""
         self.failures += 1
         self.retry_at(now + delay_ms(self.failures - 1), error)
 
@@ -261,7 +264,7 @@ class PartitionState:
         self.flag(paused=True)
 
     def resume(self) -> None:
-        """Undo `pause`."""
+        """Allow fetching again after `pause`."""
         self.flag(paused=False)
 
     def flag(
@@ -294,18 +297,18 @@ class PartitionState:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Let the fetch planner check this partition again. Its next fetch may need another offset or broker."""
+        """Make the fetch planner check this partition again. The next fetch may need another offset or broker."""
         self.tally.dirty[self] = None
 
     @property
     def has_valid_position(self) -> bool:
-        """True if the position needs no reset and no validation, so that it may be fetched from and committed."""
+        """True if the position needs neither a reset nor a validation. Only then is it used to fetch and commit."""
         return self.fetch_state is FETCHING
 
     # --- what brokers report -----------------------------------------------------------------------------
 
     def update_offsets(self, high_watermark: int, last_stable_offset: int = -1, log_start_offset: int = -1) -> None:
-        """Store the offsets that a broker reported. An offset of -1 was not reported and changes nothing."""
+        """Store the offsets that a broker reported. An offset of -1 means that it was not reported."""
         if high_watermark >= 0:
             self.high_watermark = high_watermark
         if last_stable_offset >= 0:
@@ -320,14 +323,14 @@ class PartitionState:
         return self._preferred_replica
 
     def set_preferred_replica(self, broker_id: int, until: float) -> None:
-        """Fetch from this broker until `until` (ms). Setting the same broker again does not extend its lease."""
+        """Set the replica to fetch from until `until` (ms). Setting the same one again does not extend its lease."""
         if self._preferred_replica != broker_id:
             self._preferred_replica = broker_id
             self._preferred_until = until
             self.mark_dirty()
 
     def clear_preferred_replica(self) -> int | None:
-        """Fetch from the leader again. Returns the id of the broker that was preferred, or None."""
+        """Fetch from the leader again. Returns the id of the replica that was preferred until now, or None."""
         old, self._preferred_replica = self._preferred_replica, None
         if old is not None:
             self.mark_dirty()

@@ -1,8 +1,8 @@
 """The subscription or manual assignment of a consumer, and the state of each assigned partition.
 
 Decides which kinds of subscription exclude each other, which state is kept when the assignment changes, and which
-partitions need a position, a reset or a validation. It does not decide which partitions are assigned (the membership
-does), and it sends no requests (the managers do).
+partitions need a position, a reset or a validation. The membership decides which partitions are assigned. The managers
+send the requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kconsumer.types import OffsetAndMetadata, OffsetReset, SubscriptionPattern,
 
 
 class SubscriptionKind(enum.Enum):
-    """The source of the assignment. The kinds exclude each other until `unsubscribe()`."""
+    """The source of the assignment. A consumer keeps one kind until `unsubscribe()`."""
 
     NONE = "none"
     TOPICS = "topics"
@@ -36,7 +36,7 @@ class SubscriptionKind(enum.Enum):
     ASSIGNED = "assigned"
 
 
-# This is a tuple, because `in` a set would call the enum's `__hash__`, a Python function, several times in each poll.
+# This is a tuple and not a set. A test with `in` on a set calls the enum's `__hash__`, which is a slow Python function.
 _BY_GROUP = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind.BROKER_PATTERN)
 
 
@@ -44,7 +44,7 @@ class Truncation(NamedTuple):
     """A log that was truncated below the position."""
 
     position: FetchPosition
-    divergent: OffsetAndMetadata | None  # the offset up to which the log agrees with what was read, if known
+    divergent: OffsetAndMetadata | None  # the log agrees with the records read up to this offset, if it is known
 
 
 class SubscriptionState:
@@ -57,17 +57,17 @@ class SubscriptionState:
         self.broker_pattern: str | None = None
         self.assignment_version = 0  # grows with each change of the assigned partitions
         self.topics_version = 0  # grows with each change of the topics that need metadata
-        # The positions before a running `poll` that has moved them, but has not returned its records yet.
+        # Positions from before the running `poll`. It has moved them, but has not returned the records yet.
         self.unreturned: dict[TopicPartition, FetchPosition] = {}
         self._topics: frozenset[str] = frozenset()
-        self._group_topics: frozenset[str] = frozenset()  # of all members, while this one is the leader of the group
-        self._states: dict[TopicPartition, PartitionState] = {}  # in the order in which they are fetched
+        self._group_topics: frozenset[str] = frozenset()  # the topics of all members, while this one is the leader
+        self._states: dict[TopicPartition, PartitionState] = {}  # in fetch order
         self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all assigned partitions
         self._tally = Tally()
 
     @property
     def now(self) -> float:
-        """The latest time (ms) that a manager passed. It is recorded as the time of changes of partitions."""
+        """The current time of the managers (ms). Changes of partitions are recorded with this time."""
         return self._tally.now
 
     @now.setter
@@ -85,7 +85,7 @@ class SubscriptionState:
         return self._set_topics(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to the topics whose whole name matches.
+        """Subscribe to the topics whose whole name matches the pattern.
 
         Raises StateError if another kind of subscription is in use.
         """
@@ -96,7 +96,7 @@ class SubscriptionState:
             self._update_fetchable()
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
-        """Subscribe to a pattern that the coordinator matches against the topics (KIP-848).
+        """Subscribe to a pattern that the coordinator matches against topic names (KIP-848).
 
         Raises StateError if another kind of subscription is in use.
         """
@@ -115,7 +115,7 @@ class SubscriptionState:
         return self._set_topics(frozenset(topics))
 
     def update_matched(self, cluster: Cluster, *, exclude_internal: bool) -> bool:
-        """Match the pattern against the cluster's topics. Returns True if the subscription changed."""
+        """Match the pattern against the cluster's topics. Returns True if the subscribed topics changed."""
         excluded = cluster.internal_topics if exclude_internal else frozenset()
         return self.subscribe_matched(t for t in cluster.topics() - excluded if self.matches_subscription(t))
 
@@ -165,7 +165,7 @@ class SubscriptionState:
 
     @property
     def has_pattern(self) -> bool:
-        """True if the client matches a pattern, for which it needs metadata of all topics."""
+        """True if the subscription is a pattern that the client matches. This needs metadata of all topics."""
         return self.kind is SubscriptionKind.PATTERN
 
     def subscribed_topics(self) -> frozenset[str]:
@@ -177,7 +177,7 @@ class SubscriptionState:
         return self._topics if self.kind in _BY_GROUP else frozenset()  # inlined: each poll calls this
 
     def metadata_topics(self) -> frozenset[str]:
-        """Returns the topics that need metadata.
+        """Returns the topics whose metadata is needed.
 
         These are the topics of this consumer. For the leader of a group, they are the topics of all members.
         """
@@ -198,7 +198,7 @@ class SubscriptionState:
     def group_subscribe(self, topics: Iterable[str]) -> bool:
         """Add all members' topics to `metadata_topics()`, because this consumer is the leader of the group.
 
-        Returns True if some of them are not topics of this consumer. Raises StateError without a subscription.
+        Returns True if some of these topics are not topics of this consumer. Raises StateError without a subscription.
         """
         if not self.is_group_managed:
             raise StateError("only a subscription takes part in a group")
@@ -259,7 +259,7 @@ class SubscriptionState:
         return self._states.get(tp)
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Move the partition to the end of the order of fetching. Ignored if it is not assigned."""
+        """Move the partition to the end of the fetch order. Does nothing if it is not assigned."""
         state = self._states.pop(tp, None)
         if state is not None:
             self._states[tp] = state
@@ -305,9 +305,9 @@ class SubscriptionState:
         state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Reset the assigned partitions that never had a position; if `partitions` is given, only those among them.
+        """Reset the assigned partitions that never had a position. `partitions` restricts this to the given ones.
 
-        If the reset policy is `none`, changes nothing and raises NoOffsetForPartitionError, which names all of them.
+        If the reset policy is `none`, changes nothing and raises NoOffsetForPartitionError with these partitions.
         """
         waiting = self.partitions_to_initialize()
         if partitions is not None:
@@ -342,15 +342,15 @@ class SubscriptionState:
         self.get(tp).set_position(position)
 
     def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
-        """Store the positions before a `poll` moved them. Commits use these until `poll` returns its records."""
+        """Store the positions from before a `poll` moved them. Commits use these until `poll` returns its records."""
         self.unreturned = positions
 
     def clear_unreturned(self) -> None:
-        """Clear `unreturned`, after `poll` has returned its records or put the positions back."""
+        """Clear `unreturned`, because `poll` has returned its records or restored the positions."""
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions as offsets to commit, without records that `poll` has not returned yet."""
+        """Returns the valid positions as offsets to commit. Records that `poll` has not returned yet do not count."""
         unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
@@ -387,7 +387,7 @@ class SubscriptionState:
         return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
 
     def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, error: str = "") -> None:
-        """Send no request for these partitions before `at` (ms). `partition_states()` shows `error`.
+        """Delay the next request for these partitions until `at` (ms). `partition_states()` shows `error`.
 
         Partitions that are no longer assigned are skipped.
         """
@@ -397,7 +397,7 @@ class SubscriptionState:
                 state.retry_at(at, error)
 
     def back_off(self, reasons: Mapping[TopicPartition, object], now: float, delay_ms: Callable[[int], float]) -> None:
-        """Count a failure of each partition, and back it off by `delay_ms(n)` ms after `n` earlier failures.
+        """Count a failure of each partition, and back it off for `delay_ms(n)` ms, where n is its earlier failures.
 
         `partition_states()` shows the reasons. Partitions that are no longer assigned are skipped.
         """
@@ -431,8 +431,8 @@ class SubscriptionState:
     def forget_epochs(self, topics: Collection[str]) -> None:
         """Drop the leader epochs of positions in topics that were deleted and created again.
 
-        Epochs of an old log mean nothing in the new one. A position beyond the end of the new log is then handled as
-        out of range, and not as a truncation.
+        The epochs of the old log must not be compared with those of the new one. Without epochs, a position beyond the
+        end of the new log is handled as out of range, and not as a truncation.
         """
         for tp, state in self._states.items():
             position = state.position
@@ -440,9 +440,9 @@ class SubscriptionState:
                 state.validate(position._replace(offset_epoch=None))
 
     def complete_validation(self, tp: TopicPartition, requested: FetchPosition) -> None:
-        """Use the position `requested` without validation, because the broker does not support it.
+        """Use the position `requested` without validation, because the broker does not support validation.
 
-        Ignored if the position has changed since the request.
+        Does nothing if the position has changed since the request.
         """
         state = self._awaiting_validation(tp, requested)
         if state is not None:
@@ -455,8 +455,10 @@ class SubscriptionState:
 
         `end_offset` and `end_epoch` are the end of the position's leader epoch in the leader's log, or -1 if the log
         has no such epoch. A position that is not beyond the end is valid. Otherwise the log was truncated. With a reset
-        policy, the position moves to the divergent offset, or is reset if that is unknown. With the policy `none`,
-        returns the truncation for an error. Ignored if the position has changed since the request.
+        policy, the position then moves to the divergent offset, or is reset if that offset is unknown.
+
+        Returns None, except for a truncation with the reset policy `none`: then returns the truncation and changes
+        nothing. Does nothing if the position has changed since the request.
         """
         state = self._awaiting_validation(tp, requested)
         if state is None:
@@ -469,10 +471,10 @@ class SubscriptionState:
         return None
 
     def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
-        """Handle a Fetch response in which the leader reports that its log diverges from what was read (KIP-595).
+        """Handle a Fetch response in which the leader reports that its log diverges from the records read (KIP-595).
 
-        This has the same effects and result as a truncation found by a validation. Ignored if the position is not
-        beyond the divergent offset.
+        The effects and the result are the same as for a truncation in `maybe_complete_validation`. Does nothing if the
+        position is not beyond the divergent offset.
         """
         state = self.get(tp)
         position = state.position
@@ -483,7 +485,7 @@ class SubscriptionState:
     def _truncate_at(
         self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
-        """Move the position to the divergent offset, or reset it if that is unknown.
+        """Move the position to the divergent offset, or reset it if that offset is unknown.
 
         With the reset policy `none`, changes nothing and returns the truncation.
         """
@@ -508,7 +510,7 @@ class SubscriptionState:
         self.get(tp).pause()
 
     def resume(self, tp: TopicPartition) -> None:
-        """Undo `pause`. Raises StateError if the partition is not assigned."""
+        """Allow fetching again after `pause`. Raises StateError if the partition is not assigned."""
         self.get(tp).resume()
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -548,7 +550,7 @@ class SubscriptionState:
                 state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
-        """Stop fetching these partitions until this is called with `awaiting=False`, after on_assign has returned."""
+        """Stop fetching these partitions until on_assign has returned. Then call this with `awaiting=False`."""
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
@@ -560,13 +562,13 @@ class SubscriptionState:
         return state is not None and state.fetchable
 
     def fetchable(self, available: Callable[[TopicPartition], bool] | None = None) -> list[TopicPartition]:
-        """Returns the fetchable partitions, in the order of fetching. `available` is a filter; None: all of them."""
+        """Returns the fetchable partitions in fetch order. If `available` is given, only those for which it is True."""
         if available is None:
             return [tp for tp, state in self._states.items() if state.fetchable]
         return [tp for tp, state in self._states.items() if state.fetchable and available(tp)]
 
     def states(self) -> Mapping[TopicPartition, PartitionState]:
-        """Returns the states by partition. This is the live mapping: do not change the assignment while iterating."""
+        """Returns the states by partition. This is not a copy, so do not change the assignment while iterating."""
         return self._states
 
     @property
@@ -575,10 +577,9 @@ class SubscriptionState:
         return bool(self._tally.dirty)
 
     def take_changes(self) -> Iterable[PartitionState]:
-        """Returns the states with a change that matters for fetching since the last call.
+        """Returns the states whose fetchability, position or broker has changed since the last call.
 
-        Such a change concerns whether they are fetchable, the position, or the broker. Only `assignment_version` shows
-        a new assignment.
+        A new assignment is not reported here, but by `assignment_version`.
         """
         return self._tally.take_dirty()
 
@@ -594,7 +595,7 @@ class SubscriptionState:
 
 
 def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTruncationError:
-    """Returns the error for logs that were truncated below positions while the reset policy is `none`."""
+    """Returns the error for partitions whose log was truncated below the position, with the reset policy `none`."""
     offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
     divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
     names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
@@ -607,7 +608,7 @@ def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTru
 
 
 def no_offset_error(partitions: Iterable[TopicPartition]) -> NoOffsetForPartitionError:
-    """Returns the error for partitions that have no committed offset while the reset policy is `none`."""
+    """Returns the error for partitions without a committed offset, with the reset policy `none`."""
     names = tuple(sorted(partitions))
     return NoOffsetForPartitionError(
         f"no committed offset for {', '.join(map(str, names))} and auto_offset_reset is none: "

@@ -32,12 +32,12 @@ class ClassicCommitProtocol(CommitProtocol):
 
     @property
     def fetch_generation(self) -> Generation:
-        """An invalid generation: OffsetFetch names no member, because the coordinator does not check it."""
+        """An invalid generation, so that OffsetFetch contains no member id. The coordinator would not check it."""
         return Generation()
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """The error of the heartbeat that found this member fenced, or None."""
+        """The error of the heartbeat that showed that this member is fenced, or None."""
         return self._member.fenced
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
@@ -53,7 +53,7 @@ class ClassicCommitProtocol(CommitProtocol):
         return {}
 
     def is_recreated(self, ids: Ids) -> bool:
-        """Returns False: a topic that was created again has the same name."""
+        """Returns False, because requests contain names, and a topic that was created again has the same name."""
         return False
 
     def on_unknown_topic_id(self) -> None:

@@ -1,7 +1,7 @@
 """The embedded consumer protocol: subscriptions and assignments, which members exchange through the coordinator.
 
 Decides which version is written (the highest) and how other versions are read. The content comes from `leader.py`.
-Other members may run any client, so all bytes that cannot be decoded must raise ProtocolError.
+Other members may run any client. So all bytes that cannot be decoded must raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_subscription(message: ConsumerProtocolSubscription, version: int = HI
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode a subscription. Raises ProtocolError.
+    """Decode a subscription. Raises ProtocolError if the bytes cannot be decoded.
 
     A negative generation becomes -1, and an empty rack becomes None. Both mean that the field is absent.
     """
@@ -54,7 +54,7 @@ def encode_assignment(message: ConsumerProtocolAssignment, version: int = HIGHES
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode an assignment. Raises ProtocolError."""
+    """Decode an assignment. Raises ProtocolError if the bytes cannot be decoded."""
     return _decode(ConsumerProtocolAssignment, data)
 
 
@@ -63,7 +63,7 @@ def _encode(message: Message, version: int) -> bytes:
 
 
 def _decode(cls: type[M], data: bytes) -> M:
-    """Decode a message. A newer version is read as the highest known one, as it may only add bytes at the end."""
+    """Decode a message. A newer version is read as the highest known one, because it may only add bytes at the end."""
     if len(data) < _VERSION_BYTES:
         raise ProtocolError(f"{cls.__name__}: {len(data)} bytes are too few for a version")
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)

@@ -1,8 +1,8 @@
 """Heartbeats of the classic protocol: when one is due, what its response means, and when the poll interval is exceeded.
 
-There are three timers, as in Java: the heartbeat interval (restarted when a heartbeat is sent), the session timeout
-(restarted by each response without an error, and when the coordinator is found), and the poll interval (restarted by
-each `poll` of the user). The caller's thread drives this manager inside `poll`, the heartbeat thread outside it.
+There are three timers, as in Java. The heartbeat interval is restarted when a heartbeat is sent. The session timeout is
+restarted by each response without an error, and when the coordinator is found. The poll interval is restarted by each
+`poll` of the user. The calling thread drives this manager inside `poll`, and the heartbeat thread drives it otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The leader's part of a rebalance: read the members' subscriptions, run the assignor, write the assignments.
+"""What the leader of the group does in a rebalance: decode subscriptions, run the assignor, encode assignments.
 
 Decides when metadata has changed since the assignment was computed, so that the group must rebalance. The assignor
 decides which member gets which partition. `embedded.py` encodes and decodes the bytes.
@@ -32,7 +32,7 @@ Snapshot = dict[str, tuple[frozenset[str], ...]]
 
 
 class LeaderAssignment:
-    """The leader's data of one generation: all members' subscriptions, and the metadata used for the assignment."""
+    """The leader's data for one generation: all members' subscriptions, and the metadata used for the assignment."""
 
     def __init__(self, assignor: Assignor, joined: JoinGroupResponse, rack: str) -> None:
         self._assignor = assignor
@@ -49,7 +49,8 @@ class LeaderAssignment:
     def assign(self, cluster: Cluster) -> dict[str, bytes]:
         """Run the assignor. Returns the encoded assignments by member id.
 
-        If the coordinator keeps the assignment that it has (KIP-814), the assignor is not run and the result is empty.
+        If the coordinator asked to keep the current assignment (KIP-814), the assignor is not run, and the result is
+        empty.
         Raises AssignorError if the assignor fails or returns an invalid assignment.
         """
         self._snapshot = self._snap(cluster)

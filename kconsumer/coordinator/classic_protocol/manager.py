@@ -2,8 +2,8 @@
 
 One rebalance is: PREPARING (commit, then on_revoke or on_lost) → JOINING (JoinGroup) → SYNCING (the leader assigns,
 SyncGroup) → COMPLETING (on_revoke of partitions that move away, on_assign) → STABLE. Callbacks are steps in a queue:
-the engine runs the one that is due on the caller's thread and then calls `callback_done`. A rebalance starts only while
-the user polls. What each error code means is decided by `JOIN_ACTIONS` and `SYNC_ACTIONS`, which are those of Java's
+the engine runs the due one on the calling thread and then calls `callback_done`. A rebalance starts only while the user
+polls. The tables `JOIN_ACTIONS` and `SYNC_ACTIONS` decide what each error code leads to, as in Java's
 AbstractCoordinator and ConsumerCoordinator.
 """
 
@@ -68,17 +68,17 @@ class ClassicMembership(Membership[Member]):
         self._heartbeat = heartbeat
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._request_number = 0  # of the JoinGroup or SyncGroup in flight; 0: none
+        self._request_number = 0  # the number of the JoinGroup or SyncGroup in flight; 0: none
         self._last_request_number = 0
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._abandoned: set[int] = set()  # numbers of requests in flight whose responses must be ignored
         # Set by a cooperative JoinGroup that names owned partitions, cleared by an assignment that contains all of
-        # them. While this is True, the leader may have promised some of them to other members. It then waits until this
-        # member has revoked them and joined again.
+        # them. While this is True, the leader may have decided to move some of them to other members. These partitions
+        # stay unassigned until this member has revoked them and joined again.
         self._may_owe_join = False
         self._owes_join = False  # `_may_owe_join` was True when the member id was reset
         self._retried_at_once = False  # a retry without backoff was made since the last rebalance that succeeded
-        self._completed = self._group_metadata_of(Generation())  # of the last completed rebalance
+        self._completed = self._group_metadata_of(Generation())  # the result of the last completed rebalance
         self._joined_topics: frozenset[str] = frozenset()  # the subscription in the last JoinGroup
         self._last_generation = -1
         self._leader: LeaderAssignment | None = None
@@ -107,8 +107,8 @@ class ClassicMembership(Membership[Member]):
     def group_metadata(self) -> GroupMetadata:
         """Returns the generation of the last completed rebalance.
 
-        It stays the same while the next rebalance runs, and after the member was fenced.
-        A transaction must not commit with a generation whose assignment is not applied yet, nor without a generation.
+        The value stays the same while the next rebalance runs, and after the member was fenced. A transaction must not
+        commit with a generation whose assignment is not applied yet, nor without a generation.
         """
         return self._completed
 
@@ -291,6 +291,7 @@ class ClassicMembership(Membership[Member]):
         """Prepare the SyncGroup, as a follower or as the leader.
 
         The leader requests metadata if the cache lacks topics of other members.
+
         Raises ConfigError if the group chose an assignor that is not configured, and ProtocolError if a member's
         subscription cannot be decoded.
         """
@@ -306,7 +307,7 @@ class ClassicMembership(Membership[Member]):
             self._refresh = self._metadata.refresh()
 
     def _join_again(self, error: KafkaError, now: float) -> None:
-        """Give the generation up: let poll raise the error, and send another JoinGroup after the backoff."""
+        """Abandon the generation after an error, which `poll` raises. Another JoinGroup is sent after the backoff."""
         self._fail(error, now)
         self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
         self._member.transition_to(MemberState.JOINING)
@@ -450,7 +451,7 @@ class ClassicMembership(Membership[Member]):
             self._request_number = 0
 
     def _is_current(self, number: int) -> bool:
-        """Returns True if a response belongs to the current request, and records that none is in flight any more."""
+        """Returns True if a response belongs to the current request, which is then no longer in flight."""
         self._abandoned.discard(number)
         if number != self._request_number:
             return False
@@ -460,7 +461,7 @@ class ClassicMembership(Membership[Member]):
     # --- failures --------------------------------------------------------------------------------------------------
 
     def _request_failed(self, error: KafkaError, now: float) -> None:
-        """Handle a request that failed without a response: the connection was lost, or the broker lacks a version."""
+        """Handle a request without a response: the connection was lost, or the broker lacks a suitable version."""
         self._member.request_rejoin("the coordinator did not respond")
         if not error.retriable:
             self._fail(error, now)
@@ -520,7 +521,7 @@ class ClassicMembership(Membership[Member]):
 
         When the leader moves partitions away from a cooperative member, they stay unassigned until the member has
         revoked them and joined again. If the member closes before that join, its successor receives the current
-        assignment without a rebalance, and these partitions have no owner. This JoinGroup starts that rebalance. It
+        assignment without a rebalance, and these partitions have no owner. This JoinGroup starts the rebalance. It
         names no owned partitions, and its response is ignored.
         """
         member = self._member

@@ -1,4 +1,4 @@
-"""Builds JoinGroup and SyncGroup from the state of the member. When they are sent is decided in `manager.py`."""
+"""Builds JoinGroup and SyncGroup from the state of the member. `manager.py` decides when they are sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kconsumer.schema.classic_group import (
 from kconsumer.types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-JOIN_TIMEOUT_SLACK_MS = 5000  # how much longer than the rebalance timeout to wait for the response
+JOIN_TIMEOUT_SLACK_MS = 5000  # the response is awaited this much longer than the rebalance timeout
 STATIC_MEMBERS_FROM = 5  # the first version of JoinGroup with a group_instance_id
 
 
@@ -30,7 +30,7 @@ def join_message(
     owned: Iterable[TopicPartition],
     last_generation: int,
 ) -> JoinGroupRequest:
-    """Returns a JoinGroup with the subscription, encoded once for each assignor, in the configured order.
+    """Returns a JoinGroup. It contains the subscription once for each assignor, in the configured order of assignors.
 
     Raises AssignorError if an assignor fails.
     """
@@ -60,7 +60,7 @@ def join_timeout_ms(config: GroupRebalanceConfig) -> float:
 
 
 def sync_message(member: Member, assignments: list[SyncGroupRequestAssignment]) -> SyncGroupRequest:
-    """Returns a SyncGroup. `assignments` has those of all members if this one is the leader, else none."""
+    """Returns a SyncGroup. The leader passes the assignments of all members; other members pass an empty list."""
     generation = member.generation
     return SyncGroupRequest(
         group_id=member.group_id,

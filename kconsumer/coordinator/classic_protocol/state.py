@@ -1,8 +1,8 @@
 """The state of a classic member: its generation, its step of the rebalance, and whether it must join again.
 
 Decides which changes of state are legal. The managers of membership, heartbeats and commits share this state and decide
-which requests are sent. Java has no states PREPARING and COMPLETING: its members are STABLE during these steps. Here
-they exist because the callbacks and the commit before a rebalance are steps of their own, which the engine runs.
+which requests are sent. Java has no states PREPARING and COMPLETING: its members are STABLE during these steps. They
+exist here because the engine runs the callbacks and the commit before a rebalance as separate steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Generation(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """True if the coordinator has assigned both ids and neither has been reset since."""
+        """True if the coordinator has assigned a generation and a member id, and neither has been reset since."""
         return self.id >= 0 and self.member_id != ""
 
 
@@ -80,7 +80,7 @@ class Member:
 
     @property
     def heartbeating(self) -> bool:
-        """True if the coordinator expects heartbeats. It does not while a JoinGroup is in flight."""
+        """True if the coordinator expects heartbeats. It expects none while a JoinGroup is in flight."""
         return self.generation.valid and self.state not in (S.UNJOINED, S.JOINING)
 
     @property
@@ -100,7 +100,7 @@ class Member:
             self.rejoin_reason = reason
 
     def join_sent(self) -> None:
-        """Clear the request to rejoin: a JoinGroup that satisfies it was sent."""
+        """Clear the request to rejoin, because a JoinGroup was sent."""
         self.rejoin_reason = None
 
     def adopt_id(self, member_id: str) -> None:
@@ -108,7 +108,7 @@ class Member:
         self.generation = Generation(member_id=member_id)
 
     def joined(self, generation: Generation) -> None:
-        """Set the generation of a JoinGroup response. The state becomes SYNCING."""
+        """Set the generation from a JoinGroup response, and change the state to SYNCING."""
         self.generation = generation
         self.transition_to(S.SYNCING)
 

@@ -1,5 +1,6 @@
-"""Commits under the consumer protocol (KIP-848): requests contain topic ids, and a refused commit does not end the
-membership.
+"""Commits under the consumer protocol (KIP-848).
+
+Requests contain topic ids, and a refused commit does not end the membership.
 
 Ids are safer than names. A topic that was deleted and created again has the same name, but offsets of the old topic
 mean nothing in the new one. If the id of a topic is unknown, the request contains only names, as in Java.
@@ -52,11 +53,11 @@ class ConsumerCommitProtocol(CommitProtocol):
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """None: the membership manager raises the error of a fenced member."""
+        """Always None, because the membership manager raises the error of a fenced member."""
         return None
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
-        """Do nothing: the response to the next heartbeat says whether the member is still in the group."""
+        """Do nothing. The response to the next heartbeat shows whether the member is still in the group."""
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
         """Returns the ids of the topics that the records were read from, or no ids if one is unknown.

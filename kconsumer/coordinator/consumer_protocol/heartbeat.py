@@ -1,8 +1,8 @@
 """Heartbeats of the consumer protocol (KIP-848): when one is due, which fields it has, and what its response means.
 
-The same request joins the group, acknowledges assignments, keeps the membership and leaves. A field is sent if it
-changed since the last heartbeat that succeeded. After a failure all fields are sent again, because the coordinator
-repeats an assignment only if a heartbeat has all fields. `manager.py` decides what follows from an assignment.
+The same request joins the group, acknowledges assignments, keeps the member in the group, and leaves the group. A field
+is sent if it changed since the last heartbeat that succeeded. After a failure all fields are sent again, because the
+coordinator repeats an assignment only if a heartbeat has all fields. `manager.py` decides how to handle an assignment.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class HeartbeatListener(Protocol):
         """Handle a response without an error."""
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """Handle a fenced member: the coordinator has removed it, or has another member epoch for it."""
+        """Handle fencing: the coordinator has removed the member, or has another member epoch for it."""
 
     def on_fatal(self, error: KafkaError) -> None:
         """End the membership with an error."""
 
     def on_heartbeat_sent(self) -> None:
-        """Apply the change of state that a heartbeat announces. Called when the heartbeat was sent."""
+        """Change the state of a member whose heartbeat was sent, if this heartbeat acknowledges or leaves."""
 
     def on_poll_timer_expired(self) -> None:
         """Leave the group, because the user did not poll for `max_poll_interval_ms`."""
@@ -107,7 +107,7 @@ class SentFields:
         )
 
     def message(self) -> ConsumerGroupHeartbeatRequest:
-        """Returns the next heartbeat, with the fields that have changed, and records them as sent."""
+        """Returns the next heartbeat with the fields that have changed, and records these fields as sent."""
         member = self._member
         full = member.state is MemberState.JOINING
         if full:
@@ -139,8 +139,8 @@ class SentFields:
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
         """Add the subscription pattern to the heartbeat if it has changed.
 
-        An empty string removes the pattern. Without the field, the coordinator keeps the pattern that it has for this
-        member id, even if the member joins again after a heartbeat to leave that the coordinator did not receive.
+        An empty string removes the pattern. Without the field, the coordinator keeps its pattern for this member id. It
+        may still have one when the member joins again, if the heartbeat that left the group was lost.
         """
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)
@@ -171,10 +171,10 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._subscription = subscription
         self._membership = membership
         self._fields = SentFields(config, member, subscription)
-        self._in_flight = 0  # number of the heartbeat in flight; 0: none
-        self._numbers = 0  # heartbeats sent so far
+        self._in_flight = 0  # the number of the heartbeat in flight; 0: none
+        self._numbers = 0  # the number of the last heartbeat
         self._repeats = False  # a heartbeat was repeated at once, and none has succeeded since
-        self._last_ended = 0  # number of the last heartbeat of a membership that has ended
+        self._last_ended = 0  # the number of the last heartbeat of an ended membership
         self._interval_ms = 0.0  # set by each successful response
         self._sent_at = 0.0
 
@@ -276,7 +276,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
     def _too_late(self, reply: Reply) -> None:
         """Handle a response to a heartbeat of a membership that has ended.
 
-        An error may show that the coordinator is lost. It does not change a membership that has begun since.
+        An error may show that the coordinator is lost. The error does not change a membership that has begun since.
         """
         error = reply.error
         if error is None and reply.message.error_code:
@@ -321,9 +321,9 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 self._membership.on_fenced(str(error), now)
 
     def _repeat(self, now: float) -> None:
-        """Send the next heartbeat at once, as Java does, but only once; after that wait for the backoff.
+        """Make the next heartbeat due at once, as Java does. The second time in a row, start the backoff instead.
 
-        Otherwise this consumer would send heartbeats without pause to a coordinator that repeats the same response.
+        Otherwise a coordinator that always sends the same response would get heartbeats without pause.
         """
         if self._repeats:
             self._retry(now)

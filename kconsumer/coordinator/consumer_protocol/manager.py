@@ -63,7 +63,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- what the engine calls -------------------------------------------------------------------------------------
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """Update the partitions that are unknown to the listener, just before it is called."""
+        """Update `_unknown_to_listener` just before the listener is called."""
         if callback.kind is CallbackKind.ASSIGNED:
             self._unknown_to_listener = frozenset()
         elif callback.kind is CallbackKind.REVOKED:
@@ -91,7 +91,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     def take_error(self) -> KafkaError | None:
         """Returns the error that ended the membership, or None.
 
-        Every call raises it until the user unsubscribes. A consumer without a subscription needs no membership.
+        Every call of the user raises this error until the user unsubscribes.
         """
         return self._error if self._subscription.is_group_managed else None
 
@@ -141,7 +141,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.transition_to(MemberState.STABLE)
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """Queue on_lost for all partitions and a new join, because the coordinator no longer has this member.
+        """Queue on_lost for all partitions and another join, because the coordinator has removed this member.
 
         A member that was leaving does not join again.
         """
@@ -215,9 +215,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- reconciliation --------------------------------------------------------------------------------------------
 
     def _reconcile(self, now: float) -> bool:
-        """Queue the steps from the owned partitions to the target assignment, and run those that need not wait.
+        """Queue the steps from the owned partitions to the target assignment, and run the steps that need not wait.
 
-        Topics whose names are not known yet are left out. Returns True if other managers now have something to do.
+        Topics whose names are not known yet are left out. Returns True if other managers must be polled again.
         """
         member = self._member
         goal, wanted = self._names.resolve(member.target)
@@ -260,7 +260,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """Start leaving. Returns the listener call to run first, or None if the listener has no partitions.
+        """Start leaving. Returns the listener call to run first, or None if no call is needed.
 
         It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
         """

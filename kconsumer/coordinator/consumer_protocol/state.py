@@ -1,8 +1,8 @@
 """The state of a member of the consumer protocol (KIP-848): member id, member epoch, state and assignments.
 
 Decides which changes of state are legal. The states are those of Java's `MemberState`. The managers of membership,
-heartbeats and commits share this state and decide which requests are sent. A member epoch has the role of the
-generation in the classic protocol, but each member has its own.
+heartbeats and commits share this state and decide which requests are sent. The member epoch replaces the
+generation of the classic protocol; it is a number per member, not per group.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TopicIds = Mapping[bytes, frozenset[int]]  # topic id -> partition numbers
 
 @dataclass(frozen=True, slots=True)
 class LocalAssignment:
-    """Assigned partitions by topic id, with a number that grows with each change (Java's class of this name).
+    """Assigned partitions by topic id, with a number that grows with each change (Java `LocalAssignment`).
 
     Example: the coordinator assigns A, then B, then A again. The numbers of the two assignments of A differ, so that
     the second one is acknowledged, too.
@@ -69,7 +69,7 @@ class LocalAssignment:
     partitions: TopicIds = field(default_factory=dict)
 
     def followed_by(self, partitions: TopicIds) -> LocalAssignment:
-        """Returns the assignment after this one, with these partitions. Returns this one if they are the same."""
+        """Returns the next assignment, with these partitions. Returns this one if it has exactly these partitions."""
         if self.local_epoch >= 0 and partitions == self.partitions:
             return self
         return LocalAssignment(self.local_epoch + 1, partitions)
@@ -80,8 +80,8 @@ class ConsumerMember:
 
     __slots__ = ("current", "group_id", "group_instance_id", "member_epoch", "member_id", "state", "target")
 
-    rebalancing = False  # commits with the member epoch are accepted while others rebalance
-    rejoin_reason = None  # the coordinator decides when to rebalance
+    rebalancing = False  # never True: commits are accepted while other members rebalance
+    rejoin_reason = None  # always None: the coordinator decides when to rebalance
 
     def __init__(self, group_id: str, group_instance_id: str | None, member_id: str | None = None) -> None:
         self.group_id = group_id
@@ -110,7 +110,7 @@ class ConsumerMember:
 
     @property
     def heartbeating(self) -> bool:
-        """True if heartbeats must be sent. A classic member has the same property, with more conditions."""
+        """True if heartbeats must be sent."""
         return self.in_group
 
     @property
@@ -130,7 +130,7 @@ class ConsumerMember:
         log.warning("group %s: a rebalance cannot be requested with group_protocol='consumer'", self.group_id)
 
     def update_epoch(self, member_epoch: int, member_id: str) -> None:
-        """Set the member epoch and member id of a response. Brokers before KIP-1082 choose the member id."""
+        """Set the member epoch and member id from a response. Brokers before KIP-1082 choose the member id."""
         self.member_epoch = member_epoch
         self.member_id = member_id
 
@@ -144,12 +144,15 @@ class ConsumerMember:
         self.transition_to(S.ACKNOWLEDGING)
 
     def set_leave_epoch(self, *, for_good: bool = False) -> None:
-        """Set the member epoch for the heartbeat that leaves: -1, or -2 for static members unless `for_good`."""
+        """Set the member epoch for the heartbeat that leaves the group.
+
+        It is -1, or -2 for a static member whose successor may join (not `for_good`).
+        """
         is_static = self.group_instance_id is not None
         self.member_epoch = LEAVE_STATIC_EPOCH if is_static and not for_good else LEAVE_EPOCH
 
     def forget_assignment(self) -> None:
-        """Clear both assignments and set the member epoch to 0, with which the next heartbeat joins the group."""
+        """Clear both assignments, and set the member epoch to 0, so that the next heartbeat joins the group."""
         self.member_epoch = JOIN_EPOCH
         self.target = self.current = LocalAssignment()
 

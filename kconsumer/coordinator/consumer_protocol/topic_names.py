@@ -1,7 +1,7 @@
-"""Names of assigned topics: the coordinator assigns topic ids, the rest of the consumer uses names.
+"""Finds the names of assigned topics: the coordinator assigns topic ids, and the rest of the consumer uses names.
 
-Decides that a name is kept while its topic is assigned. So no partition is revoked if metadata lacks the topic for a
-moment: because the topic is being deleted, or because a broker with outdated metadata sent the response.
+A name is kept while its topic is assigned. Metadata may lack an assigned topic for a moment, because the topic is being
+deleted or because a broker with outdated metadata sent the response. No partition is revoked because of that.
 """
 
 from __future__ import annotations
