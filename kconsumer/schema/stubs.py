@@ -19,10 +19,14 @@ TABLES = (
     "consumer_group",
     "embedded",
     "fetch",
+    "group_deletion",
     "metadata",
     "offsets",
+    "produce",
     "sasl",
     "share_group",
+    "topics",
+    "transactions",
 )
 _HEAD = "# Written by `python -m kconsumer.schema.stubs`; the tables are in {name}.py.\n"
 

@@ -1,4 +1,8 @@
-"""Which APIs, in which versions, the brokers of each release of Kafka support."""
+"""Which APIs, in which versions, the brokers of each release of Kafka support.
+
+The table has the versions that a broker of the release announces by default. The model serves the part of them that the
+wire tables have.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,136 @@ from functools import cache
 
 from kconsumer.schema import APIS
 from kconsumer.schema.dsl import Api, Versions
+from kconsumer.schema.group_deletion import DELETE_GROUPS, OFFSET_DELETE
+from kconsumer.schema.produce import PRODUCE
+from kconsumer.schema.topics import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+)
+from kconsumer.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
 
-NEWEST = "4.4"
+#: The APIs that a consumer does not use.
+OTHER_APIS = (
+    PRODUCE,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DELETE_RECORDS,
+    INIT_PRODUCER_ID,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    TXN_OFFSET_COMMIT,
+    DESCRIBE_CONFIGS,
+    CREATE_PARTITIONS,
+    DELETE_GROUPS,
+    INCREMENTAL_ALTER_CONFIGS,
+    OFFSET_DELETE,
+    DESCRIBE_CLUSTER,
+)
+
+RELEASES = (
+    "2.1",
+    "2.2",
+    "2.3",
+    "2.4",
+    "2.5",
+    "2.6",
+    "2.7",
+    "2.8",
+    "3.0",
+    "3.1",
+    "3.2",
+    "3.3",
+    "3.4",
+    "3.5",
+    "3.6",
+    "3.7",
+    "3.8",
+    "3.9",
+    "4.0",
+    "4.1",
+    "4.2",
+    "4.3",
+    "4.4",
+)
+NEWEST = RELEASES[-1]
+
+#: For each API: the first release with a range of versions, and the range. It is valid until the next entry.
+HISTORY: dict[str, str] = {
+    "Produce": "2.1:0-7 2.4:0-8 2.8:0-9 3.7:0-10 3.8:0-11 4.0:3-12 4.1:3-13",
+    "Fetch": "2.1:0-10 2.3:0-11 2.7:0-12 3.1:0-13 3.5:0-15 3.7:0-16 3.9:0-17 4.0:4-17 4.1:4-18",
+    "ListOffsets": "2.1:0-4 2.2:0-5 2.8:0-6 3.0:0-7 3.5:0-8 3.9:0-9 4.0:1-10 4.2:1-11",
+    "Metadata": "2.1:0-7 2.3:0-8 2.4:0-9 2.8:0-11 3.1:0-12 4.0:0-13",
+    "OffsetCommit": "2.1:0-6 2.3:0-7 2.4:0-8 3.7:0-9 4.0:2-9 4.2:2-10",
+    "OffsetFetch": "2.1:0-5 2.4:0-6 2.5:0-7 3.0:0-8 3.7:0-9 4.0:1-9 4.2:1-10",
+    "FindCoordinator": "2.1:0-2 2.4:0-3 3.0:0-4 3.8:0-5 3.9:0-6",
+    "JoinGroup": "2.1:0-3 2.2:0-4 2.3:0-5 2.4:0-6 2.5:0-7 3.2:0-9 4.0:2-9 4.1:0-9",
+    "Heartbeat": "2.1:0-2 2.3:0-3 2.4:0-4",
+    "LeaveGroup": "2.1:0-2 2.4:0-4 3.2:0-5",
+    "SyncGroup": "2.1:0-2 2.3:0-3 2.4:0-4 2.5:0-5",
+    "DescribeGroups": "2.1:0-2 2.3:0-3 2.4:0-5 4.0:0-6",
+    "ListGroups": "2.1:0-2 2.4:0-3 2.6:0-4 3.8:0-5",
+    "SaslHandshake": "2.1:0-1",
+    "ApiVersions": "2.1:0-2 2.4:0-3 3.9:0-4 4.4:0-5",
+    "CreateTopics": "2.1:0-3 2.4:0-5 2.7:0-6 2.8:0-7 4.0:2-7",
+    "DeleteTopics": "2.1:0-3 2.4:0-4 2.7:0-5 2.8:0-6 4.0:1-6",
+    "DeleteRecords": "2.1:0-1 2.6:0-2",
+    "InitProducerId": "2.1:0-1 2.4:0-2 2.5:0-3 2.7:0-4 3.8:0-5",
+    "OffsetForLeaderEpoch": "2.1:0-2 2.3:0-3 2.8:0-4 4.0:2-4",
+    "AddPartitionsToTxn": "2.1:0-1 2.7:0-2 2.8:0-3 3.6:0-4 3.8:0-5",
+    "AddOffsetsToTxn": "2.1:0-1 2.7:0-2 2.8:0-3 3.8:0-4",
+    "EndTxn": "2.1:0-1 2.7:0-2 2.8:0-3 3.8:0-4 4.0:0-5",
+    "TxnOffsetCommit": "2.1:0-2 2.5:0-3 3.8:0-4 4.0:0-5 4.4:0-6",
+    "DescribeConfigs": "2.1:0-2 2.6:0-3 2.8:0-4 4.0:1-4",
+    "SaslAuthenticate": "2.1:0 2.2:0-1 2.5:0-2",
+    "CreatePartitions": "2.1:0-1 2.5:0-2 2.7:0-3",
+    "DeleteGroups": "2.1:0-1 2.4:0-2 4.4:0-3",
+    "IncrementalAlterConfigs": "2.3:0 2.4:0-1",
+    "OffsetDelete": "2.4:0",
+    "DescribeCluster": "2.8:0 3.7:0-1 4.0:0-2",
+    "ConsumerGroupHeartbeat": "4.0:0-1",
+    "ConsumerGroupDescribe": "4.0:0-1",
+    "ShareGroupDescribe": "4.2:1",
+    "DescribeShareGroupOffsets": "4.2:0-1",
+}
 
 
 @cache
 def apis() -> Mapping[int, Api]:
     """Returns the APIs of the model by API key."""
-    return dict(APIS)
+    return {**APIS, **{api.key: api for api in OTHER_APIS}}
 
 
 @cache
 def versions_of(release: str) -> Mapping[int, Versions]:
     """Returns the versions that brokers of a release support, by API key. Raises ValueError for an unknown release."""
-    if release != NEWEST:
-        raise ValueError(f"the model has no release {release!r}; there is {NEWEST!r}")
-    return {key: Versions(api.min_version, api.max_version) for key, api in apis().items()}
+    if release not in RELEASES:
+        raise ValueError(f"the model has no Kafka {release!r}; it has {', '.join(RELEASES)}")
+    found = {}
+    for key, api in apis().items():
+        announced = _announced(api.name, release)
+        versions = Versions(max(announced.first, api.min_version), min(announced.last, api.max_version))
+        if versions.first <= versions.last:
+            found[key] = versions
+    return found
+
+
+def _announced(name: str, release: str) -> Versions:
+    """Returns the versions of an API in a release. The range is empty if the release does not have the API."""
+    found = Versions.parse("")
+    for entry in HISTORY[name].split():
+        first, _, versions = entry.partition(":")
+        if RELEASES.index(first) <= RELEASES.index(release):
+            found = Versions.parse(versions)
+    return found
