@@ -77,6 +77,7 @@ CLEAN = [
     "tests/brokerless",
     "tests/conftest.py",
     "tests/fuzz",
+    "tests/integration",
     "tests/kerberos",
     "tests/property",
     "tests/protocol",

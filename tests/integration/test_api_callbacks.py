@@ -190,15 +190,15 @@ def test_no_callbacks_for_assign(topic: str, member: New) -> None:
 
 def inside(member: New, topic: str, kind: str, action: Callable[[Consumer, tuple[TopicPartition, ...]], Any]) -> Any:
     """Call a function in the first callback of a kind. Returns the function's result."""
-    answers: list[Any] = []
-    listener = Recorder(**{kind: lambda consumer, partitions: answers.append(action(consumer, partitions))})
+    results: list[Any] = []
+    listener = Recorder(**{kind: lambda consumer, partitions: results.append(action(consumer, partitions))})
     consumer = member()
     consumer.subscribe([topic], listener=listener)
     await_assignment(consumer, *tps(topic, 0, 1))
     poll_until(consumer, lambda: all(consumer.position(tp) is not None for tp in tps(topic, 0, 1)))
     consumer.close()
-    (answer,) = answers
-    return answer
+    (result,) = results
+    return result
 
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
@@ -368,7 +368,7 @@ def test_leaving_inside_a_commit_callback(topic: str, member: New, how: str) -> 
 # --- errors ---
 
 
-class Trouble(Exception):
+class CallbackError(Exception):
     """The error that the callbacks of these tests raise."""
 
 
@@ -380,7 +380,7 @@ def raising(*kinds: str) -> Recorder:
         def hook(_consumer: Consumer, _partitions: tuple[TopicPartition, ...]) -> None:
             if kind in left:
                 left.remove(kind)
-                raise Trouble(kind)
+                raise CallbackError(kind)
 
         return hook
 
@@ -389,7 +389,7 @@ def raising(*kinds: str) -> Recorder:
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
-def test_error_of_a_callback_is_raised_and_the_member_goes_on(
+def test_error_of_a_callback_is_raised_and_the_member_continues(
     kafka: Kafka, topic: str, member: New, kind: str, assignor: str
 ) -> None:
     """poll() raises the error of a callback once and unchanged. The rebalance completes, and reading and committing
@@ -402,7 +402,7 @@ def test_error_of_a_callback_is_raised_and_the_member_goes_on(
     if kind == "revoked":
         await_assignment(consumer, *tps(topic, 0, 1), *tps(other, 0))
         consumer.subscribe([topic], listener=listener)
-    with pytest.raises(Trouble, match=kind):
+    with pytest.raises(CallbackError, match=kind):
         poll_until(consumer, lambda: False)
     poll_until(consumer, lambda: len(consumer.assignment()) == (3 if kind == "assigned" else 2))
     poll_until(consumer, consumer._engine._group_idle)  # a cooperative member joins again after revoking
@@ -417,10 +417,10 @@ def test_first_of_several_errors_is_raised(topic: str, member: New) -> None:
     listener = raising("revoked", "assigned")
     consumer = member()
     consumer.subscribe([topic], listener=listener)
-    with pytest.raises(Trouble, match="assigned"):
+    with pytest.raises(CallbackError, match="assigned"):
         poll_until(consumer, lambda: False)
     consumer.enforce_rebalance()
-    with pytest.raises(Trouble, match="revoked"):
+    with pytest.raises(CallbackError, match="revoked"):
         poll_until(consumer, lambda: False)
     poll_until(consumer, lambda: listener.count("assigned") == 2)
     consumer.seek_to_beginning()
@@ -432,7 +432,7 @@ def test_error_of_on_revoke_at_close(kafka: Kafka, topic: str, member: New) -> N
     consumer = member()
     consumer.subscribe([topic], listener=raising("revoked"))
     await_assignment(consumer, *tps(topic, 0, 1))
-    with pytest.raises(Trouble, match="revoked"):
+    with pytest.raises(CallbackError, match="revoked"):
         consumer.close()
     assert "EMPTY" == kafka.group_state(topic)
     with pytest.raises(StateError, match="closed"):
@@ -447,7 +447,7 @@ def test_error_of_on_revoke_at_unsubscribe(kafka: Kafka, topic: str, member: New
     consumer = member()
     consumer.subscribe([topic], listener=raising("revoked"))
     await_assignment(consumer, *tps(topic, 0, 1))
-    with pytest.raises(Trouble, match="revoked"):
+    with pytest.raises(CallbackError, match="revoked"):
         consumer.unsubscribe()
     assert (frozenset(), frozenset()) == (consumer.assignment(), consumer.subscription())
     consumer.subscribe([topic])

@@ -325,7 +325,7 @@ def test_a_flood_of_commits_does_not_cost_the_membership(
     assert (["assigned"], before) == (recorder.kinds, consumer.group_metadata())
 
 
-def test_failed_commit_async_tells_its_callback(ten: TopicPartition, member: New) -> None:
+def test_failed_commit_async_calls_its_callback(ten: TopicPartition, member: New) -> None:
     """The callback of a failed commit_async() receives the offsets and the error; no call raises it."""
     consumer = member()
     consumer.assign([ten])

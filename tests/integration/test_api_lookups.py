@@ -257,7 +257,7 @@ def test_lag_and_lead_with_small_polls(kafka: Kafka, topic_name: str, new_consum
     assert 10 == metric(consumer, "records-lead", topic=topic_name, partition="0")
 
 
-def test_partition_states_tell_why(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+def test_partition_states_have_reasons(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """partition_states() shows name, reason, numbers and age of each state of a partition."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))

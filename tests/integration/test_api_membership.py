@@ -288,7 +288,7 @@ def test_enforce_rebalance(topic: str, member: New) -> None:
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_restart_of_a_static_member_disturbs_nobody(topic: str, member: New, assignor: str) -> None:
+def test_restart_of_a_static_member_causes_no_rebalance(topic: str, member: New, assignor: str) -> None:
     """A static member that closes and returns within its session timeout gets its partitions back; the other members
     see no rebalance and keep their partitions.
     """
@@ -311,7 +311,7 @@ def test_restart_of_a_static_member_disturbs_nobody(topic: str, member: New, ass
     assert generation == stays.group_metadata().generation_id == again.group_metadata().generation_id
 
 
-def test_dynamic_member_stays_when_told_to(kafka: Kafka, topic: str, member: New) -> None:
+def test_dynamic_member_stays_without_leave_group(kafka: Kafka, topic: str, member: New) -> None:
     """close(leave_group=False) keeps a dynamic member in the group until its session times out (KIP-1092)."""
     consumer = member(topic, session_timeout_ms=1500)
     await_assignment(consumer, *tps(topic, 0, 1))

@@ -194,7 +194,7 @@ def test_illegal_topic_can_be_left(topic_name: str, member: New, end: str) -> No
     getattr(consumer, end)()
 
 
-def test_illegal_topic_beside_a_good_one(kafka: Kafka, topic_name: str, member: New) -> None:
+def test_illegal_topic_next_to_a_good_one(kafka: Kafka, topic_name: str, member: New) -> None:
     """After the error, a new subscription without the invalid name works."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, [b"v"])
@@ -247,7 +247,7 @@ def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) ->
 
 
 @pytest.mark.parametrize("subscribed", [True, False])
-def test_topic_that_is_made_anew(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
+def test_topic_that_is_re_created(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
     """A topic that is deleted and created again under the same name is read from the reset policy's offset, because
     positions and commits of the old topic are outside the new log.
     """
@@ -266,7 +266,7 @@ def test_topic_that_is_made_anew(kafka: Kafka, topic_name: str, member: New, sub
 
 
 @pytest.mark.parametrize("subscribed", [True, False])
-def test_topic_that_is_made_anew_and_longer(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
+def test_topic_that_is_re_created_and_longer(kafka: Kafka, topic_name: str, member: New, subscribed: bool) -> None:
     """A topic is deleted and created again between two polls, and the new log contains the old position. The position
     is not kept, because the records before it would be skipped. If the group revokes and reassigns the partition,
     uncommitted records are read twice.

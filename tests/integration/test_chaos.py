@@ -16,7 +16,7 @@ CLASSIC = ("cooperative-sticky", "range")
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.timeout(SECONDS * 1.5 + 300)
-def test_a_group_in_bad_weather(protocol: str) -> None:
+def test_a_group_under_faults(protocol: str) -> None:
     """Members and coordinators are killed, suspended and disconnected. No record is lost or read again after its
     commit, no partition has two owners longer than fencing allows, and the group is stable two session timeouts later.
     """

@@ -184,7 +184,7 @@ def unknown_topic(scene: Scene) -> Outcome:
 
 
 @row()
-def first_request_under_way(scene: Scene) -> Outcome:
+def first_request_in_flight(scene: Scene) -> Outcome:
     """After one poll(0), the first request is in flight and the consumer has no metadata."""
     scene.subscribed().poll(0)
     return Outcome()
@@ -289,13 +289,13 @@ def paused(scene: Scene) -> Outcome:
 def commits_in_flight(scene: Scene) -> Outcome:
     """Asynchronous commits in flight complete in order, and their callbacks run before close() returns."""
     consumer = scene.stable(enable_auto_commit=False)
-    told: list[object] = []
+    errors: list[object] = []
     for offset in (1, 2, 3):
-        consumer.commit_async(dict.fromkeys(scene.both, offset), lambda _offsets, error: told.append(error))
+        consumer.commit_async(dict.fromkeys(scene.both, offset), lambda _offsets, error: errors.append(error))
 
     def close() -> None:
         consumer.close(5)
-        assert [None] * 3 == told
+        assert [None] * 3 == errors
 
     scene.close = close
     return Outcome(JOINED, {0: 3, 1: 3})
@@ -355,7 +355,7 @@ def forked(scene: Scene) -> Outcome:
     consumer = scene.stable()
 
     def close() -> None:
-        assert "ForkedConsumerError" == trouble_in_child(consumer.close)
+        assert "ForkedConsumerError" == error_in_child(consumer.close)
         consumer.poll(0)
         consumer.commit()
         consumer.close(5)
@@ -364,7 +364,7 @@ def forked(scene: Scene) -> Outcome:
     return Outcome(JOINED, ALL_READ)
 
 
-def trouble_in_child(call: Callable[[], object]) -> str:
+def error_in_child(call: Callable[[], object]) -> str:
     """Returns the name of the error that a call raises in a forked child."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
@@ -378,8 +378,8 @@ def trouble_in_child(call: Callable[[], object]) -> str:
         finally:
             os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as answer:
-        name = answer.read().decode()
+    with open(reading, "rb") as pipe:
+        name = pipe.read().decode()
     os.waitpid(child, 0)
     return name
 
@@ -436,7 +436,7 @@ def static_member(scene: Scene) -> Outcome:
 
 
 @row()
-def static_member_told_to_leave(scene: Scene) -> Outcome:
+def static_member_with_leave_group(scene: Scene) -> Outcome:
     """close(leave_group=True) removes a static member from the group."""
     consumer = scene.stable(group_instance_id="i")
     scene.close = lambda: consumer.close(5, leave_group=True)
@@ -444,7 +444,7 @@ def static_member_told_to_leave(scene: Scene) -> Outcome:
 
 
 @row()
-def dynamic_member_told_to_stay(scene: Scene) -> Outcome:
+def dynamic_member_without_leave_group(scene: Scene) -> Outcome:
     """close(leave_group=False) keeps a dynamic member in the group until its session times out."""
     consumer = scene.stable()
     scene.close = lambda: consumer.close(5, leave_group=False)

@@ -71,7 +71,7 @@ def _sorted(result: tuple[int, str, str]) -> tuple[int, str, str]:
     return code, "".join(sorted(out.splitlines(keepends=True))), err
 
 
-def test_a_group_goes_on_where_it_stopped(kafka: Kafka, topic: str) -> None:
+def test_a_group_continues_where_it_stopped(kafka: Kafka, topic: str) -> None:
     """A run with -n commits only the records that it printed. The next run prints the remaining ones, and the one after
     it none.
     """

@@ -49,15 +49,15 @@ def member(kafka: Kafka, topic_name: str) -> Any:
 
 
 def poll_until(
-    consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20, told: object = None
+    consumers: list[Consumer], condition: Callable[[], object], timeout_s: float = 20, context: object = None
 ) -> list[bytes]:
-    """Poll these consumers until a condition is true. Returns the values of the records; `told` is part of the
+    """Poll these consumers until a condition is true. Returns the values of the records; `context` is part of the
     failure's message.
     """
     values: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s; {consumers}; {told}"
+        assert time.monotonic() < deadline, f"not within {timeout_s} s; {consumers}; {context}"
         for consumer in consumers:
             values += [record.value for record in consumer.poll(0.05)]
     return values
@@ -276,7 +276,7 @@ def test_static_member_returns(kafka: Kafka, topic_name: str, member: New) -> No
     assert (had, []) == (back.assignment(), calls)
 
 
-def test_static_member_leaves_for_good_when_told(kafka: Kafka, topic_name: str, member: New) -> None:
+def test_static_member_leaves_for_good_with_leave_group(kafka: Kafka, topic_name: str, member: New) -> None:
     """close(leave_group=True) removes a static member: the other member owns all partitions at once."""
     topic = kafka.create_topic(topic_name, 4)
     first, second = member(topic, group_instance_id="one"), member(topic, group_instance_id="two")
@@ -311,7 +311,7 @@ def test_member_removed_by_an_admin(kafka: Kafka, topic_name: str, member: New) 
     consumer.position(TopicPartition(topic, 0))  # a look-up in flight would fail after the removal
     before = consumer.group_metadata()
     remove_static_member(kafka, topic_name, "static")
-    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], context=calls)
     assert before.member_id == consumer.group_metadata().member_id
 
 
@@ -328,7 +328,7 @@ def test_caller_that_does_not_poll(kafka: Kafka, topic_name: str, member: New) -
     poll_until([consumer], lambda: calls == ["assigned"])
     wait_until(lambda: kafka.group_state(topic_name) == "EMPTY", 10, "the member to leave")
     assert ["assigned"] == calls
-    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], told=calls)
+    poll_until([consumer], lambda: calls[:3] == ["assigned", "lost", "assigned"], context=calls)
 
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
@@ -428,8 +428,8 @@ def test_positions_are_committed_before_on_revoke(kafka: Kafka, topic_name: str,
     poll_until([first], lambda: len(first.assignment()) == 2 and at_end(first))
     second = member(topic)
     poll_until([first, second], lambda: len(second.assignment()) == 1 and story[-1][:2] == ("assigned", 0))
-    told = [call for call in story if call != ("assigned", 0, [], True)]
-    assert [("assigned", 2, [None, None], True), ("revoked", 1, [10], True)] == told
+    nonempty = [call for call in story if call != ("assigned", 0, [], True)]
+    assert [("assigned", 2, [None, None], True), ("revoked", 1, [10], True)] == nonempty
 
 
 def test_unsubscribing_inside_a_callback(kafka: Kafka, topic_name: str, member: New) -> None:

@@ -97,7 +97,7 @@ def test_a_group_uses_it(
     poll_until(members[1], lambda: frozenset(tps(topic_name, *range(8))) == members[1].assignment())
 
 
-def test_a_broken_answer_reaches_the_caller(
+def test_an_invalid_assignment_is_raised_to_the_caller(
     kafka: Kafka, topic_name: str, new_consumer: New, plugged_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """poll() raises an error for an assignment that breaks a rule; the error names plugin, distribution and partition.

@@ -104,7 +104,7 @@ def test_ctrl_c_ends_a_blocked_poll_and_leaves_the_group(kafka: Kafka, topic_nam
     assert "EMPTY" == kafka.group_state(topic_name)
 
 
-def test_nothing_answers_at_the_address(engine: Options) -> None:
+def test_a_listener_that_never_responds(engine: Options) -> None:
     """If a listener never sends a response, poll() and close() return in time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -116,7 +116,7 @@ def test_nothing_answers_at_the_address(engine: Options) -> None:
 
 
 @pytest.mark.classic_protocol
-def test_forked_child_gets_an_error_and_the_parent_goes_on(kafka: Kafka, topic_name: str, engine: Options) -> None:
+def test_forked_child_gets_an_error_and_the_parent_continues(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """In a forked child every call raises ForkedConsumerError; the parent's connections are not affected."""
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, [b"one"])

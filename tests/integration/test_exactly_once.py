@@ -144,7 +144,7 @@ def test_only_the_present_member_commits(
         send(7, mine)
         for stale in (
             GroupMetadata(mine.group_id, mine.generation_id + 5, mine.member_id),
-            GroupMetadata(mine.group_id, mine.generation_id, "nobody"),
+            GroupMetadata(mine.group_id, mine.generation_id, "unknown"),
         ):
             with pytest.raises(Exception, match=r"(?i)generation|member"):
                 send(8, stale)

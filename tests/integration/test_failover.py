@@ -64,7 +64,7 @@ def member_settings(cluster: KafkaCluster, topic: str, assignors: clients.Assign
     return clients.settings(cluster, topic, assignors, **options)
 
 
-def consumption_goes_on(members: list[MemberProcess], load: Load, what: str) -> None:
+def consumption_continues(members: list[MemberProcess], load: Load, what: str) -> None:
     """Check that records produced from now on are read from every partition."""
     target = max(offset for _, offset in load.acknowledged.copy()) + 200  # the offsets grow meanwhile
 
@@ -110,18 +110,18 @@ def test_leader_and_coordinator_die_under_load(
             partitions = [(topic, partition) for partition in range(PARTITIONS)]
             wait_for(lambda: shared_out(members, partitions), "the members to share", members)
             wait_for(lambda: load.acknowledged, "the first acknowledged record", members)
-            consumption_goes_on(members, load, "reading to start")
+            consumption_continues(members, load, "reading to start")
 
             coordinator = cluster.coordinator_of(topic)
             leaders = {partition: cluster.leader_of(topic, partition) for partition in range(PARTITIONS)}
             leader = next(node for node in leaders.values() if node != coordinator)
             cluster.node(leader).kill()
-            consumption_goes_on(members, load, f"reading to go on without leader {leader}")
+            consumption_continues(members, load, f"reading to continue without leader {leader}")
             cluster.node(leader).start()
             wait_until(lambda: in_sync(cluster, topic), 60, "all replicas in sync again")
 
             cluster.node(coordinator).kill()
-            consumption_goes_on(members, load, f"reading to go on without coordinator {coordinator}")
+            consumption_continues(members, load, f"reading to continue without coordinator {coordinator}")
             cluster.node(coordinator).start()
             wait_until(lambda: in_sync(cluster, topic), 60, "all replicas in sync again")
         assert [] == load.failed

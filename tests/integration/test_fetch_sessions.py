@@ -70,18 +70,18 @@ def make_consumer(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -
 
 def end_session(other: Consumer, wanted: FetchSession) -> None:
     """Make the broker remove a session, as when it needs the slot. Any client that has the id may end the session."""
-    answers: list[Reply] = []
+    replies: list[Reply] = []
     message = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=wanted.id, session_epoch=-1)
     engine = other._engine
     with engine.lock:
         engine.components.dispatcher.submit(
-            [UnsentRequest(FETCH, message, answers.append, str(wanted.broker))], engine.components.clock.now()
+            [UnsentRequest(FETCH, message, replies.append, str(wanted.broker))], engine.components.clock.now()
         )
         deadline = time.monotonic() + 10
-        while not answers:
+        while not replies:
             engine.components.dispatcher.step(100)
             assert time.monotonic() < deadline
-    assert answers[0].error is None
+    assert replies[0].error is None
 
 
 @pytest.mark.timeout(400)

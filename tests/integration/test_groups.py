@@ -212,7 +212,7 @@ def test_listing_is_as_java_says(kafka: Kafka, group: str) -> None:
     assert group not in {found.group_id for found in kconsumer.groups.list(kafka.bootstrap_servers, states=["empty"])}
 
 
-def test_what_cannot_be_answered(kafka: Kafka, topic_name: str) -> None:
+def test_errors_of_group_calls(kafka: Kafka, topic_name: str) -> None:
     """Errors are raised for a group that does not exist, invalid words, a closed client, and a client with a
     group_id.
     """

@@ -53,13 +53,13 @@ def test_groups_of_three_brokers(kafka_cluster3: KafkaCluster, topic_name: str) 
             assert described.coordinator is not None
             assert described.coordinator.id != victim
 
-            def told() -> bool:
+            def commit_is_visible() -> bool:
                 # For a moment, a new coordinator returns only offsets that it knows to be replicated, without the last
                 # commit. The next commit makes it return the earlier ones.
                 commit(cluster, names[0], partition, 1)
                 return alone in client.offsets(described)
 
-            wait_until(told, 30, "the last commit at the new coordinator")
+            wait_until(commit_is_visible, 30, "the last commit at the new coordinator")
             offsets = client.offsets(described)
             assert (1, 0, 2, 1) == (
                 offsets[partition].committed,

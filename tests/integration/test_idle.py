@@ -71,7 +71,7 @@ def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list
     assert len(calls) < 150, calls
 
 
-def test_poll_that_finds_nothing_asks_nobody(idle: Consumer, counted: Callable[..., list[str]]) -> None:
+def test_poll_that_finds_nothing_makes_no_calls(idle: Consumer, counted: Callable[..., list[str]]) -> None:
     """Of thousands of consecutive poll(0) calls, only those call managers or wake the network thread that follow an
     arrival, or a while without such a call.
     """
@@ -109,14 +109,14 @@ def test_record_is_found_by_polls_that_do_not_wait(kafka: Kafka, topic_name: str
     for _ in range(100):
         assert not idle.poll(0)
     kafka.produce(topic_name, [b"x"])
-    told: list[object] = []
+    errors: list[object] = []
     records: list[bytes | None] = []
     deadline = time.monotonic() + 10
-    while not told:
-        assert time.monotonic() < deadline, (records, told)
+    while not errors:
+        assert time.monotonic() < deadline, (records, errors)
         found = idle.poll(0)
         if found:
             records += [record.value for record in found]
-            idle.commit_async(found, lambda _offsets, error: told.append(error))
+            idle.commit_async(found, lambda _offsets, error: errors.append(error))
     assert [b"x"] == records
-    assert [None] == told
+    assert [None] == errors

@@ -111,19 +111,19 @@ def test_sticky_is_no_worse_than_java(java: AssignorOracle, size: str, equal: bo
 class Cooperation:
     """A group that rebalances until nothing changes. Counts the generations and the revoked partitions."""
 
-    def __init__(self, members: Members, answer: Callable[[Members], Lists | None]) -> None:
+    def __init__(self, members: Members, assign: Callable[[Members], Lists | None]) -> None:
         self.members = members
         self.rounds = 0
         self.revoked = 0
-        self.settled = self._settle(answer)
+        self.settled = self._settle(assign)
 
-    def _settle(self, answer: Callable[[Members], Lists | None]) -> bool:
+    def _settle(self, assign: Callable[[Members], Lists | None]) -> bool:
         """Returns whether the group settles within eight generations. Returns False, too, if a partition ever had two
         owners.
         """
         while self.rounds < 8:
             before = {member: set(self.members.owned.get(member, (0, []))[1]) for member in self.members.group}
-            given = answer(self.members)
+            given = assign(self.members)
             if given is None or not self._one_owner_each(before, given):
                 return False
             self.members.take(given)
@@ -158,8 +158,8 @@ def test_cooperative_sticky_is_no_worse_than_java(java: AssignorOracle, equal: b
         return lists(name, members.view, members.subscriptions(name))
 
     def theirs(members: Members) -> Lists | None:
-        answer = java.assign(name, members.view, members.subscriptions(name))
-        return None if answer.failure or not sound(answer.given, members.group, members) else answer.given
+        result = java.assign(name, members.view, members.subscriptions(name))
+        return None if result.failure or not sound(result.given, members.group, members) else result.given
 
     compared = 0
     for seed in range(60):

@@ -37,11 +37,11 @@ def java() -> Iterator[AssignorOracle]:
 def of_java(java: AssignorOracle, case: Case) -> Outcome | None:
     """Returns the result of Java's assignor for a case, or None if Java fails."""
 
-    def answer(subscriptions: dict[str, Subscription]) -> Mapping[str, list[TopicPartition]] | None:
+    def assign(subscriptions: dict[str, Subscription]) -> Mapping[str, list[TopicPartition]] | None:
         found = java.assign(case.name, case.view, subscriptions)
         return None if found.failure else found.given
 
-    return case.settle(answer)
+    return case.settle(assign)
 
 
 @pytest.mark.timeout(900)

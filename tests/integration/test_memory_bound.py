@@ -17,7 +17,7 @@ READER = ROOT / "tests" / "support" / "oracles" / "memory_reader.py"
 PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
 
 BUFFER_MEMORY = 8 << 20
-ALLOWED_BESIDE = 40_000_000
+ALLOWED_OVERHEAD = 40_000_000
 RECORDS, VALUE_BYTES, PARTITIONS = 15_000, 10_000, 8
 
 
@@ -32,5 +32,5 @@ def test_memory_of_a_backlog(kafka: Kafka, topic_name: str, codec: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100, env=environment)
     found = json.loads(done.stdout)
     assert RECORDS == found["records"]
-    assert found["peak"] - found["idle"] < BUFFER_MEMORY + ALLOWED_BESIDE
+    assert found["peak"] - found["idle"] < BUFFER_MEMORY + ALLOWED_OVERHEAD
     assert BUFFER_MEMORY // 4 < found["counted"] <= BUFFER_MEMORY + 1_000_000, "one batch more than all, at most"

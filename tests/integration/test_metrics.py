@@ -83,7 +83,7 @@ def metric(consumer: Consumer, name: str, group: str = "consumer-coordinator-met
     return value
 
 
-def test_a_reporter_reads_beside_the_consumer(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
+def test_a_reporter_reads_while_the_consumer_polls(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """A reporter's thread reads values while the consumer polls; when the consumer is idle they equal those of
     `metrics()`. Metrics of partitions and connections are added and removed with these.
     """

@@ -54,8 +54,8 @@ def test_prometheus(kafka: Kafka, topic: str) -> None:
         url = process.stdout.readline().strip()
 
         def scraped() -> str:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                text: str = answer.read().decode()
+            with urllib.request.urlopen(url, timeout=10) as response:
+                text: str = response.read().decode()
             return text if re.search(r"records_consumed_total\{client_id=[^,}]*\} 25.0\n", text) else ""
 
         text = wait_until(scraped, 30, "25 records in a scrape")

@@ -89,7 +89,7 @@ def test_upgrade_from_eager_to_cooperative(kafka: Kafka, topic_name: str, client
             group.settle()
             given_up = [len(e["partitions"]) for m in upgraded for e in m.seen("revoked")[since[m.name] :]]
         group.finish(once=clients == ALONE)
-    assert 1 == sum(given_up), "of six partitions a fourth member gets one, and nobody else loses any"
+    assert 1 == sum(given_up), "of six partitions a fourth member gets one, and the other members lose none"
     assert {"range", "cooperative-sticky"} == group.watch.protocols()
 
 

@@ -148,20 +148,20 @@ def test_buffer_full(kafka_cluster3: KafkaCluster, topic_name: str, engine: dict
         consumer.assign(partitions)
         for tp in others:
             consumer.seek(tp, 0)
-        told: list[PartitionStatus] = []
-        while not told:
+        full: list[PartitionStatus] = []
+        while not full:
             count += len(consumer.poll(5, max_records=1))
             statuses = consumer.partition_states()
-            told = [statuses[tp] for tp in others if statuses[tp].state is Condition.BUFFER_FULL]
+            full = [statuses[tp] for tp in others if statuses[tp].state is Condition.BUFFER_FULL]
             assert count < 80, statuses
-        assert "buffer full: buffer_memory has no room for a fetch" in told[0].reason
-        assert " of 500,000" in told[0].reason
+        assert "buffer full: buffer_memory has no room for a fetch" in full[0].reason
+        assert " of 500,000" in full[0].reason
         assert Condition.BUFFERED is statuses[first[0]].state
         got = poll_until(consumer, lambda: all(s.lag == 0 for s in consumer.partition_states().values()))
         assert 2400 == count + len(got)
 
 
-def test_command_tells_on_sigusr1(kafka_cluster3: KafkaCluster, topic: str) -> None:
+def test_command_prints_states_on_sigusr1(kafka_cluster3: KafkaCluster, topic: str) -> None:
     """`kconsumer consume` prints partitions, member and connections on SIGUSR1, and continues."""
     command = [sys.executable, "-m", "kconsumer", "consume", topic, "-b", kafka_cluster3.bootstrap_servers, "-g", topic]
     process = subprocess.Popen(

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.broker
 
 PASSWORDS = {"alice": "wonderland", "restricted": "no-entry"}
 SESSION_MS, LONG_SESSION_MS = 3_000, 10_000
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def with_token(kafka: Kafka, provider: Callable[[], object], listener: str = "SA
     return {name: value for name, value in options.items() if "plain" not in name}
 
 
-def read(consumer: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[bytes | None]:
+def read(consumer: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[bytes | None]:
     """Returns the values of the next `count` records, or of those that arrived in time."""
     deadline, found = time.monotonic() + timeout_s, []
     while len(found) < count and time.monotonic() < deadline:
@@ -113,7 +113,7 @@ def read(consumer: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[
     return found
 
 
-def raised(consumer: Consumer, timeout_s: float = PATIENCE_S) -> KafkaError:
+def raised(consumer: Consumer, timeout_s: float = TIMEOUT_S) -> KafkaError:
     """Returns the first error of polling."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -191,7 +191,7 @@ def test_a_delegation_token(kafka: Kafka, topic_name: str) -> None:
             except AuthenticationError:
                 return False
 
-    wait_until(let_in, PATIENCE_S, "the broker to know the token")  # the broker's controller gets the token first
+    wait_until(let_in, TIMEOUT_S, "the broker to know the token")  # the broker's controller gets the token first
     entry = f'{module} username="{token_id}" password="{hmac}" tokenauth="true";'
     java = {name: value for name, value in options.items() if "plain" not in name}
     with Consumer(**java, sasl_jaas_config=entry) as consumer:
@@ -307,7 +307,7 @@ class Load:
         while not self._stop.wait(self._pause_s):
             producer.produce(self._topic, b"%d" % self.count)
             self.count += 1
-        assert 0 == producer.flush(PATIENCE_S)
+        assert 0 == producer.flush(TIMEOUT_S)
 
     def __enter__(self) -> Load:
         self._thread.start()
@@ -340,7 +340,7 @@ def read_under_load(
             if not called and time.monotonic() - began > seconds / 3:
                 called = True
                 meanwhile()
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while len(found) < load.count and time.monotonic() < deadline:
         poll()
     assert [b"%d" % number for number in range(load.count)] == found
@@ -464,7 +464,7 @@ def restricted(kafka: Kafka) -> Iterator[dict[str, Any]]:
 
 def heals(consumer: Consumer, kinds: type[KafkaError]) -> None:
     """Poll until the only record is returned; until then polls raise errors of this kind."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
             if consumer.poll(0.2):
@@ -498,7 +498,7 @@ def test_a_topic_that_may_not_be_read(
             return error.operation == "Read" and error.topics == {topic_name}
         return False
 
-    wait_until(may_not_read, PATIENCE_S, "the fetch that is refused")
+    wait_until(may_not_read, TIMEOUT_S, "the fetch that is refused")
     allow(kafka, "restricted", "READ", topic=topic_name)
     heals(consumer, TopicAuthorizationError)
 
@@ -524,7 +524,7 @@ def test_a_group_that_may_not_be_used(
             return error.operation == "Read" and topic_name in str(error)
         return False
 
-    wait_until(may_not_join, PATIENCE_S, "the refusal to join")
+    wait_until(may_not_join, TIMEOUT_S, "the refusal to join")
     allow(kafka, "restricted", "READ", group=topic_name)
     heals(consumer, GroupAuthorizationError)
     consumer.commit()
@@ -550,7 +550,7 @@ def test_a_commit_that_may_not_be_made(
             return error
         return None
 
-    error = wait_until(refused, PATIENCE_S, "the refused commit")
+    error = wait_until(refused, TIMEOUT_S, "the refused commit")
     assert "Read" == error.operation
     assert topic_name in str(error)
 
@@ -605,14 +605,14 @@ def test_ranges_groups_and_the_command(
     assert "one" in capsys.readouterr().out
     wrong = ["sasl_plain_password=bulldozer" if part.startswith("sasl_plain_password=") else part for part in command]
     assert 1 == main(wrong)
-    told = capsys.readouterr().err
-    assert "refused the login by PLAIN" in told
-    assert 1 == len(told.strip().splitlines())
-    assert "bulldozer" not in told
+    printed = capsys.readouterr().err
+    assert "refused the login by PLAIN" in printed
+    assert 1 == len(printed.strip().splitlines())
+    assert "bulldozer" not in printed
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_a_run_at_the_finest_level_tells_no_secret(
+def test_a_run_at_the_finest_level_shows_no_secret(
     kafka: Kafka, new_consumer: NewConsumer, topic_name: str, caplog: pytest.LogCaptureFixture, right: bool
 ) -> None:
     """Passwords and tokens are not contained in the log, in errors, in metrics or in the consumer's repr, whether the
@@ -631,7 +631,7 @@ def test_a_run_at_the_finest_level_tells_no_secret(
         *(login(kafka, sasl_mechanism=mechanism, **bob) for mechanism in SCRAM),
         with_token(kafka, lambda: (token(), time.time() + 60)),
     ]
-    told: list[object] = []
+    shown: list[object] = []
     with caplog.at_level(1):
         for options in chosen:
             consumer = new_consumer(topic_name, group_id=topic_name, **options)
@@ -640,11 +640,11 @@ def test_a_run_at_the_finest_level_tells_no_secret(
                 assert right
             except AuthenticationError as error:
                 assert not right
-                told += [*traceback.format_exception(error), pickle.dumps(error)]
-            told += [consumer, vars(consumer), dict(consumer.metrics()), consumer.partition_states()]
+                shown += [*traceback.format_exception(error), pickle.dumps(error)]
+            shown += [consumer, vars(consumer), dict(consumer.metrics()), consumer.partition_states()]
             consumer.close()
     logged = "\n".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
     secrets = [*PASSWORDS.values(), "builder", "bulldozer", *tokens]
-    assert [] == [secret for secret in secrets if secret in repr(told) + logged]
+    assert [] == [secret for secret in secrets if secret in repr(shown) + logged]
     assert tokens
     assert "kconsumer.net" in {record.name for record in caplog.records}

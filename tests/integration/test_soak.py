@@ -14,7 +14,7 @@ SEED = os.environ.get("KCONSUMER_SOAK_SEED")
 
 
 @pytest.mark.timeout(SECONDS * 1.5 + 400)
-def test_nothing_is_lost_or_repeated_in_bad_weather() -> None:
+def test_nothing_is_lost_or_repeated_under_faults() -> None:
     """While leaders die, brokers and members freeze, and connections stall and break, readers lose and repeat no
     record.
     """

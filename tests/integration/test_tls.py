@@ -192,10 +192,10 @@ def test_certificates_change_while_one_consumes(
         secured.renew(certificate)
         secured.cluster.produce(topic_name, [b"meanwhile"])
         assert [b"meanwhile"] == read(reader, 1)
-        wait_until(lambda reason=reason: reason in newcomers_trouble(secured), 30, f"a connection that ends {reason!r}")
+        wait_until(lambda reason=reason: reason in newcomers_error(secured), 30, f"a connection that ends {reason!r}")
 
 
-def newcomers_trouble(secured: Secured) -> str:
+def newcomers_error(secured: Secured) -> str:
     """Returns the error text of a new client, or "well" if it can connect."""
     with Consumer(**secured.options()) as consumer:
         try:
@@ -251,7 +251,7 @@ def test_work_that_takes_longer_than_the_request_timeout(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("driven", ENGINES, ids=str)
-def test_bad_weather(
+def test_faulty_connections(
     secured: Secured, consume: Callable[..., Consumer], topic_name: str, driven: dict[str, str]
 ) -> None:
     """Connections that deliver a few bytes at a time, or are cut in a handshake, a record or a response, cause only

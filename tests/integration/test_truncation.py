@@ -233,7 +233,7 @@ def test_committed_before(accident: Accident, driver: str) -> None:
 
 
 @pytest.fixture
-def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def fetches_send_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers that never send OffsetForLeaderEpoch, but send in each fetch the epoch of their last record, as
     replicas do. Only such fetches get a diverging epoch from brokers.
     """
@@ -254,7 +254,7 @@ def fetches_tell_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @both_drivers
-@pytest.mark.usefixtures("fetches_tell_epochs")
+@pytest.mark.usefixtures("fetches_send_epochs")
 def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
     """A diverging epoch in a Fetch response has the same effect as OffsetForLeaderEpoch."""
     before = OffsetAndMetadata(READ, "", accident.epoch)
@@ -265,14 +265,14 @@ def test_diverging_epoch_in_a_fetch(accident: Accident, driver: str) -> None:
     with accident.consumer("none", **DRIVERS[driver]) as consumer:
         for tp in BOTH:
             consumer.seek(tp, before)
-        told: dict[TopicPartition, OffsetAndMetadata] = {}
-        while len(told) < len(BOTH):
+        divergent: dict[TopicPartition, OffsetAndMetadata] = {}
+        while len(divergent) < len(BOTH):
             error = raised(consumer)
             assert {READ} == set(error.offsets.values())
-            told |= error.divergent_offsets
-        assert dict.fromkeys(BOTH, OffsetAndMetadata(KEPT, "", accident.epoch)) == told
+            divergent |= error.divergent_offsets
+        assert dict.fromkeys(BOTH, OffsetAndMetadata(KEPT, "", accident.epoch)) == divergent
         for tp in BOTH:
-            consumer.seek(tp, told[tp])
+            consumer.seek(tp, divergent[tp])
         assert accident.expected == read(consumer, counts(accident))
 
 

@@ -123,11 +123,11 @@ def rest(consumer: Consumer, tp: TopicPartition, node: int) -> None:
     consumer.pause(tp)
     consumer.poll(0.2)  # receives the response to a fetch that was sent before the pause
 
-    def answered() -> bool:
+    def responded() -> bool:
         consumer.poll(0)
         return node_metric(consumer, "request-total", node) == node_metric(consumer, "response-total", node)
 
-    wait_until(answered, 30, f"broker {node} to answer")
+    wait_until(responded, 30, f"broker {node} to respond")
 
 
 def in_sync(cluster: KafkaCluster, tp: TopicPartition) -> set[int]:
@@ -225,7 +225,7 @@ def test_new_leader_is_followed_without_metadata(
         reader.read(1_000)
         wait_for_records_of(cluster, LEADER, partition)
         checked = wait_until(lambda: requests(cluster, partition, "OFFSET_FOR_LEADER_EPOCH"), 30, "the check")
-        told = wait_until(lambda: refusals(cluster, old, partition), 30, "the hint")
+        refused = wait_until(lambda: refusals(cluster, old, partition), 30, "the hint")
         assert (asked, {LEADER: 1}) == (requests(cluster, partition, "METADATA"), checked)
-        assert {LEADER} == {row["currentLeader"]["leaderId"] for row in told}
-        assert {row["errorCode"] for row in told} <= {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}
+        assert {LEADER} == {row["currentLeader"]["leaderId"] for row in refused}
+        assert {row["errorCode"] for row in refused} <= {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}
