@@ -237,7 +237,7 @@ def load_all(
 ) -> tuple[Assignor, ...]:
     """Returns the assignors for the entries of a consumer's list. `load` describes the entries.
 
-    Raises ConfigError if two share a name or no rebalance protocol is common to all.
+    Raises ConfigError if two assignors have the same name, or if no rebalance protocol is common to all.
     """
     loaded = tuple(load(spec, options) for spec in specs)
     if not loaded:
@@ -323,7 +323,7 @@ def _unknown(name: str, entries: Mapping[str, object]) -> UnknownAssignorError:
 
 
 def _entries() -> dict[str, list[EntryPoint]]:
-    """Returns the entry points of other distributions by name. Those with the name of a built-in one are left out."""
+    """Returns the entry points of other distributions by name. Omits those with the name of a built-in assignor."""
     found: dict[str, list[EntryPoint]] = {}
     if not _plugins_enabled():
         return found
@@ -524,7 +524,7 @@ def _check_cooperative(
 ) -> None:
     """Raise AssignorError if a partition is added to one member and revoked from another in the same rebalance.
 
-    The old owner must revoke it first. The new owner gets it in the next rebalance.
+    In a cooperative rebalance the old owner must first revoke the partition. The next rebalance assigns it again.
     """
     added: dict[TopicPartition, str] = {}
     revoked: dict[TopicPartition, str] = {}

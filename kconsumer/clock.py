@@ -1,7 +1,7 @@
 """The only module that reads time.
 
 All other modules receive the time as `now`: milliseconds of a monotonic clock, as a float. Durations are called `…_ms`.
-Wall-clock time, which `by_duration` resets and metrics need, has a method of its own.
+Wall-clock time has a method of its own. Metrics and the reset policy `by_duration` need it.
 """
 
 from __future__ import annotations

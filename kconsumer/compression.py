@@ -60,7 +60,8 @@ _WITHOUT_PYTHON = {
 MIN_OUTPUT_LIMIT = 128 << 20
 MAX_RATIO = 64
 
-# How much one step may add to the output: enough for most batches in one step.
+# One step of decompression may add _STEP_BYTES plus _STEP_RATIO times the compressed size to the output. One step is
+# enough for most batches.
 _STEP_RATIO = 8
 _STEP_BYTES = 64 << 10
 
@@ -275,8 +276,8 @@ def _unzstd(data: Packed, limit: int) -> Plain:
 
 
 def _zstd_parts(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
-    """Yields the output of all frames, in steps. The frames that Java writes do not contain the size of their
-    content."""
+    """Yields the output of all frames, in steps. Steps limit the output: the frames that Java writes do not contain the
+    size of their content."""
     left = memoryview(data)
     while left:
         reader = context.decompressobj()

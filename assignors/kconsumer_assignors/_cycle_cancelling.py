@@ -119,8 +119,8 @@ class CycleCanceller:
     def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
         """Returns the cycle that the arc from `node` to `goal` closes.
 
-        Returns None if it closes none, because `goal` is not on the path to `node`. `before`: the previous node of each
-        node on its path.
+        Returns None if the arc closes no cycle, because `goal` is not on the path to `node`. `before`: for each node,
+        the previous node on its path.
         """
         cycle = [node]
         while node != goal:

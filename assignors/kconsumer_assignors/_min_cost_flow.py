@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 class MinCostFlow:
-    """The number of partitions of each class that each member holds, and the moves that balance these numbers.
+    """Stores how many partitions of each class each member holds, and moves partitions to balance the loads.
 
     Initially, each member holds the partitions that it owned before and can read in its own rack.
     """
@@ -115,7 +115,7 @@ class MinCostFlow:
     def _level(self, block: list[int], allow: Allow) -> list[int] | None:
         """Bring all loads of a block to the floor or the ceiling of their average.
 
-        If that is not possible, the block must be split. Then returns the part with the higher loads, otherwise None.
+        Returns None if that succeeds. Otherwise the block must be split: returns the part with the higher loads.
         """
         loads = self.loads
         floor, rest = divmod(sum(loads[member] for member in block), len(block))
@@ -167,7 +167,7 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Returns the members of a block that may receive a class and have a load below `low`, in reverse order.
+        """Returns the members of a block that may receive a class and have a load below `low`, the last one first.
 
         `inside`: the block. `local`: whether the receivers must read the class in their own rack.
         """

@@ -19,7 +19,7 @@ from kconsumer_assignors._racks import RackTable, racks_matter
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
     """Returns the sorted partitions of each member, or None if racks do not affect any topic.
 
-    As in Java, if racks affect at least one topic, then all groups of several topics are assigned by racks.
+    As in Java, if racks affect at least one topic, then all groups that contain several topics are assigned by racks.
     """
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     if not any(member_racks):

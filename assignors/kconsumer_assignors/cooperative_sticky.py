@@ -36,7 +36,8 @@ class CooperativeStickyAssignor(Assignor):
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """Returns the encoded generation of the last assignment.
 
-        Subscriptions contain the generation since version 2, so only leaders that read older versions need it.
+        Since version 2 a subscription contains the generation itself. Only leaders that read older versions need this
+        user data.
         """
         return encode_generation(self._generation)
 

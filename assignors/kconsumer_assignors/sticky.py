@@ -25,7 +25,7 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns an assignment with even loads. Second priority have racks (KIP-881), third priority has few moves."""
+        """Returns an assignment with even loads. Racks (KIP-881) have second priority, and few moves have third."""
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 

@@ -1,1 +1,1 @@
-"""Compiled code: turns bytes into values; knows nothing of groups, sockets, threads or time."""
+"""Compiled code: encodes and decodes messages, reads record batches, builds Arrow columns and receives large frames."""

@@ -87,7 +87,7 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
     """Returns the maximum decompressed size of a zstd frame in bytes.
 
     It is the content size in the frame header. Without one, it is the sum of the maximum sizes of the blocks.
-    Returns -1 unless there is exactly one complete, ordinary frame, and if the content size exceeds that sum.
+    Returns -1 if the bytes are not exactly one complete, ordinary frame, or if the content size exceeds that sum.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end
@@ -137,7 +137,7 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
 
 
 def max_zstd_size(data):
-    """Returns the result of `zstd_max_size`."""
+    """Returns the maximum decompressed size of a zstd frame in bytes, or -1; see `zstd_max_size`."""
     cdef Slice frame = as_slice(data)
     return zstd_max_size(frame.span)
 

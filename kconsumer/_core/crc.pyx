@@ -43,7 +43,10 @@ cdef int crc32c_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) excep
 
 
 cdef int crc32c_by(int kind, const unsigned char* p, Py_ssize_t size, uint32_t* out) except -1:
-    """Store the CRC-32C like `crc32c_of`, computed by method `kind`. Method 0 is the package `crc32c`."""
+    """Store the CRC-32C like `crc32c_of`, computed by the method with the number `kind` (see `crc32c_kinds`).
+
+    Method 0 is the package `crc32c`.
+    """
     if kind == 0:
         if castagnoli is None:
             load()
@@ -65,7 +68,7 @@ cdef int crc32_of(const unsigned char* p, Py_ssize_t size, uint32_t* out) except
 
 
 def crc32c_kinds():
-    """Returns the numbers of the methods for CRC-32C on this machine, the fastest last. See `crc32c`."""
+    """Returns the numbers of the methods that can compute CRC-32C on this machine, the fastest last. For tests."""
     return tuple(range(best_kind + 1))
 
 

@@ -194,7 +194,7 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """The leader epoch of `next_offset`. It is that of the last batch that was skipped or that had records taken.
+        """The leader epoch that belongs to `next_offset`: that of the last batch that was returned in part or skipped.
 
         None before the first batch, or if the batch has no leader epoch.
         """
@@ -307,7 +307,7 @@ cdef class PartitionFetch:
         """Open the next batch. If it is aborted or empty, close it again at once.
 
         Returns False if there is no next batch, or if a signal handler called drain(). Raises RecordTooLargeError if
-        the fetched bytes have no complete batch, and the errors of `take` for an invalid one.
+        the fetched bytes have no complete batch. Raises the errors of `take` if the next batch is invalid.
         """
         cdef BatchHeader header
         cdef Slice data = self.data      # a signal handler may call drain() while a library decompresses

@@ -271,7 +271,7 @@ cdef class RecordIterator:
     cdef inline ConsumerRecord take_blank(self):
         """Returns a ConsumerRecord to fill.
 
-        It is the older of the last two records if only this iterator refers to that one, otherwise a new record.
+        Reuses the older of the last two records if only this iterator still refers to it. Otherwise creates a record.
         """
         cdef ConsumerRecord record
         self.turn = not self.turn

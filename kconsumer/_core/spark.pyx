@@ -1,8 +1,8 @@
 """Converts columns to the layout of Apache Spark's Kafka source.
 
 In this layout timestamps are in microseconds, the timestamp type is an int32, and empty headers are null. Some columns
-have other names. The new Columns refer to the same memory as the given ones for all columns that are equal in both
-layouts. Spark refuses batches whose schema is not exactly its own, so the types must match here already.
+have other names. Columns that are equal in both layouts are not copied: the new Columns refer to the same memory. Spark
+refuses batches whose schema is not exactly its own, so the converted columns must have exactly Spark's types.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer

@@ -45,10 +45,10 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 
 
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
-    """Returns a block of at least `size` bytes, and set `capacity` to its size.
+    """Returns a block of at least `size` bytes, and sets `capacity` to its size.
 
-    It is the smallest sufficient block in the pool, if that block is at most a quarter too large. Otherwise it is a new
-    one. Raises MemoryError.
+    Takes the smallest sufficient block from the pool. If the pool has none, or if that block is more than a quarter too
+    large, allocates a new block. Raises MemoryError.
     """
     global pooled, pooled_bytes
     cdef int i, best = -1
@@ -187,8 +187,8 @@ cdef class FrameBuffer:
     While the size of the next frame is unknown, bytes are received into a scratch block. If a frame is not complete in
     the scratch block, it gets its own block, and the rest of the frame is received directly into that block.
 
-    If the next frame is expected to be large, the caller can receive it into its own block from the start: into
-    `prefetch_view()`, and then it calls `received_prefetched()`.
+    If the next frame is expected to be large, the caller can receive all of it directly into its own block. The caller
+    then uses `prefetch_view()` and `received_prefetched()` in place of the two methods above.
     """
 
     cdef readonly Py_ssize_t max_frame_bytes

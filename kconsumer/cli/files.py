@@ -71,7 +71,7 @@ def writing_output() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Redirect standard output to /dev/null. Python flushes its buffer at exit, and that would fail again."""
+    """Redirect standard output to /dev/null. Otherwise Python would fail when it flushes the buffer at exit."""
     with contextlib.suppress(OSError, ValueError):  # sys.stdout has no descriptor in some tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -47,7 +47,7 @@ def listing_table(listings: Iterable[GroupListing]) -> list[str]:
 
 
 def lag_table(groups: Iterable[Health]) -> list[str]:
-    """Returns a table with one line per group: the lag of all partitions together, and the largest lag of one."""
+    """Returns a table with one line per group: the sum of the lags, and the partition with the largest lag."""
     rows: list[tuple[Cell, ...]] = []
     for health in groups:
         group, found = health.group, health.max_lag
@@ -153,7 +153,7 @@ def offsets_objects(groups: Iterable[Health]) -> list[Object]:
 
 
 def lag_objects(groups: Iterable[Health]) -> list[Object]:
-    """Returns one object per group, with the lag of all partitions together and the largest lag of one."""
+    """Returns one object per group, with the sum of the lags and the partition with the largest lag."""
     return [
         {
             "group": health.group.group_id,

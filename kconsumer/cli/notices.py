@@ -60,7 +60,7 @@ class Notices(logging.StreamHandler[TextIO]):
         return True
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line to write."""
+        """Returns the line to write for a warning. It first erases a progress line on the terminal."""
         return self._before + super().format(record)
 
 

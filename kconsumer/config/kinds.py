@@ -109,7 +109,7 @@ def option(kind: Kind, default: Any, meaning: str, **traits: Any) -> Any:
 
 
 def integer(low: int, high: int) -> Kind:
-    """Returns the kind of an int from `low` to `high`. Text with decimal digits is accepted, too."""
+    """Returns the `Kind` of options that take an int from `low` to `high`. They also accept text, such as "10"."""
 
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
@@ -125,17 +125,17 @@ def integer(low: int, high: int) -> Kind:
 
 
 def int32(low: int = 0) -> Kind:
-    """Returns the kind of an int that fits into Java's int."""
+    """Returns the `Kind` of options that take an int from `low` to the maximum of Java's int."""
     return integer(low, INT32_MAX)
 
 
 def int64(low: int = 0) -> Kind:
-    """Returns the kind of an int that fits into Java's long."""
+    """Returns the `Kind` of options that take an int from `low` to the maximum of Java's long."""
     return integer(low, INT64_MAX)
 
 
 def number(low: float, high: float) -> Kind:
-    """Returns the kind of a float or int from `low` to `high`. Text is accepted, too."""
+    """Returns the `Kind` of options that take a float or int from `low` to `high`. They also accept text."""
 
     def parse(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -149,7 +149,7 @@ def number(low: float, high: float) -> Kind:
 
 
 def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") -> Kind:
-    """Returns the kind of an option that takes one of the `allowed` words. `ignore_case` is for options whose case Java
+    """Returns the `Kind` of options that take one of the `allowed` words. `ignore_case` is for options whose case Java
     ignores."""
     spellings = {word.lower() if ignore_case else word: word for word in allowed}
 
@@ -167,7 +167,7 @@ def choice(*allowed: str, ignore_case: bool = False, annotation: str = "str") ->
 
 
 def text(*, allow_empty: bool = True) -> Kind:
-    """Returns the kind of a str."""
+    """Returns the `Kind` of options that take a str."""
 
     def parse(value: object) -> str:
         if not isinstance(value, str) or not (value or allow_empty):

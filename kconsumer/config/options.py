@@ -476,7 +476,7 @@ class ConsumerConfig(_Table):
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
-    """Returns the options that were set, each with the spelling that the user wrote.
+    """Returns a dict of option -> its name as the user wrote it, for the options that were set.
 
     Raises ConfigError for an unknown option, and for an option that was set twice.
     """

@@ -41,8 +41,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
     """Set the options of a JAAS entry in `values`, and check the rules.
 
-    `given` maps the options that the user set to their spellings. Raises ConfigError, which names the options that
-    contradict each other.
+    `given` maps each option that the user set to its name as the user wrote it. Raises ConfigError, which names the
+    options that contradict each other.
     """
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)

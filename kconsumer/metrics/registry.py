@@ -91,9 +91,9 @@ class Sensor:
         self.value = value
 
     def measure(self, stat: Stat, now: float) -> float:
-        """Returns one stat at `now` (ms).
+        """Returns the value of a stat at `now` (ms).
 
-        Without values the last value, mean, minimum and maximum are NaN, as in Java.
+        If nothing was recorded, the last value, mean, minimum and maximum are NaN, as in Java.
         """
         if stat is Stat.VALUE:
             return self.value
@@ -151,17 +151,17 @@ class Metrics:
         self._reporters = reporters
 
     def name(self, name: str, group: str, description: str = "", *tags: tuple[str, str]) -> MetricName:
-        """Returns the name of a metric with `tags` and the tags that all metrics have."""
+        """Returns a MetricName. Its tags are those that all metrics of the consumer have, followed by `tags`."""
         return MetricName(name, group, description, self._tags + tags)
 
     def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> Sensor:
-        """Returns a new sensor for the metrics of a table. Metrics with the same names are replaced."""
+        """Returns a new sensor with one metric for each of `rows`. Replaces metrics that have the same names."""
         sensor = Sensor(self._samples, self._window_ms)
         self.publish(sensor, group, rows, *tags)
         return sensor
 
     def publish(self, sensor: Sensor, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> None:
-        """Add the metrics of a table to a sensor."""
+        """Add one metric for each of `rows` to a sensor. Replaces metrics that have the same names."""
         for name, stat, description in rows:
             metric = self.name(name, group, description, *tags)
             sensor.names.append(metric)

@@ -25,7 +25,7 @@ class Metric:
     def value(self) -> float:
         """Returns the present value, as in `Consumer.metrics()`. An average of no values is NaN.
 
-        May be called from any thread. While the consumer polls, polls are counted with a delay of up to 50 ms.
+        May be called from any thread. While the consumer polls, the metrics of its polls may be up to 50 ms old.
         """
         return self._measure(self._now())
 

@@ -128,9 +128,9 @@ class NetworkClient:
     def least_loaded_node(self, now: float) -> str | None:
         """Returns the connection id for a request that any broker can serve, or None if no broker can be used now.
 
-        Prefers a ready connection without requests in flight, then the ready one with the fewest, then one that is
-        being established, and last the broker whose last connection attempt is the oldest. Leaves out connections that
-        are in backoff, throttled, or have `MAX_IN_FLIGHT` requests.
+        Prefers a ready connection without requests in flight, then the ready connection with the fewest requests, then
+        a connection that is being established, and last the broker whose last connection attempt is the oldest. Leaves
+        out connections that are in backoff, throttled, or have `MAX_IN_FLIGHT` requests.
         """
         ids = [str(broker) for broker in self._nodes]
         if not ids:
@@ -236,7 +236,7 @@ class NetworkClient:
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:
-        """Returns in one line why a connection is not ready. The error of a lost one is kept until it is ready
+        """Returns in one line why a connection is not ready. The error of a lost connection is shown until it is ready
         again."""
         connection = node.connection
         if connection is not None and connection.state is READY:
@@ -301,7 +301,7 @@ class NetworkClient:
     # --- the loop ---
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
-        """Do I/O until a request ends, a connection becomes ready or is lost, `wakeup` is called, or the timeout.
+        """Do I/O until a request ends, a connection is ready or lost, `wakeup` is called, or the timeout passes.
 
         Returns a ClientResponse, with a message or an error, for each request that has ended.
         """

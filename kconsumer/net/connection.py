@@ -202,7 +202,7 @@ class Connection:
     def sent(self, count: int) -> int:
         """Remove `count` bytes, which the transport has taken, from the first part of `outgoing`.
 
-        Returns the size of the request that they complete, or 0.
+        Returns the size of the request if these bytes complete it, else 0.
         """
         first = self.outgoing[0]
         if count < len(first):

@@ -87,7 +87,7 @@ class ConnectionLoop:
         return any(connection is not None and connection.receiving for connection in connections)
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
-        """Do I/O until a request ends, a connection becomes ready or is lost, the waker is set, or the timeout.
+        """Do I/O until a request ends, a connection is ready or lost, the waker is set, or the timeout passes.
 
         Returns a ClientResponse for each request that has ended.
         """
@@ -214,7 +214,7 @@ class ConnectionLoop:
         self._continue_refreshed(node, now)
 
     def _continue_refreshed(self, node: NodeConnection, now: float) -> None:
-        """Continue an attempt that waits for certificates, if they have been read. Back off if that has failed."""
+        """Continue an attempt that waits for certificates, if they have been read. Backs off if reading them failed."""
         task = node.refresh
         if task is None or not task.completed:
             return
@@ -228,8 +228,8 @@ class ConnectionLoop:
         log.info("%s", error)
 
     def _try_addresses(self, node: NodeConnection, now: float) -> None:
-        """Start to connect to the next address. If that fails at once, try the ones after it, and back off after the
-        last."""
+        """Start to connect to the next address. If that fails at once, tries the following addresses. If the last one
+        fails, too, backs off."""
         without_tls = node.probe is not None and node.probe.without_tls
         connect = self._connect_plain if without_tls else self._connector.connect
         while node.remaining_addresses:
@@ -421,7 +421,7 @@ class ConnectionLoop:
     # --- receiving in the background ---
 
     def _collect_background(self, now: float) -> None:
-        """Process what the background receiver has received, and let it start with the next responses."""
+        """Process what the background receiver has received, and start to receive the next responses."""
         try:
             while (taken := self._background_receiver.take()) is not None:
                 node, received = taken
@@ -543,8 +543,8 @@ class ConnectionLoop:
     def _is_arriving(self, node: NodeConnection, now: float) -> bool:
         """Returns whether a response has arrived in part, or any bytes have arrived since `poll` was called.
 
-        If the caller has not polled for longer than the request timeout, the response may be in the socket. As one
-        `poll` may read only a part of a large response, the request must not time out meanwhile.
+        In these cases a request must not time out. If the caller has not polled for longer than the request timeout, a
+        large response may be in the socket, and one `poll` may read only a part of it.
         """
         if self._background_receiver.progressed(node):
             node.note_progress(now)

@@ -58,11 +58,11 @@ class ReconnectPolicy:
         )
 
     def backoff_ms(self, failures: int) -> float:
-        """Returns the backoff (ms) after a failure, with `failures` other failures in a row before it."""
+        """Returns the backoff (ms) after a failure. `failures`: the number of failures in a row before this one."""
         return self._backoff.delay_ms(failures)
 
     def setup_timeout_ms(self, failures: int) -> float:
-        """Returns how long (ms) the next attempt may take, after `failures` failed rounds in a row."""
+        """Returns how long (ms) the next attempt may take. `failures`: the number of failed rounds in a row before."""
         return self._setup_timeout.delay_ms(failures)
 
 

@@ -8,9 +8,9 @@ There may be two kinds of cause. The configuration may be wrong:
 Or the broker is temporarily not available: a load balancer without a healthy target closes connections, too, and so
 does the port mapping of a container that is starting.
 
-So after some disconnects the next attempt is a probe. Its request is one whose response shows whether the configuration
-is wrong. If it is, an AuthenticationError is raised. Otherwise, or without a response, the client continues to connect
-as before. `disconnects.py` decides when a probe is due, and imports this module only then.
+So after some disconnects the next attempt is a probe. The response to its request shows whether the configuration is
+wrong. If it is, an AuthenticationError is raised. Otherwise, or without a response, the client continues to connect as
+before. `disconnects.py` decides when a probe is due, and imports this module only then.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class Transport(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Returns whether the next `recv_into` returns bytes or raises an error although a selector would not report
-        the descriptor as readable."""
+        """Returns whether `recv_into` must be called again although a selector does not report the descriptor as
+        readable. This is so if the transport itself has stored bytes or an error."""
         ...
 
     @property

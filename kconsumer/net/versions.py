@@ -38,8 +38,9 @@ def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, ma
 def lower_version(api: Api, refused: int, frame: Frame) -> int:
     """Returns the version for the next ApiVersions request, after the broker refused version `refused` with error 35.
 
-    Since Kafka 2.4 the response, which has the layout of version 0, contains the broker's maximum. This is returned if
-    it is lower than `refused`, else 0. So retries end.
+    Since Kafka 2.4 the error response, which has the layout of version 0, contains the broker's maximum version.
+    Returns this maximum, or 0 if the response does not contain it. The result is lower than `refused`, so that the
+    retries end.
     """
     try:
         message = decode(response_plan(api, 0), frame, 4, allow_trailing=True)

@@ -111,7 +111,7 @@ class Admin:
     def by_time(self, times: Mapping[TopicPartition, int], *, starting: bool) -> Offsets:
         """Returns the offset of the first record with the timestamp (ms) or a later one, for each partition in `times`.
 
-        For a partition without such a record, this is its end offset. But if `starting` is true and
+        For a partition without such a record, returns its end offset. But if `starting` is true and
         startingOffsetsByTimestampStrategy is `error`, raises ConfigError.
         """
         found = self._retry(lambda: self._client.offsets_for_times(times)) if times else {}
@@ -135,13 +135,13 @@ class Admin:
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool = True) -> Offsets:
-        """Returns the offset of a limit in each partition, with EARLIEST and LATEST resolved."""
+        """Returns the offset in each partition at which a limit starts or ends the query. Never EARLIEST or LATEST."""
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Returns the offset of a limit in each partition. EARLIEST and LATEST are not resolved.
+        """Returns the offset in each partition at which a limit starts or ends the query. It may be EARLIEST or LATEST.
 
-        Raises ConfigError if the limit names partitions, but not exactly these.
+        Raises ConfigError if the limit names each partition, but not exactly these partitions.
         """
         side = "starting" if starting else "ending"
         if isinstance(limit, Named):

@@ -1,7 +1,8 @@
 """Writes dead letters to files, one JSON object per line. They describe records that could not be read.
 
-The path of a file contains the query, the micro-batch and the range, and a complete file is renamed to this path. So a
-task that runs again replaces its file. `executor.py` decides which records become dead letters.
+The path of a file contains the names of the query and the micro-batch, and the range of offsets. So a task that runs
+again replaces its file. A file is renamed to its path when it is complete. `executor.py` decides which records become
+dead letters.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def read(
 
 
 def executor_options(config: SourceConfig) -> dict[str, Any]:
-    """Returns the options of a client on an executor. Options that the user does not set have the source's defaults."""
+    """Returns the options of a client on an executor: those that the user set, and defaults of this source."""
     defaults = {
         "default_api_timeout_ms": config["kafkaConsumer.pollTimeoutMs"],
         "max_partition_fetch_bytes": max(config["batchBytes"], 1 << 20),

@@ -18,7 +18,7 @@ NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # c
 
 @dataclass(frozen=True)
 class Constraints:
-    """Conditions that the records of a query fulfil, as far as ranges of offsets can express them."""
+    """Conditions on the records of a query that the choice of partitions and ranges of offsets can fulfil."""
 
     topics: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the topic; all must hold
     partitions: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the partition number

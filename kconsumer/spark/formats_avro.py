@@ -171,7 +171,8 @@ def _record(fields: list[dict[str, Any]]) -> tuple[SparkType, Convert]:
 def _union(parts: list[Any]) -> tuple[SparkType, Convert]:
     """Returns the Spark type of a union, and the conversion of its objects, as `_node` does.
 
-    A union must be of null and one type, or of a number type and a wider one. Raises ConfigError for others.
+    A union must consist of null and one type, or of two number types such as int and long. Raises ConfigError for other
+    unions.
     """
     others = [part for part in parts if part != "null"]
     if len(others) == 1:

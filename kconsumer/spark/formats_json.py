@@ -136,7 +136,7 @@ class JsonDecoder:
     def _build(self, rows: list[Any], start: int, bad: dict[int, str]) -> list[pa.Array]:
         """Convert rows that match the type to columns.
 
-        The only error that can remain is a date or time that does not exist, such as February 30. It is added to `bad`.
+        They can still contain dates or times that do not exist, such as February 30. Such rows are added to `bad`.
         """
         return build_columns(rows, self._to_column, "has a date or a time that does not exist", bad, start)
 
@@ -302,7 +302,7 @@ def _match(given: Any, kind: SparkType, where: str) -> Any:
     """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
 
     `where` is the path of `given` in the whole value, such as `.items[2]`, or empty for the whole value. Null matches
-    every type, but not as the whole value: its row would be the same as for a record without a value.
+    every type. But the whole value must not be null, because a record without a value has the same row.
     """
     if given is None and where:
         return None

@@ -40,28 +40,28 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Named:
-    """A limit: EARLIEST or LATEST in every partition."""
+    """A limit of a query: it starts or ends at EARLIEST or LATEST in every partition."""
 
     sentinel: int  # EARLIEST or LATEST
 
 
 @dataclass(frozen=True)
 class Specific:
-    """A limit: an offset, EARLIEST or LATEST for each partition."""
+    """A limit of a query: it starts or ends at an offset, EARLIEST or LATEST that is set for each partition."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """A limit: in every partition, the first record with this timestamp (ms) or a later one."""
+    """A limit of a query: it starts or ends at the first record with this timestamp (ms) or a later one."""
 
     ms: int
 
 
 @dataclass(frozen=True)
 class Timestamps:
-    """A limit: in each partition, the first record with the partition's own timestamp (ms) or a later one."""
+    """A limit of a query: like `Timestamp`, with a timestamp (ms) of its own for each partition."""
 
     ms: Mapping[TopicPartition, int]
 
@@ -164,7 +164,7 @@ def changes(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition,
 def must_cover(given: Iterable[TopicPartition], assigned: Iterable[TopicPartition], error: str, option: str) -> None:
     """Raise ConfigError unless `given` and `assigned` contain the same partitions.
 
-    The message names the `option` and Spark's class for this `error`.
+    `error` is the name of Spark's error class. The message contains it and the name of the `option`.
     """
     named, existing = set(given), set(assigned)
     if named != existing:

@@ -79,9 +79,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Returns a limit that `latestOffset` ignores, because it applies the options of the source itself.
+        """Returns a read limit, which Spark passes to `latestOffset`.
 
-        It is not ReadAllAvailable, for which `latestOffset` would ignore these options.
+        `latestOffset` does not use its value, but applies the options of the source. It must not be ReadAllAvailable,
+        because `latestOffset` then ignores these options.
         """
         limit: int | None = self._config["maxOffsetsPerTrigger"]
         return ReadMaxRows(NO_LIMIT if limit is None else limit)

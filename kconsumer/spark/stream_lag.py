@@ -53,7 +53,7 @@ def lag_of(progress: Mapping[str, Any]) -> list[StreamLag]:
 
 
 def _offsets(value: Any) -> dict[TopicPartition, int] | None:
-    """Parse the offsets of one source in a progress report. Returns None if their form is that of another source."""
+    """Parse the offsets of one source in a progress report. Returns None if it is not a kconsumer source."""
     try:
         return from_document(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, AttributeError, TypeError):

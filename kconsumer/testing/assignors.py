@@ -327,6 +327,6 @@ class AssignorCompliance:
 
 
 def _demand(condition: bool, message: str) -> None:
-    """Raise AssertionError with a message if the condition is False. Unlike `assert`, works under `python -O`, too."""
+    """Raise AssertionError with a message if the condition is False. Also works under `python -O`, unlike `assert`."""
     if not condition:
         raise AssertionError(message)

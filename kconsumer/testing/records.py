@@ -41,7 +41,7 @@ def as_record(like: RecordLike) -> Rec:
 
 
 def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> bytes:
-    """Returns `data` compressed as a producer compresses a batch. Raises ValueError for an unknown codec or framing."""
+    """Returns `data`, compressed like a producer's batch. Raises ValueError for an unknown codec or framing."""
     match codec:
         case "none":
             return data

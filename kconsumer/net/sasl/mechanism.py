@@ -39,7 +39,7 @@ class Credentials:
         """Store the credentials that the mechanism uses; the others keep their defaults.
 
         PLAIN uses `user` and `password`. SCRAM does too, and `tokenauth` means that they belong to a delegation token.
-        OAUTHBEARER uses `token` and `extensions`, GSSAPI the other four.
+        OAUTHBEARER uses `token` and `extensions`. GSSAPI uses `service`, `host`, `principal` and `keytab`.
         """
         self.user, self.password, self.tokenauth = user, password, tokenauth
         self.token, self.extensions = token, dict(extensions or {})

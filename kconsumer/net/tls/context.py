@@ -229,8 +229,8 @@ class _Store(NamedTuple):
     def check(self, source: _Source, data: bytes) -> None:
         """Check that a store is PEM. Raises ConfigError for JKS and PKCS12, with the command to convert a file.
 
-        The configured type decides, if there is one, else the first bytes of `data`. JKS or PKCS12 data is refused even
-        if the configured type is PEM.
+        The type of the store is the configured one. If none is configured, it is recognized by the first bytes of
+        `data`. JKS or PKCS12 data is refused even if the configured type is PEM.
         """
         found = "JKS" if data.startswith(_JKS_MAGIC) else "PKCS12" if data.startswith(b"\x30") else "PEM"
         kind = found

@@ -121,8 +121,8 @@ class FileSink:
     def _delete_files(self, batch: Batch) -> None:
         """Delete the files of earlier attempts to write a batch.
 
-        An earlier run may have attempted the first batch of this run, but none of the later ones. So a later batch has
-        such files only if this run has attempted it, and is then in `_tried`.
+        They need to be deleted only for the first batch of this run, which an earlier run may have attempted, and for a
+        batch in `_tried`, which this run has attempted before.
         """
         for path in self._folder.matching("*/" * len(self._sink.partition_by) + f"{batch}-*"):
             self._folder.delete(path)
@@ -203,8 +203,8 @@ class ConsoleSink:
 
 
 def limit_tasks(frame: Any, sink: Sink) -> Any:
-    """Returns the frame with its number of tasks limited to `sink.files`, so that they write few files. If `sink.files`
-    is None, returns it unchanged."""
+    """Returns the frame with at most `sink.files` tasks, each of which writes its own files. Returns it unchanged if
+    `sink.files` is None."""
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 
