@@ -68,6 +68,16 @@ class UnsentRequest:
         self.timeout_ms = timeout_ms  # None: request_timeout_ms
         self.min_version, self.max_version = min_version, max_version
 
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call `callback` after the handler has returned. It is not called if the handler raises."""
+        handler = self.handler
+
+        def handle(reply: Reply) -> None:
+            handler(reply)
+            callback()
+
+        self.handler = handle
+
     def __repr__(self) -> str:
         return f"<UnsentRequest to {self.node or 'any broker'}: {self.message!r}>"
 

@@ -272,17 +272,17 @@ def test_loggers_do_not_run_handlers_under_a_lock() -> None:
 
 
 # Packages in which only the module of a class assigns the fields of its objects.
-OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges", "net")
+OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "ranges", "net", "engine")
 # Module -> fields that it assigns although their classes are in other modules.
 FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
     "coordinator/consumer_protocol/heartbeat.py": {"rack_id"},  # of a message that it builds
     "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
-    "offsets/reset_manager.py": {"now"},  # a property of SubscriptionState
     "state/subscription.py": {"now"},  # of the tally, which it made
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
+    "engine/base.py": {"unfinished"},  # an exception may come at a call of a method, which would lose or repeat records
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"closed", "ended", "holder"},  # the same
 }

@@ -55,8 +55,8 @@ class CommitManager:
         rng: random.Random | None = None,
     ) -> None:
         # Called with the offsets of each finished auto-commit, and with its error or None.
-        self.on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
-        self.on_committed: Callable[[Offsets], None] | None = None  # called with the offsets of each successful commit
+        self._on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None
+        self._on_committed: Callable[[Offsets], None] | None = None  # called with the offsets of a successful commit
         self._protocol = protocol
         self._member = protocol.member
         self._subscription = subscription
@@ -69,6 +69,15 @@ class CommitManager:
         self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------
+
+    def set_listeners(
+        self,
+        *,
+        on_committed: Callable[[Offsets], None] | None = None,
+        on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None,
+    ) -> None:
+        """Set the functions that are called after each successful commit, and after each auto-commit."""
+        self._on_committed, self._on_auto_commit = on_committed, on_auto_commit
 
     def commit(
         self,
@@ -134,7 +143,7 @@ class CommitManager:
 
     def maybe_auto_commit(self, now: float) -> None:
         """Start an auto-commit if its interval has passed. Called by each `poll` of the user."""
-        self._auto_commit.start_if_due(now, self.on_auto_commit)
+        self._auto_commit.start_if_due(now, self._on_auto_commit)
 
     def reset_auto_commit(self, now: float) -> None:
         """Restart the auto-commit interval, because the assignment changed."""
@@ -293,8 +302,8 @@ class CommitManager:
             about = f"commit refused for {sorted(topics)}"
             commit.promise.set_exception(TopicAuthorizationError(about, topics=topics, operation="Read"))
             return
-        if self.on_committed is not None:
-            self.on_committed(offsets)
+        if self._on_committed is not None:
+            self._on_committed(offsets)
         commit.promise.set_result(offsets)
 
     def _react(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from kconsumer.deferred_signals import SIGNALS
+from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 
 P = ParamSpec("P")
@@ -37,20 +38,6 @@ INTERRUPTED = (
     "this consumer was interrupted in the middle of a step, so its state may be incomplete: close() it and make a new"
     " one"
 )
-
-
-class Step:
-    """Records whether a thread is changing the state of an engine.
-
-    `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
-    may then be inconsistent. Such exceptions are MemoryError, those of PyThreadState_SetAsyncExc, and those of signal
-    handlers that are not deferred.
-    """
-
-    __slots__ = ("unfinished",)
-
-    def __init__(self) -> None:
-        self.unfinished = False
 
 
 class AccessGuard:

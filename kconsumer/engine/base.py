@@ -62,18 +62,18 @@ class Engine:
         self.driver = make_driver(parts, self.callbacks)
         self._config = config
         self._clock = clock
-        parts.collector.unlocked = partial(Unlocked, parts)
+        parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick.append
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._last_poll_empty = False  # True if the last poll that polled managers had no records and no error
         if parts.group is not None:
-            commits = parts.group.commits
-            if self.interceptors is not None:
-                commits.on_committed = partial(self.callbacks.committed, self.interceptors.committed)
-            if config.on_commit is not None:
-                commits.on_auto_commit = partial(self.callbacks.commit_finished, config.on_commit)
+            callbacks, interceptors, on_commit = self.callbacks, self.interceptors, config.on_commit
+            parts.group.commits.set_listeners(
+                on_committed=None if interceptors is None else partial(callbacks.committed, interceptors.committed),
+                on_auto_commit=None if on_commit is None else partial(callbacks.commit_finished, on_commit),
+            )
 
     def run(self, operation: Operation[T]) -> T:
         """Drive an operation on the calling thread until it ends, and return its result."""
@@ -90,7 +90,8 @@ class Engine:
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
             raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
-        now = parts.subscription.now = self._clock.now()
+        now = self._clock.now()
+        parts.subscription.set_now(now)
         if driver.wakeup_requested:
             driver.raise_wakeup()
         if driver.has_urgent_io:
@@ -122,7 +123,7 @@ class Engine:
         driver = self.driver
         yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
-            self._metrics.waited_until = self._clock.now()
+            self._metrics.wait_ended(self._clock.now())
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
@@ -144,7 +145,7 @@ class Engine:
             if not self._ready_to_poll:  # a callback or a signal handler unsubscribed or closed the consumer
                 return ConsumerRecords.EMPTY
             driver.raise_errors(positions=True)
-            self._metrics.waited_until = self._clock.now()
+            self._metrics.wait_ended(self._clock.now())
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
@@ -175,7 +176,7 @@ class Engine:
             try:
                 self.callbacks.run_due()
             finally:
-                self.driver.next_manager_poll = 0.0
+                self.driver.request_manager_poll()
 
     def _group_idle(self) -> bool:
         group = self.components.group
@@ -192,6 +193,8 @@ class Engine:
         holds = SIGNALS.hold(parts.end_wait)
         try:
             # The same as a Section, without creating one, because every poll that returns records runs this code.
+            # `unfinished` is set by plain stores: an exception may be raised at any Python call, and one that is raised
+            # before `collect` would roll back the poll before this one, whose records were returned.
             with self.lock:
                 step.unfinished = True
                 records = collector.collect(max_records, max_bytes)
@@ -222,18 +225,18 @@ class Engine:
         """Move the positions back to where they were before the last poll. Used if its records were not returned."""
         with self.changing():
             self.components.collector.rollback()
-            self.driver.next_manager_poll = 0.0
+            self.driver.request_manager_poll()
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
     def subscription_changed(self, listener: RebalanceListener | None) -> None:
         """Set the listener, make the next poll join the group, and request metadata of new topics."""
-        self.callbacks.listener = listener
+        self.callbacks.set_listener(listener)
         self.assignment_changed()
 
     def assignment_changed(self) -> None:
         """Make the next call of `poll` poll all managers, and request metadata of new topics."""
-        self.driver.next_manager_poll = 0.0
+        self.driver.request_manager_poll()
         self.components.metadata.request_new_topics()
 
     @property
@@ -246,7 +249,7 @@ class Engine:
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
         self.components.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
-        self.driver.next_manager_poll = 0.0
+        self.driver.request_manager_poll()
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Seek to these offsets in the partitions that are still assigned. The caller holds the lock."""
@@ -257,7 +260,7 @@ class Engine:
     def resumed(self) -> None:
         """Make buffered data of resumed partitions available to polls again. The caller holds the lock."""
         self.components.buffer.restore_paused()
-        self.driver.next_manager_poll = 0.0
+        self.driver.request_manager_poll()
 
     def enforce_rebalance(self, reason: str) -> None:
         """Make the next poll rejoin the group. Raises StateError without a group."""
@@ -284,7 +287,7 @@ class Engine:
             lag = self.components.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
                 self.components.offsets.request_end_offset(tp)
-                self.driver.next_manager_poll = 0.0
+                self.driver.request_manager_poll()
             return lag
 
     def group_metadata(self) -> GroupMetadata:
@@ -319,7 +322,7 @@ class Engine:
             self.driver.stop()
         else:
             self.driver = self.operations.driver = driver
-            driver.wakeup_enabled = False
+            driver.disable_wakeup()
             if not interrupted:
                 self.run(CloseSequence(self, driver, timer).run(leave_group, auto_commit=auto_commit))
                 return
@@ -329,7 +332,7 @@ class Engine:
 
     def ended(self) -> None:
         """Mark the consumer as closed, so that waiting calls raise StateError. Close interceptors and reporters."""
-        self.components.closed = True
+        self.components.mark_closed()
         if self.interceptors is not None:
             self.interceptors.close()
         self.components.metrics.close()
@@ -346,5 +349,5 @@ class Engine:
         In a forked child this does not close the connections of the parent.
         """
         self.driver.stop()
-        self.components.closed = True
+        self.components.mark_closed()
         self.components.client.abandon()

@@ -36,10 +36,14 @@ class Callbacks:
         self.listener: RebalanceListener | None = None
         self.running = False  # True inside a rebalance callback
         self.revoking = False  # True inside on_revoke or on_lost
-        self.on_ran: Callable[[float, float], None] | None = None  # called with the callbacks' duration (ms), `now`
+        self.on_ran: list[Callable[[float, float], None]] = []  # called with the callbacks' duration (ms) and `now`
         self._components = parts
         self._consumer: weakref.ref[Consumer] | None = None
         self._commits: deque[Callable[[], object]] = deque()
+
+    def set_listener(self, listener: RebalanceListener | None) -> None:
+        """Set the listener of the current subscription, or None."""
+        self.listener = listener
 
     def set_consumer(self, consumer: Consumer) -> None:
         """Set the consumer that is passed to callbacks. Keeps only a weak reference to it.
@@ -69,9 +73,9 @@ class Callbacks:
             with self._components.changing():
                 group.membership.callback_done(callback, clock.now(), error)
             first_error = first_error or error
-        if self.on_ran is not None:
-            now = clock.now()
-            self.on_ran(now - began, now)
+        now = clock.now()
+        for listener in self.on_ran:
+            listener(now - began, now)
         if first_error is not None:
             raise first_error
 

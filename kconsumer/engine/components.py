@@ -33,10 +33,9 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import DeferredCalls
-from kconsumer.engine.access_guard import Step
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.metrics import add_app_info
-from kconsumer.engine.section import Section
+from kconsumer.engine.section import Section, Step
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
@@ -199,12 +198,20 @@ class Components:
         """Returns a context manager that holds the lock while the calling thread changes the state."""
         return Section(self)
 
+    def set_end_wait(self, end_wait: Callable[[], None]) -> None:
+        """Set the function that ends the wait of the calling thread. Any thread or signal handler may call it."""
+        self.end_wait = end_wait
+
+    def mark_closed(self) -> None:
+        """Mark the consumer as closed, so that waiting calls raise StateError."""
+        self.closed = True
+
     def _end_wait(self) -> None:
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
         """Set the time of state changes that responses cause. The step may have begun long before they arrived."""
-        self.subscription.now = now
+        self.subscription.set_now(now)
 
     def _coordinator_found(self, now: float) -> None:
         self.share_nodes()

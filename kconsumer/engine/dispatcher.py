@@ -34,7 +34,7 @@ class Dispatcher:
         self._request_timeout_ms = request_timeout_ms
         self._no_node = no_node  # called when no broker at all can be reached
         self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
-        self.on_sent: Callable[[float, float], None] | None = None  # called with how long a request waited (ms), `now`
+        self.on_sent: list[Callable[[float, float], None]] = []  # called with how long a request waited (ms), and `now`
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
         self._error: KafkaError | None = None  # the first error that a handler raised since the last step
@@ -134,8 +134,8 @@ class Dispatcher:
             )
             try:
                 self._client.send(outgoing, now)
-                if self.on_sent is not None:
-                    self.on_sent(max(0.0, now - deadline + timeout_ms), now)
+                for listener in self.on_sent:
+                    listener(max(0.0, now - deadline + timeout_ms), now)
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True

@@ -116,6 +116,14 @@ class Driver(ABC):
         self.wakeup_requested = True
         self._components.end_wait()
 
+    def disable_wakeup(self) -> None:
+        """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""
+        self.wakeup_enabled = False
+
+    def request_manager_poll(self) -> None:
+        """Make the next poll() poll all managers."""
+        self.next_manager_poll = 0.0
+
     def _check_open(self) -> None:
         """Raise StateError if a signal handler or a callback has closed the consumer during this call."""
         if self._components.closed:

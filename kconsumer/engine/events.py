@@ -58,6 +58,14 @@ class ApplicationEvent:
     fetching: bool = False  # records may be fetched
     active: bool = True  # False once the call no longer waits
 
+    def wait_began(self) -> None:
+        """Mark that the call waits, again if it did before."""
+        self.active = True
+
+    def wait_ended(self) -> None:
+        """Mark that the call no longer waits."""
+        self.active = False
+
 
 class ApplicationEvents:
     """The queue of events for the network thread."""

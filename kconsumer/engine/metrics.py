@@ -36,7 +36,7 @@ class ConsumerMetrics:
         self._last: float | None = None  # when the last recorded poll began
         self._work_ms = 0.0  # the time between that poll and the one before it
         self.quick: list[float] = []  # when quick polls began since the last recorded one; the engine appends
-        self.waited_until = 0.0  # when the last recorded poll ended its wait; the engine sets it
+        self.waited_until = 0.0  # when the last recorded poll ended its wait
         name = metrics.name("last-poll-seconds-ago", GROUP, "Time since the last poll, s; -1: there was none")
         metrics.seconds_since(name, lambda: self._last)
 
@@ -47,6 +47,10 @@ class ConsumerMetrics:
         self._between.record(self._work_ms, now)
         self._longest.record(self._work_ms, now)
         self._last = now
+
+    def wait_ended(self, now: float) -> None:
+        """Set when the last recorded poll ended its wait. Each further wait of this poll sets it again."""
+        self.waited_until = now
 
     def settle(self) -> None:
         """Record how long the last recorded poll waited, and the quick polls after it.

@@ -7,7 +7,7 @@ that does not wait. close() is in `close_sequence.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from kconsumer.clock import Timer
@@ -17,7 +17,7 @@ from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
-from kconsumer.managers import Promise, Reply, UnsentRequest
+from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -187,7 +187,7 @@ class Operations:
                 with parts.changing():
                     parts.subscription.unsubscribe()
                     parts.buffer.clear()
-                    self._callbacks.listener = None
+                    self._callbacks.set_listener(None)
 
     def leave(self, reason: str, leave_group: bool | None) -> None:
         """Run the revoked or lost callback, then send LeaveGroup. Raises the error of the callback at the end.
@@ -207,7 +207,7 @@ class Operations:
             if callback is not None:
                 error = self._callbacks.run(group, callback)
         finally:  # also after Ctrl-C in the callback: it is not called again, so the membership must end now
-            parts.step.unfinished = True  # if the rest is interrupted, the state of the membership is unknown
+            parts.step.begin()  # if the rest is interrupted, the state of the membership is unknown
             with parts.changing():
                 now = self._clock.now()
                 last_join = group.membership.last_join(leave_group)
@@ -218,7 +218,7 @@ class Operations:
                     self.leave_promise = _track_completion(request)
                     self.driver.submit([request], now)
             self._membership_ended = True
-            parts.step.unfinished = False
+            parts.step.end()
         if error is not None:
             raise error
 
@@ -238,13 +238,7 @@ class Operations:
 def _track_completion(request: UnsentRequest) -> Promise[None]:
     """Returns a promise that is done when the request has ended, by a response or an error."""
     promise: Promise[None] = Promise()
-    handler: Callable[[Reply], None] = request.handler
-
-    def handle(reply: Reply) -> None:
-        handler(reply)
-        promise.set_result(None)
-
-    request.handler = handle
+    request.add_done_callback(lambda: promise.set_result(None))
     return promise
 
 

@@ -15,6 +15,28 @@ EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """Errors that argument checks and managers raise only before they change any state."""
 
 
+class Step:
+    """Records whether a thread is changing the state of an engine.
+
+    `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
+    may then be inconsistent. Such exceptions are MemoryError, those of PyThreadState_SetAsyncExc, and those of signal
+    handlers that are not deferred.
+    """
+
+    __slots__ = ("unfinished",)
+
+    def __init__(self) -> None:
+        self.unfinished = False
+
+    def begin(self) -> None:
+        """Mark the beginning of a change."""
+        self.unfinished = True
+
+    def end(self) -> None:
+        """Mark the end of a change, after which the state is consistent."""
+        self.unfinished = False
+
+
 class Section:
     """Holds the engine's lock and defers signal handlers. A thread may enter a section inside another one.
 
@@ -35,7 +57,7 @@ class Section:
         self._nested = parts.step.unfinished
         parts.step.unfinished = True
         parts.lock.acquire()
-        parts.subscription.now = parts.clock.now()
+        parts.subscription.set_now(parts.clock.now())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 
 from kconsumer.deferred_signals import SIGNALS
@@ -50,9 +51,9 @@ class StatusView:
     def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         parts = self._components
         found = parts.fetch.context(tp, state, now)
-        found.topic_problem = parts.metadata.problem_with(tp)
-        if found.node is not None:
-            found.unreachable = parts.client.last_error(str(found.node.id), now)
+        unreachable = "" if found.node is None else parts.client.last_error(str(found.node.id), now)
+        coordinator = ""
         if parts.group is not None and parts.group.coordinator.connection_id is None:
-            found.coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
-        return found
+            coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
+        topic_problem = parts.metadata.problem_with(tp)
+        return replace(found, topic_problem=topic_problem, unreachable=unreachable, coordinator=coordinator)

@@ -57,10 +57,10 @@ class ThreadedDriver(Driver):
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._expired = metrics.sensor(GROUP, EXPIRED)
         self._handled = metrics.sensor(GROUP, HANDLED)
-        callbacks.on_ran = self._callbacks_ran
-        parts.end_wait = self._end_wait
-        parts.client.deferred_writes = True
-        parts.dispatcher.on_sent = metrics.sensor(GROUP, UNSENT).record
+        callbacks.on_ran.append(self._callbacks_ran)
+        parts.set_end_wait(self._end_wait)
+        parts.client.defer_writes(True)
+        parts.dispatcher.on_sent.append(metrics.sensor(GROUP, UNSENT).record)
         name = metrics.name("unsent-requests-queue-size", GROUP, "Requests that wait for their connection")
         metrics.gauge(name, lambda _now: float(parts.dispatcher.waiting))
         self._network: NetworkThread | None = None
@@ -95,7 +95,7 @@ class ThreadedDriver(Driver):
                 timeout_ms = 0.0
             self._signal.wait(timeout_ms)
         finally:
-            event.active = False
+            event.wait_ended()
 
     def _start(self) -> None:
         if self._network is None:
@@ -139,7 +139,7 @@ class ThreadedDriver(Driver):
             return self._signal.is_set
         event, callbacks = self._fetch_event, self._callbacks
         until = self._clock.now() + timeout_ms
-        event.active = True
+        event.wait_began()
         try:
             while self._signal.wait(timeout_ms):
                 if (
@@ -154,7 +154,7 @@ class ThreadedDriver(Driver):
                 timeout_ms = until - self._clock.now()
             return False
         finally:
-            event.active = False
+            event.wait_ended()
 
     def idle(self) -> bool:
         """Returns True if the network thread has given no signal since the last wait."""
@@ -221,7 +221,7 @@ class ThreadedDriver(Driver):
         if network is not None and not network.stop(timeout_s):
             network.when_ended(self._components.client.close)
             return None
-        self._components.client.deferred_writes = False
+        self._components.client.defer_writes(False)
         return ClassicDriver(self._components, self._callbacks)
 
     def stop(self) -> None:
@@ -290,7 +290,7 @@ class ThreadedDriver(Driver):
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send requests. Returns how long (ms) the network may wait."""
         parts = self._components
-        parts.subscription.now = now
+        parts.subscription.set_now(now)
         self._take_events(now)
         wait_ms = min(self._poll_safely(manager, now) for manager in parts.managers)
         if self._event.active and self._event.joining and parts.group is not None:

@@ -57,8 +57,7 @@ class Collector:
         self._output_left = 0  # bytes that the running call may still decompress
         #: The last call moved a position but returned no record. In this case `poll` must return, too.
         self.positions_advanced = False
-        # A context manager that releases the engine's lock while deserializers run.
-        self.unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
+        self._unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
         self.out_of_memory = False  # the last call raised MemoryError; the data it was taking is unchanged
         self.busy = False  # a deserializer is running
         self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
@@ -127,6 +126,10 @@ class Collector:
                 del moved_to[tp]
                 skipped.pop(tp, None)
         return [run for run in runs if run.topic_partition in moved_to]
+
+    def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
+        """Set the context manager that releases the engine's lock while deserializers run."""
+        self._unlocked = unlocked
 
     def rollback(self) -> None:
         """Restore the positions from before the last `collect`, because its records did not reach the caller.
@@ -222,7 +225,7 @@ class Collector:
         state = chain.state
         self.busy = True
         try:
-            with self.unlocked():
+            with self._unlocked():
                 run.deserialize(self._key, self._value)
         finally:
             self.busy = False

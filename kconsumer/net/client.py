@@ -251,6 +251,10 @@ class NetworkClient:
             return str(error or "")
         return f"{node.name} ({node.address}) has not responded for {waited_ms:.0f} ms"
 
+    def defer_writes(self, deferred: bool) -> None:
+        """Set whether `send` only queues requests, which `flush` or `poll` then writes."""
+        self.deferred_writes = deferred
+
     def send(self, request: ClientRequest, now: float) -> None:
         """Queue a request and, unless `deferred_writes` is set, write as much as the socket takes. A later `poll`
         returns the response.

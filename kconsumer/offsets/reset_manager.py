@@ -65,7 +65,7 @@ class ResetManager:
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
         subscription = self._subscription
-        subscription.now = now
+        subscription.set_now(now)
         if self._metadata_version != self._cluster.update_version or subscription.has_unchecked_leaders:
             self._metadata_version = self._cluster.update_version
             subscription.validate_all(self._cluster)

@@ -70,8 +70,8 @@ class SubscriptionState:
         """The current time of the managers (ms). Changes of partitions are recorded with this time."""
         return self._tally.now
 
-    @now.setter
-    def now(self, now: float) -> None:
+    def set_now(self, now: float) -> None:
+        """Set the time (ms) of the changes that follow."""
         self._tally.now = now
 
     # --- what the user subscribes to ---------------------------------------------------------------------

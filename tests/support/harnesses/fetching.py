@@ -94,7 +94,7 @@ class FetchHarness:
         self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
         self.components = make_components(self.config, rng=rng)
         self.cluster, self.subscription = self.components.cluster, self.components.subscription
-        self.subscription.now = self.now
+        self.subscription.set_now(self.now)
         self.metadata_requests = CallCounter(self.components.metadata, "request_update")
         self.metrics, self.buffer = self.components.metrics, self.components.buffer
         self.manager, self.collector = self.components.fetch, self.components.collector
@@ -107,7 +107,7 @@ class FetchHarness:
     def wait(self, ms: float) -> None:
         """Advance the clock, also that of the partition states."""
         self.now += ms
-        self.subscription.now = self.now
+        self.subscription.set_now(self.now)
 
     def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
         """The partition's row of `partition_states()`. `known`: what else the engine would say of its situation."""

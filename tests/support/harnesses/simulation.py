@@ -106,7 +106,7 @@ class Simulation:
         parts, group, now = self.parts, self.parts.group, self.clock.now()
         assert group is not None
         self.rounds[int((now - self._began) // 1000)] += 1
-        parts.subscription.now = now
+        parts.subscription.set_now(now)
         group.heartbeat.poll_started(now)
         group.commits.maybe_auto_commit(now)
         self._ask(now)

@@ -211,7 +211,7 @@ def test_merged_commits_fail_separately() -> None:
     one, two = TopicPartition("t", 1), TopicPartition("t", 2)
     offsets = [{one: OffsetAndMetadata(1)}, {two: OffsetAndMetadata(2)}, {T0: OffsetAndMetadata(3)}]
     reported: list[Any] = []
-    group.commits.on_committed = lambda done: reported.append(dict(done))
+    group.commits.set_listeners(on_committed=lambda done: reported.append(dict(done)))
     promises = merged(group, *offsets)
     (request,) = the_rest(group)
     reported.clear()

@@ -26,18 +26,18 @@ def test_polls_that_wait() -> None:
     assert -1 == read(metrics, "last-poll-seconds-ago", 0.0)
     assert isnan(read(metrics, "time-between-poll-avg", 0.0))
     polls.poll_began(1_000.0)
-    polls.waited_until = 1_050.0
+    polls.wait_ended(1_050.0)
     polls.settle()
     assert (0, 0) == (read(metrics, "time-between-poll-avg", 1_050.0), read(metrics, "time-between-poll-max", 1_050.0))
     assert 1 == read(metrics, "poll-idle-ratio-avg", 1_050.0)
     polls.poll_began(6_000.0)
-    polls.waited_until = 6_000.0  # found its data at once: no fraction is recorded
+    polls.wait_ended(6_000.0)  # found its data at once: no fraction is recorded
     assert (2_500, 5_000) == (
         read(metrics, "time-between-poll-avg", 6_000.0),
         read(metrics, "time-between-poll-max", 6_000.0),
     )
     polls.poll_began(7_000.0)
-    polls.waited_until = 8_000.0
+    polls.wait_ended(8_000.0)
     polls.settle()
     polls.settle()
     assert 0.75 == read(metrics, "poll-idle-ratio-avg", 8_000.0)
@@ -49,7 +49,7 @@ def test_quick_polls() -> None:
     metrics = Metrics()
     polls = ConsumerMetrics(metrics)
     polls.poll_began(1_000.0)
-    polls.waited_until = 1_010.0
+    polls.wait_ended(1_010.0)
     for now in (1_020.0, 1_025.0, 1_040.0):
         polls.quick.append(now)
     polls.poll_began(1_100.0)

@@ -61,6 +61,6 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
         on_partitions_revoked=lambda _, partitions: called.append(("revoked", partitions)),
         on_partitions_lost=lambda _, partitions: called.append(("lost", partitions)),
     )
-    callbacks.listener = listener
+    callbacks.set_listener(listener)
     callbacks.run_due()
     assert [("lost", tps("t", 0, 1))] == called

@@ -85,7 +85,7 @@ def test_a_request_may_be_written_later(harness: NetworkHarness) -> None:
     """With `deferred_writes` a request is written by `flush` or by the next poll."""
     harness.broker.on(METADATA, METADATA.response())
     harness.connect()
-    harness.client.deferred_writes = True
+    harness.client.defer_writes(True)
     harness.send()
     assert ["ApiVersions"] == harness.broker.names()
     harness.client.flush(harness.clock.now())
@@ -98,7 +98,7 @@ def test_a_request_may_be_written_later(harness: NetworkHarness) -> None:
 def test_a_deferred_write_ends_with_its_connection(harness: NetworkHarness) -> None:
     """A deferred request of a lost connection is not written to the next connection."""
     harness.connect()
-    harness.client.deferred_writes = True
+    harness.client.defer_writes(True)
     harness.send()
     harness.client.disconnect("-1", harness.clock.now())
     (response,) = harness.poll()

@@ -526,7 +526,7 @@ def test_paused_partitions_are_returned() -> None:
 def test_changes_are_stamped() -> None:
     """Changes of partitions have the last time that was set, also after a reassignment."""
     state = assigned("a-0")
-    state.now = 100.0
+    state.set_now(100.0)
     state.seek(A0, 1)
     assert 100.0 == state.get(A0).state_since
     state.assign([A0, A1])
