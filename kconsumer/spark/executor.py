@@ -29,8 +29,8 @@ __all__ = ["Scan", "read"]
 
 log = logging.getLogger(__name__)
 # The records of a range are in the log already, so the broker never needs to wait for them. But the read-ahead sends a
-# fetch beyond the end of the range. The broker delays its response for `fetch_max_wait_ms`, and with it the response to
-# the next request of the same worker. A longer wait would be most of the time of a small task (20 of 26 ms).
+# fetch beyond the end of the range. The broker delays the response to this fetch for `fetch_max_wait_ms`. The next
+# request of the same worker has to wait until then. With a longer delay, a small task waited for 20 of its 26 ms.
 FETCH_MAX_WAIT_MS = 3
 BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 

@@ -16,7 +16,7 @@ Receive = Callable[[Connection, bytes, float], None]
 class ClientSocket:
     """An accepted socket. Received bytes are passed to `receive(connection, data, now)`.
 
-    No method raises an OSError: a socket that fails is `lost`.
+    No method raises an OSError. If the socket fails, `lost` becomes True.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ClientSocket:
             del self._output[:sent]
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Run a step that stops where it would have to wait, and set for what the selector waits."""
+        """Run a step until it would have to wait. Then register the socket for the events that the step needs."""
         if self.closed or self.lost:
             return
         waits_to_write = False

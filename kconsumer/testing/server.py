@@ -82,9 +82,9 @@ class Server:
 
     @contextmanager
     def change(self) -> Iterator[float]:
-        """Hold the lock, so that the block may read and change the model. The value is the time in ms.
+        """Hold the lock during the block, which may read and change the model. Yields the time in ms.
 
-        It returns when the thread has closed and opened the sockets, and sent the responses, that follow from a change.
+        After the block, waits until the thread has applied the changes: opened and closed sockets, and sent responses.
         Raises RuntimeError if the model has failed.
         """
         with self._condition:
@@ -133,7 +133,7 @@ class Server:
         return True
 
     def _timeout_s(self) -> float | None:
-        """Returns how long the thread may wait for the sockets, or None for as long as nothing happens."""
+        """Returns how long (s) the thread may wait for the sockets, or None if there is no timer."""
         deadline = self._cluster.next_deadline()
         return None if deadline is None else max(0.0, deadline - self._clock.now()) / 1000
 

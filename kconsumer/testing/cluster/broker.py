@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """One broker. The logs and groups are in the cluster; a broker has only what is lost when it stops."""
+    """One broker. It stores only what is lost when it stops. The cluster stores the logs and the groups."""
 
     def __init__(self, node_id: int, *, host: str, port: int, rack: str | None, release: str) -> None:
         self.id = node_id

@@ -30,7 +30,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Cluster:
-    """A Kafka cluster as a function of its state, the received bytes and the time.
+    """A Kafka cluster. What it does depends only on its state, the received bytes and the time.
 
     `brokers`: how many; their ids begin with 1. `racks`: the rack of each broker. `release`: the version of Kafka.
     `wall_offset_ms`: the wall-clock time in ms since the Unix epoch when the driver's time is 0.
@@ -114,7 +114,7 @@ class Cluster:
     def coordinator(self, key: str, kind: CoordinatorType) -> Broker | None:
         """Returns the coordinator of a group or a transactional id, or None if its partition has no leader.
 
-        As in Kafka, it is the leader of the partition of an internal topic to which the key's hash belongs.
+        As in Kafka, the hash of the key selects a partition of an internal topic, whose leader is the coordinator.
         """
         partition = self.coordinator_partition(key, kind)
         return None if partition.leader == NO_LEADER else self.brokers[partition.leader]
@@ -222,7 +222,7 @@ class Cluster:
         self._set_leader(partition, next(alive, NO_LEADER))
 
     def _set_leader(self, partition: Partition, leader: int) -> None:
-        """Make a replica the leader of a partition. If it is one of the offsets topic, its groups move."""
+        """Make a replica the leader of a partition. If the partition is one of the offsets topic, its groups move."""
         partition.elect(leader)
         if partition.topic.name == OFFSETS_TOPIC:
             self.groups.on_leader_change(partition)

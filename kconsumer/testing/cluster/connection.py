@@ -1,4 +1,4 @@
-"""One connection of a client to a broker: bytes in, requests, responses, bytes out.
+"""One connection of a client to a broker: finds requests in received bytes, and converts responses to bytes.
 
 As a Kafka broker does, a connection processes one request at a time: the next one waits until the response to the last
 one is on its way. So responses have the order of their requests. Malformed bytes, an unknown API and an unsupported
@@ -80,7 +80,7 @@ class Connection:
         self._cluster.writable.add(self)
 
     def close(self) -> None:
-        """Close the connection; output that was not taken is lost."""
+        """Close the connection. Drops output that the driver has not taken."""
         self.closed = True
         self._output.clear()
         self._frames.clear()

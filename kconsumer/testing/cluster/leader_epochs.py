@@ -56,7 +56,7 @@ class LeaderEpochs:
             self._starts.pop()
 
     def delete_before(self, start: int) -> None:
-        """Remove the entries before offset `start`. The epoch that covers this offset begins with it then."""
+        """Remove the entries before offset `start`. The epoch of this offset then begins at this offset."""
         at = bisect_right(self._starts, start)
         if at:
             del self._epochs[: at - 1], self._starts[: at - 1]

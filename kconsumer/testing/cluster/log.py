@@ -147,10 +147,10 @@ class Log:
             yield from segment.batches[segment.find(start) :]
 
     def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool = True) -> ReadResult:
-        """Returns the batches from the one with `offset` on that end before offset `up_to`, within one segment.
+        """Returns the batches that end at or after `offset` and before `up_to`, as far as they are in one segment.
 
-        As a broker does, it cuts the bytes at `max_bytes`, in the middle of a batch if need be. With `min_one`, the
-        first batch is complete even if it is larger.
+        As on a broker, the bytes are cut off at `max_bytes`, even in the middle of a batch. With `min_one`, the first
+        batch is complete even if it is larger.
         """
         for at in range(self._segment_of(offset), len(self.segments)):
             segment = self.segments[at]
@@ -239,7 +239,7 @@ class Log:
         self.delete_before(keep)
 
     def replace_batches(self, batches: Mapping[int, list[StoredBatch]]) -> None:
-        """Replace the batches of segments, each by its base offset. Compaction does this."""
+        """Replace the batches of some segments, for compaction. `batches`: base offset of a segment -> its batches."""
         interval = int(self._configs["index.interval.bytes"])
         self.segments = [
             segment.with_batches(batches[segment.base_offset], interval) if segment.base_offset in batches else segment
@@ -248,7 +248,10 @@ class Log:
 
 
 def _read(segment: Segment, first: int, max_bytes: int, up_to: int, following: int, min_one: bool) -> ReadResult:
-    """Read from the batch at a position of a segment on; `following` is the offset after the segment."""
+    """Returns the batches of a segment from the index `first` on, as `Log.read` describes.
+
+    `following`: the first offset after the segment.
+    """
     last, size = first, 0
     first_size = segment.batches[first].size
     limit = max(max_bytes, first_size) if min_one else max_bytes
@@ -261,7 +264,10 @@ def _read(segment: Segment, first: int, max_bytes: int, up_to: int, following: i
 
 
 def _first_at(batch: StoredBatch, timestamp: int, start: int) -> tuple[int, int, int] | None:
-    """Returns timestamp, offset and leader epoch of the first record of a batch from offset `start` on with a time."""
+    """Returns timestamp, offset and leader epoch of the first record of a batch with this timestamp or a later one.
+
+    Ignores records before offset `start`. Returns None if there is no such record.
+    """
     if batch.max_timestamp < timestamp:
         return None
     if batch.control:

@@ -1,4 +1,4 @@
-"""What a client asks first: API versions, brokers and topics, and coordinators."""
+"""The requests that a client sends first: for API versions, for brokers and topics, and for coordinators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which APIs, in which versions, the brokers of each release of Kafka support.
+"""The API versions that the brokers of each release of Kafka support.
 
-The table has the versions that a broker of the release announces by default. The model serves the part of them that the
-wire tables have.
+The table has the versions that a broker of the release announces by default. The model supports those of them that
+`kconsumer.schema` defines.
 """
 
 from __future__ import annotations

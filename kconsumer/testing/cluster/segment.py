@@ -49,7 +49,7 @@ class Segment:
         return self.batches[self._indexed[at]].last_offset if at < len(self._indexed) else None
 
     def with_batches(self, batches: list[StoredBatch], index_interval_bytes: int) -> Segment:
-        """Returns a segment with other batches in place of those of this one."""
+        """Returns a new segment with the same base offset and other batches."""
         segment = Segment(self.base_offset, self.created_ms)
         for batch in batches:
             segment.append(batch, index_interval_bytes)

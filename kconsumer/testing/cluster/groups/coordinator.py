@@ -96,7 +96,10 @@ class GroupCoordinator:
     # --- the coordinator of a group ---
 
     def error_for(self, group_id: str, request: Request, now: float) -> int:
-        """Returns NONE if the broker that received a request coordinates a group and has loaded it."""
+        """Returns NONE if the broker that received a request coordinates the group and has loaded it.
+
+        Otherwise returns NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
         partition = self._partition(group_id)
         if partition.leader != request.broker.id:
             return Errors.NOT_COORDINATOR
@@ -115,13 +118,13 @@ class GroupCoordinator:
             raise GroupError(error)
 
     def on_leader_change(self, partition: Partition) -> None:
-        """A partition of the offsets topic has another leader: move its groups as soon as the timers run."""
+        """Handle a leader change of a partition of the offsets topic: move its groups as soon as the timers run."""
         shard = self._shards.get(partition.index)
         if shard is not None:
             self.cluster.timers.add(0.0, lambda now: self._follow_leader(shard, now))
 
     def on_topic_deleted(self, topic: str) -> None:
-        """A topic was deleted: remove its committed offsets."""
+        """Handle the deletion of a topic: remove its committed offsets."""
         self.offsets.remove_topic(topic)
 
     def _follow_leader(self, shard: Shard, now: float) -> None:

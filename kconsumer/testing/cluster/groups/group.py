@@ -84,18 +84,18 @@ class Group(ABC):
 
     @abstractmethod
     def on_unloaded(self, now: float) -> None:
-        """The coordinator moves away: cancel all timers, and complete waiting requests with NOT_COORDINATOR."""
+        """Handle a change of coordinator: cancel all timers, and complete waiting requests with NOT_COORDINATOR."""
 
     @abstractmethod
     def on_loaded(self, now: float) -> bool:
-        """A broker became coordinator: start with the stored state, and restart the timers.
+        """Handle that a broker became coordinator: start with the stored state, and restart the timers.
 
-        Returns False if nothing of the group was stored; the group does not exist any more then.
+        Returns False if the group had no stored state, and so does not exist any more.
         """
 
     @abstractmethod
     def close(self, now: float) -> None:
-        """The group was deleted or replaced: cancel all timers."""
+        """Cancel all timers, because the group was deleted or replaced."""
 
     # --- the classic protocol ---
 
