@@ -96,14 +96,14 @@ def broker_properties(nodes: int) -> dict[str, str]:
 
 
 def random_uuid() -> str:
-    """A Kafka uuid: 16 random bytes in URL-safe base 64 without padding, not starting with a dash."""
+    """Returns a Kafka uuid: 16 random bytes in URL-safe base 64 without padding, not starting with a dash."""
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that no process listens on at this moment."""
+    """Returns ports that no process listens on at this moment."""
     found: list[int] = []
     while len(found) < count:
         port = random.choice(PORTS)
@@ -227,7 +227,7 @@ class KafkaNode:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Controlled shutdown; a JVM that does not end in time is killed."""
+        """Shut the broker down cleanly; kill the JVM if it does not end in time."""
         try:
             self._end(signal.SIGTERM)
         except subprocess.TimeoutExpired:
@@ -248,7 +248,7 @@ class KafkaNode:
             self.wait_ready()
 
     def restart(self) -> None:
-        """Controlled shutdown if it runs, then start."""
+        """Shut the broker down cleanly if it runs, then start it."""
         self.stop()
         self.start()
 
@@ -304,7 +304,7 @@ class KafkaCluster(Kafka):
         self.close()
 
     def start(self) -> None:
-        """Start all nodes and wait until each sees all; tries other ports when one was taken meanwhile."""
+        """Start all nodes and wait until each node sees all. If a port was taken meanwhile, try other ports."""
         self._class_path = os.pathsep.join(map(str, kafka_jars(self.version)))
         self._make_folders()
         for attempt in range(3):
@@ -321,7 +321,7 @@ class KafkaCluster(Kafka):
                 raise
 
     def close(self) -> None:
-        """Kill every node (nothing is worth keeping) and remove the folder."""
+        """Kill every node and remove the folder."""
         self._kill_all()
         self._admin = None
         if self._lifeline_fd is not None:
@@ -344,11 +344,11 @@ class KafkaCluster(Kafka):
         return ",".join(f"{HOST}:{node.more_ports[listener]}" for node in self.nodes)
 
     def java(self, *arguments: str) -> list[str]:
-        """The command line of a JVM with this version's class path."""
+        """Returns the command line of a JVM with this version's class path."""
         return [program("java"), *self.jvm, *LOGGING, "-cp", self._class_path, *arguments]
 
     def _make_folders(self) -> None:
-        """The folder of this cluster and the lifeline its guards watch; this process holds the write end."""
+        """Create the cluster's folder and the lifeline that its guards watch. This process holds the write end."""
         self.root = self._given_root or Path(tempfile.mkdtemp(prefix="kconsumer-kafka-"))
         self.folder = self.root / f"kafka-{self.version}"
         self.folder.mkdir(parents=True, exist_ok=True)

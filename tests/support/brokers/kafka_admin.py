@@ -27,7 +27,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
-    """Return the first truthy result of `condition`; TimeoutError naming `what` after `timeout_s`."""
+    """Returns the first truthy result of `condition`. Raises TimeoutError, which names `what`, after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode, which picks a group's partition of __consumer_offsets."""
+    """Returns Java's String.hashCode, which selects a group's partition of __consumer_offsets."""
     value = 0
     for unit in memoryview(text.encode("utf-16-le")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -57,7 +57,7 @@ class Kafka:
 
     @property
     def admin(self) -> AdminClient:
-        """A confluent-kafka admin client, for what the helpers below do not cover."""
+        """Returns a confluent-kafka admin client, for what the helpers below do not cover."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         return self._admin
@@ -67,7 +67,7 @@ class Kafka:
     def create_topic(
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic, wait until every partition has a leader, and give its name back."""
+        """Create a topic and wait until every partition has a leader. Returns its name."""
         return self.create(NewTopic(name, partitions, replication, config=dict(config or {})))
 
     def create(self, topic: NewTopic) -> str:
@@ -111,7 +111,7 @@ class Kafka:
             future.result(ADMIN_TIMEOUT_S)
 
     def metadata(self, topic: str | None = None) -> Any:
-        """confluent-kafka's ClusterMetadata, requested again."""
+        """Request metadata. Returns confluent-kafka's ClusterMetadata."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while True:
             try:
@@ -135,7 +135,7 @@ class Kafka:
     # Who is where
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The broker id that leads a partition now; -1 when no broker does."""
+        """Returns the id of the broker that leads a partition now, or -1 if there is none."""
         return int(self._partitions_of(topic)[partition].leader)
 
     def coordinator_of(self, group: str) -> int:
@@ -158,7 +158,7 @@ class Kafka:
             consumer.close()
 
     def _partitions_of(self, topic: str) -> Any:
-        """The partitions of a topic that exists; a broker that has just started may not know it yet."""
+        """Returns the partitions of an existing topic, after a broker that has just started knows it, too."""
 
         def listed() -> Any:
             found = self.metadata().topics.get(topic)
@@ -182,7 +182,7 @@ class Kafka:
 
     @staticmethod
     def _ask_committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition] | None:
-        """One OffsetFetch; None while the coordinator moves or loads."""
+        """Send one OffsetFetch. Returns None while the coordinator moves or loads."""
         try:
             return list(consumer.committed(asked, timeout=ADMIN_TIMEOUT_S))
         except KafkaException as error:
@@ -195,14 +195,14 @@ class Kafka:
             raise
 
     def group_state(self, group: str) -> str:
-        """The state's name as the broker names it, such as STABLE or EMPTY; UNKNOWN if no broker responded."""
+        """Returns the broker's name of the state, such as STABLE or EMPTY, or UNKNOWN if no broker responded."""
         try:
             return str(self.admin.describe_consumer_groups([group])[group].result(ADMIN_TIMEOUT_S).state.name)
         except (KafkaException, TimeoutError):
             return "UNKNOWN"
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset after the last record of each partition."""
+        """Returns the offset after the last record of each partition."""
         partitions = self.metadata().topics[topic].partitions
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
         futures = self.admin.list_offsets(asked)
@@ -222,7 +222,7 @@ class Kafka:
         compression: str = "none",
         config: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write records, wait for all acknowledgements, and give their number.
+        """Write records and wait for all acknowledgements. Returns the number of records.
 
         `headers` are added to every record; `timestamps` are milliseconds per record; `config` is librdkafka's.
         """
@@ -262,7 +262,7 @@ class Kafka:
                 producer.poll(0.1)
 
     def producer(self, config: Mapping[str, Any] | None = None) -> Producer:
-        """A confluent-kafka producer to this cluster."""
+        """Returns a confluent-kafka producer to this cluster."""
         return Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "linger.ms": 5, **(config or {})})
 
     def produce_transaction(

@@ -23,12 +23,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """In the child, before exec: be killed when the parent ends."""
+    """Request, in the child before exec, that the kernel kills it when the parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def owner_alive(lifeline: int) -> bool:
-    """Return whether a process holds the write end: a read would block, where it gives end of file with no writer."""
+    """Returns whether a process holds the write end. Without a writer, a read returns the end of the file."""
     try:
         return os.read(lifeline, 1) != b""
     except BlockingIOError:

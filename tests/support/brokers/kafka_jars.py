@@ -1,4 +1,4 @@
-"""Where the broker's jars come from: Maven resolves them once into a cache outside the tree.
+"""The jars of brokers and tools. Maven resolves them once into a cache outside the tree.
 
 Decides which artifacts make a broker or the Java tools, and how parallel test workers share one download.
 Each set of jars is a folder that appears whole (renamed into place) or not at all.  Nothing is started here.
@@ -28,7 +28,7 @@ INSTALL_HINT = (
 
 @dataclass(frozen=True)
 class Artifact:
-    """One Maven dependency with what must be left out of its closure."""
+    """One Maven dependency, and the transitive dependencies that are excluded."""
 
     group: str
     name: str
@@ -36,7 +36,7 @@ class Artifact:
     exclude: tuple[tuple[str, str], ...] = ()
 
     def xml(self) -> str:
-        """The `<dependency>` element of a pom."""
+        """Returns the `<dependency>` element of a pom."""
         excluded = "".join(
             f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>"
             for group, name in self.exclude
@@ -62,19 +62,19 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def kafka_jars(version: str = DEFAULT_VERSION) -> list[Path]:
-    """The class path of a Kafka broker of this version; downloads it on first use."""
+    """Returns the class path of a Kafka broker of this version. The first use downloads it."""
     broker = Artifact("org.apache.kafka", "kafka_2.13", version, OTHER_LOGGING + UNPUBLISHED)
     return resolve(f"broker-{version}", broker, LOGGING)
 
 
 def kafka_tools_jars(version: str = TOOLS_VERSION) -> list[Path]:
-    """The class path of the Java command line tools (ConsumerPerformance, ConsumerGroupCommand)."""
+    """Returns the class path of the Java command line tools (ConsumerPerformance, ConsumerGroupCommand)."""
     tools = Artifact("org.apache.kafka", "kafka-tools", version, OTHER_LOGGING)
     return resolve(f"tools-{version}", tools, LOGGING)
 
 
 def program(name: str) -> str:
-    """The path of `java`, `javac` or `mvn`; RuntimeError naming what to install when it is missing."""
+    """Returns the path of `java`, `javac` or `mvn`. If it is missing, raises RuntimeError that says what to install."""
     home = os.environ.get("JAVA_HOME")
     found = (home and shutil.which(name, path=f"{home}/bin")) or shutil.which(name)
     if not found:
@@ -83,13 +83,13 @@ def program(name: str) -> str:
 
 
 def cache_root() -> Path:
-    """The folder that holds every set of jars, shared by all checkouts of this user."""
+    """Returns the folder that holds every set of jars, shared by all checkouts of this user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "kconsumer" / "kafka"
 
 
 def resolve(name: str, *artifacts: Artifact) -> list[Path]:
-    """The jars of these artifacts and all they need, from the cache folder `name` or through Maven."""
+    """Returns the jars of these artifacts and of their dependencies, from the cache folder `name` or through Maven."""
     folder = cache_root() / name
     if not folder.is_dir():
         with locked(cache_root() / f"{name}.lock"):
@@ -108,7 +108,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def download(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
-    """Let Maven copy the closure of `artifacts` next to `folder`, then rename it into place."""
+    """Let Maven copy `artifacts` and their dependencies next to `folder`, then rename the copy into place."""
     maven = program("mvn")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-part-") as part:
         pom = Path(part) / "pom.xml"

@@ -1,4 +1,4 @@
-"""The folder of one test run and the lifelines that brokers hang on.
+"""The folder of one test run, and the lifeline: a FIFO whose end stops the brokers of the run.
 
 Kept apart from kafka.py so that sessions without a broker load no client and no Java.
 """
@@ -16,7 +16,7 @@ STARTING_S = 60  # a folder younger than this may belong to a run that is about 
 
 
 def hold_lifeline(path: Path) -> int:
-    """Make the FIFO that guards watch and hold its write end; it breaks however this process ends."""
+    """Create the FIFO that guards watch and open its write end, which the kernel closes however this process ends."""
     os.mkfifo(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # read-write, because write-only would wait for a reader
 
@@ -43,7 +43,7 @@ class Run:
         self._lifeline_fd = hold_lifeline(self.folder / "lifeline")
 
     def close(self) -> None:
-        """Let go of the lifeline; the guards kill their brokers and remove the folder."""
+        """Close the lifeline, so that the guards kill their brokers and remove the folder."""
         started = any(self.folder.glob("*.bootstrap"))
         os.close(self._lifeline_fd)
         deadline = time.monotonic() + 10

@@ -16,7 +16,7 @@ _started: list[KafkaCluster] = []  # this worker's guards, kept so that nothing 
 
 
 def shared_kafka(run_folder: Path, version: str) -> Kafka:
-    """The run's single-node broker of this version, started by the first worker that needs it."""
+    """Returns the run's single-node broker of this version, started by the first worker that needs it."""
     note = run_folder / f"{version}.bootstrap"
     with locked(run_folder / f"{version}.lock"):
         if not note.exists():

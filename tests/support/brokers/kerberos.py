@@ -17,7 +17,7 @@ SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
 def kerberos_program(name: str) -> str:
-    """Where a program of the server is; Debian has them where only root looks."""
+    """Returns the path of a program of the server. Debian installs these outside the PATH of ordinary users."""
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), SBIN)))
     if found is None:
         raise RuntimeError(f"{name} is missing: `make system` installs krb5-kdc and krb5-admin-server")
@@ -40,14 +40,14 @@ class KeyCentre:
         self._server: subprocess.Popen[bytes] | None = None
 
     def add(self, name: str) -> str:
-        """A principal of the realm; the path of its keytab."""
+        """Create a principal of the realm. Returns the path of its keytab."""
         path = self._folder / f"{name.replace('/', '-')}.keytab"
         self._administer(f"addprinc -randkey {name}@{REALM}")
         self._administer(f"ktadd -k {path} {name}@{REALM}")
         return str(path)
 
     def new_key(self, name: str) -> None:
-        """Change a principal's key, so that its keytab is of no more use."""
+        """Change a principal's key, which makes its keytab invalid."""
         self._administer(f"cpw -randkey {name}@{REALM}")
 
     def __enter__(self) -> Self:

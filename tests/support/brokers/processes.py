@@ -13,7 +13,7 @@ def of_session(leader: int) -> list[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """The state and what follows it of /proc/PID/stat: state, parent, process group, session; empty if it is gone."""
+    """Returns the fields of /proc/PID/stat after the name (state, parent, process group, session, …), if it runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -21,12 +21,12 @@ def _fields(pid: int) -> list[str]:
 
 
 def parent(pid: int) -> int:
-    """The parent's id."""
+    """Returns the parent's id."""
     return int((_fields(pid) or ["", "0"])[1])
 
 
 def command(pid: int) -> str:
-    """The command line."""
+    """Returns the command line."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -34,7 +34,7 @@ def command(pid: int) -> str:
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL to each that is still there."""
+    """Send SIGKILL to each process that still runs."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -52,7 +52,7 @@ def anonymous_memory(pid: int) -> int:
 
 
 def local_ports(pid: int) -> set[int]:
-    """The ports of its ends of IPv4 TCP connections; empty if the process is gone."""
+    """Returns the local ports of the process's IPv4 TCP connections, or none if the process has ended."""
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             targets = {os.readlink(entry.path) for entry in entries}

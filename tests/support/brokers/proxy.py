@@ -97,7 +97,7 @@ class Link:
         return data[size:]
 
     def close(self) -> None:
-        """Close without lingering: the peers get a reset in place of an orderly end."""
+        """Close without lingering, so that the peers receive a reset."""
         for side in (self._client, self._broker):
             with contextlib.suppress(OSError):
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -118,7 +118,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     async def run(self) -> None:
-        """Accept for ever."""
+        """Accept connections for ever."""
         loop = asyncio.get_running_loop()
         while True:
             client, (_, client_port) = await loop.sock_accept(self._socket)
@@ -135,12 +135,12 @@ class Listener:
         del self.links[link]
 
     def cut(self, link: Link) -> None:
-        """Reset both sides of a link, if it is still there."""
+        """Reset both sides of a link if it is open."""
         if link in self.links:
             self.links[link].cancel()
 
     def close(self) -> None:
-        """Accept no more; called when nothing runs any more."""
+        """Stop accepting connections. Called after the thread has ended."""
         self._socket.close()
 
 
@@ -172,11 +172,11 @@ class Proxy:
         return self._on_loop(listen)
 
     def links(self, port: int | None = None) -> list[Link]:
-        """The open connections to a broker's port, or all."""
+        """Returns the open connections to a broker's port, or all."""
         return self._on_loop(lambda: [link for each in self._chosen(port) for link in each.links])
 
     def accepted(self) -> int:
-        """How many connections were made in all."""
+        """Returns the number of connections accepted since the start."""
         return self._on_loop(lambda: sum(each.accepted for each in self._listeners.values()))
 
     def set_conditions(self, conditions: Conditions, link: Link) -> None:

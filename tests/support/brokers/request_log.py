@@ -23,17 +23,17 @@ class Served(NamedTuple):
 
     @property
     def partitions(self) -> list[dict[str, Any]]:
-        """The partitions of a Fetch response."""
+        """Returns the partitions of a Fetch response."""
         return [row for topic in self.response.get("responses", []) for row in topic["partitions"]]
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of records in a Fetch response."""
+        """Returns bytes of records in a Fetch response."""
         return sum(row["recordsSizeInBytes"] for row in self.partitions)
 
 
 def served(node: KafkaNode, client_id: str) -> list[Served]:
-    """The requests of a client that a broker has responded to since its start, oldest first."""
+    """Returns the requests of a client that a broker has responded to since its start, oldest first."""
     found = []
     for line in node.log_text().splitlines(keepends=True):
         _, mark, text = line.partition(MARK)
@@ -44,7 +44,7 @@ def served(node: KafkaNode, client_id: str) -> list[Served]:
 
 
 def counts(cluster: KafkaCluster, client_id: str, api: str) -> dict[int, int]:
-    """How many requests of this kind each running broker has responded to."""
+    """Returns how many requests of this kind each running broker has responded to."""
     return {
         node.node_id: sum(1 for entry in served(node, client_id) if entry.api == api)
         for node in cluster.nodes

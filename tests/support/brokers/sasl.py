@@ -98,7 +98,7 @@ def unsecured_token(user: str, lifetime_s: float = 60.0, **claims: Any) -> str:
 
 
 def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: str) -> tuple[str, str]:
-    """The id and the HMAC of a new token of the user whose JAAS entry this is; Kafka's own admin client asks for it."""
+    """Create a token for the user of this JAAS entry with Kafka's own admin client. Returns its id and HMAC."""
     source = Path(__file__).parents[1] / "java" / "DelegationToken.java"
     command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
@@ -112,8 +112,9 @@ def delegation_token(kafka: KafkaCluster, listener: str, mechanism: str, entry: 
 
 
 class Issuer:
-    """An endpoint of the client-credentials flow over TLS. It sends `responses` first, as (status, body); then every
-    client with the right secret gets a token. A context manager.
+    """A token endpoint of the client-credentials flow over TLS; a context manager.
+
+    It sends `responses` first, as (status, body). Then every client with the right secret gets a token.
     """
 
     def __init__(self, certificate: str, user: str, client_id: str, secret: str, lifetime_s: float = 60.0) -> None:

@@ -22,7 +22,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 def config(**changes: Any) -> Any:
-    """The options a NetworkClient reads, with Kafka's defaults."""
+    """Returns the options a NetworkClient reads, with Kafka's defaults."""
     options: dict[str, Any] = {
         "client_dns_lookup": "use_all_dns_ips",
         "client_id": "test",
@@ -66,25 +66,25 @@ class FakeTransport:
     # what a test does
 
     def accept(self, script: Script | None = None) -> None:
-        """The peer accepted; with a script, it is a broker from now on."""
+        """Let the peer accept the connection. With a script, the peer is a broker from now on."""
         self.connected = True
         if script is not None:
             self.conversation = Conversation(script)
 
     def fail(self, code: int) -> None:
-        """The next use of the socket fails with this errno."""
+        """Let the next use of the socket fail with this errno."""
         self.failure = code
 
     def deliver(self, data: bytes) -> None:
-        """Bytes arrive."""
+        """Let bytes arrive from the peer."""
         self.inbox += data
 
     def close_by_peer(self) -> None:
-        """The peer closes."""
+        """Let the peer close the connection."""
         self.eof = True
 
     def events(self) -> int:
-        """What a selector would report."""
+        """Returns what a selector would report."""
         if self.failure:
             return READ | WRITE
         readable = READ if self.inbox or self.eof else 0
@@ -247,7 +247,7 @@ class FakeNetwork:
         return transport
 
     def make_client(self, options: Any, metrics: Any = None) -> NetworkClient:
-        """Return a client that uses nothing but this network and its clock."""
+        """Returns a client that uses nothing but this network and its clock."""
         return NetworkClient(
             options,
             self.clock,
@@ -262,7 +262,7 @@ class FakeNetwork:
 
     @property
     def last(self) -> FakeTransport:
-        """The newest attempt."""
+        """Returns the newest attempt."""
         return self.attempts[-1]
 
 

@@ -33,7 +33,7 @@ class LogBroker(ScriptedBroker):
 
     @property
     def address(self) -> str:
-        """For `bootstrap_servers`."""
+        """Returns host:port, for `bootstrap_servers`."""
         return f"{self.host}:{self.port}"
 
     def _metadata(self, _: Received) -> MetadataResponse:
@@ -47,7 +47,7 @@ class LogBroker(ScriptedBroker):
         )
 
     def _list_offsets(self, request: Received) -> ListOffsetsResponse:
-        """The start of a log for timestamp -2 (earliest), otherwise its end."""
+        """Returns the start offset of a log for timestamp -2 (earliest), otherwise the end offset."""
         topics = []
         for topic in request.message.topics:
             found = [

@@ -1,4 +1,4 @@
-"""A broker that responds as a test says: as a function of bytes, and as a TCP server on a thread.
+"""A broker whose responses a test chooses, as a function of bytes or as a TCP server on a thread.
 
 `Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves
 scripts on a loopback port. Responses go through the package's own tables and codec; a test that doubts those
@@ -22,10 +22,10 @@ from kconsumer.schema.dsl import Api, request_plan, response_plan
 from kconsumer.schema.metadata import ApiVersion
 
 CLOSE = object()
-"""A response: close the connection."""
+"""In place of a response: close the connection."""
 
 SILENCE = object()
-"""A response: none, ever."""
+"""In place of a response: send none."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ def read_request(frame: bytes) -> Received:
 
 
 def response_bytes(api: Api, version: int, correlation_id: int, message: Any) -> bytes:
-    """A response with its size and header."""
+    """Returns a response with its size and header."""
     header = struct.pack(">i", correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\x00"
@@ -67,7 +67,7 @@ def response_bytes(api: Api, version: int, correlation_id: int, message: Any) ->
 
 
 def api_versions(**ranges: tuple[int, int]) -> Any:
-    """An ApiVersions response: everything the package knows, changed by name: `api_versions(Fetch=(4, 12))`."""
+    """Returns an ApiVersions response with the library's ranges and the given ones: `api_versions(Fetch=(4, 12))`."""
     rows = []
     for key, api in APIS.items():
         low, high = ranges.get(api.name, (api.min_version, api.max_version))
@@ -78,7 +78,7 @@ def api_versions(**ranges: tuple[int, int]) -> Any:
 
 @dataclass
 class Script:
-    """What to respond with, by api: first what is queued, then what is always sent."""
+    """The responses of a broker by API: the queued ones first, then the one that is always sent."""
 
     always: dict[str, Response] = field(default_factory=lambda: {"ApiVersions": api_versions()})
     queued: dict[str, deque[Response]] = field(default_factory=lambda: defaultdict(deque))
@@ -93,11 +93,11 @@ class Script:
         self.queued[api.name].extend(responses)
 
     def names(self) -> list[str]:
-        """The kinds of the requests so far, in order."""
+        """Returns the API names of the requests so far, in order."""
         return [request.api.name for request in self.requests]
 
     def respond(self, frame: bytes) -> bytes | None:
-        """Bytes to send for a request frame (may be none); None to close the connection."""
+        """Returns the bytes to send for a request frame, which may be empty, or None to close the connection."""
         request = read_request(frame)
         self.requests.append(request)
         queue = self.queued[request.api.name]
@@ -114,14 +114,14 @@ class Script:
 
 
 class Conversation:
-    """One connection's unread bytes."""
+    """One connection of the broker, with the bytes of an incomplete request."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """Bytes to send, and whether to keep the connection."""
+        """Returns the bytes to send, and whether the connection stays open."""
         self._pending += data
         out = b""
         while len(self._pending) >= 4:
@@ -162,7 +162,7 @@ class ScriptedBroker(Script):
 
     @property
     def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
-        """As ConsumerConfig holds them."""
+        """Returns the address in the form of ConsumerConfig."""
         return ((self.host, self.port),)
 
     def __enter__(self) -> ScriptedBroker:
@@ -238,6 +238,6 @@ class ScriptedBroker(Script):
 
 
 def unused_port() -> int:
-    """A loopback port where no process listens."""
+    """Returns a loopback port where no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -31,7 +31,7 @@ EVERYTHING: dict[str, int] = {"t": 4, "u": 2}
 
 
 def topic_id(name: str) -> bytes:
-    """The id of a topic in these tests."""
+    """Returns the id of a topic in these tests."""
     return name.encode().ljust(16, b"\x01")
 
 
@@ -82,7 +82,7 @@ class ConsumerGroupHarness:
 
     @property
     def state(self) -> MemberState:
-        """The member's state."""
+        """Returns the member's state."""
         return self.member.state
 
     def poll(self) -> list[UnsentRequest]:
@@ -114,7 +114,7 @@ class ConsumerGroupHarness:
         request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", self.now))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
-        """The request fails without a response."""
+        """Let the request fail without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
     def respond(self, request: UnsentRequest, epoch: int = 1, assigned: Mapping[str, list[int]] | None = None) -> None:
@@ -128,7 +128,7 @@ class ConsumerGroupHarness:
     # --- whole steps ---
 
     def until_stable(self, limit: int = 10) -> list[UnsentRequest]:
-        """Poll, run callbacks, respond to commits and acknowledgements until stable; return the heartbeats sent."""
+        """Poll, run callbacks, respond to commits and heartbeats until the member is stable. Returns the heartbeats."""
         sent = []
         for _ in range(limit):
             for request in self.poll():
@@ -154,7 +154,7 @@ class ConsumerGroupHarness:
 
 
 def heartbeat_response(epoch: int, assigned: Mapping[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
-    """Return a response to a heartbeat without an error."""
+    """Returns a response to a heartbeat without an error."""
     assignment = None
     if assigned is not None:
         assignment = ConsumerGroupHeartbeatAssignment(

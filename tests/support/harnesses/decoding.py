@@ -45,7 +45,7 @@ def compiled(
 
 
 def as_tuple(record: Any) -> tuple[object, ...]:
-    """A record as the reference has it."""
+    """Returns a record as the reference has it."""
     return (
         record.offset,
         record.timestamp,

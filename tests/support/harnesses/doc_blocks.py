@@ -49,7 +49,7 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """Return all fenced blocks of a page."""
+    """Returns all fenced blocks of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = []
     for match in FENCE.finditer(text):
@@ -64,7 +64,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def indented_blocks(page: str) -> list[str]:
-    """Return the code blocks that are marked by indentation alone, which no test would find."""
+    """Returns the code blocks that are marked by indentation alone, which no test would find."""
     text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
     return re.findall(r"\n\n( {4}(?! *[-*0-9]).+)", text)
 

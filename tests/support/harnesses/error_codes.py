@@ -13,5 +13,5 @@ ALL = [*CODES, NEVER_HEARD_OF]
 
 
 def name_of(code: int) -> str:
-    """Its name, or the number of one that has none."""
+    """Returns the name of an error code, or the number as text if it has none."""
     return CODES[code].name if code in CODES else str(code)

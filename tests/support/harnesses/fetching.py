@@ -110,14 +110,14 @@ class FetchHarness:
         self.subscription.set_now(self.now)
 
     def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
-        """The partition's row of `partition_states()`. `known`: what else the engine would say of its situation."""
+        """Returns the partition's row of `partition_states()`. `known` replaces fields of its context."""
         situation = self.manager.context(tp, self.subscription.get(tp), self.now)
         for name, value in known.items():
             setattr(situation, name, value)
         return explain(situation, read_committed=self.config.read_committed)
 
     def update_metadata(self) -> None:
-        """A full metadata response with the present leaders, and what the offsets manager does with it."""
+        """Deliver a full metadata response with the present leaders, then validate positions as the manager does."""
         partitions = [
             MetadataResponsePartition(
                 partition_index=p,
@@ -178,7 +178,7 @@ class FetchHarness:
         self.reply(request, response)
 
     def check_agreement(self, request: UnsentRequest, view: View) -> None:
-        """Broker and client must mean the same by an incremental request."""
+        """Check that broker and client read an incremental request in the same way."""
         session = self.session(broker_id(request.node or ""))
         if request.message.session_epoch > 0:
             assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
@@ -186,11 +186,11 @@ class FetchHarness:
             }
 
     def session(self, node: int = 0) -> FetchSession:
-        """The client's session with a broker."""
+        """Returns the client's session with a broker."""
         return next(target.session for target in self.manager.planner if target.node.id == node)
 
     def _read(self, asked: FetchPartition, changes: dict[str, Any], left: int, *, first: bool) -> FetchPartitionData:
-        """`left`: bytes that still fit in the response; the first batch of all comes whole."""
+        """Returns a partition's part of a response with room for `left` bytes; the first batch is sent whole."""
         log = self.logs[TopicPartition("t", asked.partition)]
         records = log.read(asked.fetch_offset, min(left, asked.partition_max_bytes))
         data = FetchPartitionData(
@@ -206,7 +206,7 @@ class FetchHarness:
 
     @staticmethod
     def _is_changed(view: View, key: Key, data: FetchPartitionData) -> bool:
-        """Whether an incremental response names the partition; one with records goes to the end of the session."""
+        """Returns whether an incremental response has the partition. One with records moves to the session's end."""
         session = view.session
         assert session is not None
         changed = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
@@ -217,19 +217,19 @@ class FetchHarness:
         return changed
 
     def reply(self, request: UnsentRequest, message: Any = None, error: KafkaError | None = None) -> None:
-        """End a request."""
+        """Complete a request with a response or an error."""
         version = min(self.version, request.max_version)
         request.handler(Reply(message, error, self.now, version, request.node or ""))
 
     def fetch(self) -> int:
-        """Send and respond to the requests of one poll; return how many there were."""
+        """Respond to the requests of one poll. Returns their number."""
         requests = self.poll()
         for request in requests:
             self.respond(request)
         return len(requests)
 
     def collect(self, max_records: int = 500) -> dict[TopicPartition, list[int]]:
-        """The offsets a poll returns, after checking that the values are theirs."""
+        """Returns the offsets that a poll returns. Checks that each record has the value of its offset."""
         out: dict[TopicPartition, list[int]] = {}
         for record in self.collector.collect(max_records):
             assert b"%d" % record.offset == record.value
@@ -238,5 +238,5 @@ class FetchHarness:
 
 
 def offsets(request: UnsentRequest) -> dict[int, int]:
-    """Partition to fetch offset of a request."""
+    """Returns the fetch offsets of a request by partition."""
     return {p.partition: p.fetch_offset for topic in request.message.topics for p in topic.partitions}

@@ -54,7 +54,7 @@ class FirstTakesAllCooperative(FirstTakesAll):
 
 
 def tps(topic: str, *partitions: int) -> tuple[TopicPartition, ...]:
-    """Partitions of one topic."""
+    """Returns partitions of one topic."""
     return tuple(TopicPartition(topic, partition) for partition in partitions)
 
 
@@ -136,19 +136,19 @@ class GroupHarness:
         request.handler(Reply(message, None, self.now, spoken, request.node or "1", sent_at))
 
     def break_connection(self, request: UnsentRequest, error: KafkaError) -> None:
-        """The request fails without a response."""
+        """Let the request fail without a response."""
         request.handler(Reply(None, error, self.now, node=request.node or "1"))
 
     # --- whole steps ---
 
     def join(self, *, leader: bool = False, member_id: str = "me", generation: int = 1) -> UnsentRequest:
-        """Respond to the JoinGroup; return the SyncGroup that follows."""
+        """Respond to the JoinGroup. Returns the SyncGroup that follows."""
         join = self.until("JoinGroup")
         self.respond(join, self.joined(leader=leader, member_id=member_id, generation=generation))
         return self.until("SyncGroup")
 
     def until(self, api: str) -> UnsentRequest:
-        """Poll, running callbacks and responding to commits, until a request of this api is sent."""
+        """Poll, run callbacks and respond to commits until a request of this API is sent. Returns that request."""
         for _ in range(5):
             for request in self.poll():
                 if request.api.name == api:
@@ -159,7 +159,7 @@ class GroupHarness:
         raise AssertionError(f"no {api} was sent; {self.member!r}")
 
     def joined(self, *, leader: bool, member_id: str = "me", generation: int = 1) -> JoinGroupResponse:
-        """Return a JoinGroup response; the leader sees itself as the only member."""
+        """Returns a JoinGroup response; the leader sees itself as the only member."""
         name = next(iter(self.membership._assignors))
         topics = sorted(self.subscription.subscribed_topics())
         metadata = encode_subscription(ConsumerProtocolSubscription(topics=topics))
@@ -174,7 +174,7 @@ class GroupHarness:
         )
 
     def synced(self, *partitions: TopicPartition) -> SyncGroupResponse:
-        """Return a SyncGroup response with this assignment."""
+        """Returns a SyncGroup response with this assignment."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)

@@ -48,7 +48,7 @@ def points(number: int, stride: int = STRIDE) -> Iterator[int]:
 
 
 def one_of(choices: list[T], number: int) -> list[T]:
-    """Return one of the choices, picked by a number and the day; all of them with KCONSUMER_EVERY_POINT."""
+    """Returns one of the choices, picked by a number and the day; all of them with KCONSUMER_EVERY_POINT."""
     if EVERY_POINT in os.environ:
         return choices
     return [choices[(number + date.today().toordinal()) % len(choices)]]
@@ -74,7 +74,7 @@ class Tracer:
         sys.setprofile(self._event)
 
     def stop(self) -> None:
-        """Count no further."""
+        """Stop counting."""
         sys.setprofile(None)
 
     def _event(self, frame: FrameType, event: str, _argument: object) -> None:
@@ -92,7 +92,7 @@ def arrival(number: int) -> Action:
 
 
 def at_point(call: Callable[[], Any], point: int, action: Action) -> tuple[int, Any]:
-    """Make a call and act at its n-th point; return how many points it had, and its result."""
+    """Make a call and act at its n-th point. Returns the number of points and the call's result."""
     tracer = Tracer(point, action)
     try:
         tracer.start()
@@ -132,7 +132,7 @@ def signal_after(delay_s: float, number: int) -> Iterator[None]:
 
 
 def no_thread_left(prefix: str = "kconsumer-") -> bool:
-    """Return whether the library's threads end soon. One whose `start` was interrupted is listed and never alive."""
+    """Returns whether the library's threads end soon. One whose `start` was interrupted is listed and never alive."""
     deadline = time.monotonic() + 5
     while any(thread.name.startswith(prefix) and thread.is_alive() for thread in threading.enumerate()):
         if time.monotonic() > deadline:

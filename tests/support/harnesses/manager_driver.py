@@ -1,5 +1,5 @@
-"""What tests of managers share: a configuration, metadata responses built from a few words, a steady
-Backoff."""
+"""Helpers of manager tests: a configuration, short ways to write metadata responses, backoffs without
+jitter."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class NoJitter(random.Random):
     """Makes backoffs exact: every factor drawn is 1."""
 
     def uniform(self, a: float, b: float) -> float:
-        """The middle of the range."""
+        """Returns the middle of the range."""
         return (a + b) / 2
 
 
 def config(**changes: Any) -> ConsumerConfig:
-    """Return Java's defaults except for the constants above; retries of tests are exact in steps of `RETRY_MS`."""
+    """Returns Java's defaults except for the constants above. Retries follow in exact steps of `RETRY_MS`."""
     options: dict[str, Any] = {
         "bootstrap_servers": "broker:9092",
         "retry_backoff_ms": RETRY_MS,
@@ -47,17 +47,17 @@ def config(**changes: Any) -> ConsumerConfig:
 
 
 def tps(*names: str) -> list[TopicPartition]:
-    """`tps("a-0", "b-12")` -> partitions."""
+    """Returns partitions: `tps("a-0", "b-12")`."""
     return [TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in names]
 
 
 def tp(name: str) -> TopicPartition:
-    """`tp("a-0")` -> a partition."""
+    """Returns a partition: `tp("a-0")`."""
     return tps(name)[0]
 
 
 def partition(index: int, leader: int = 1, epoch: int = 0, *, error: int = 0, **fields: Any) -> Any:
-    """Return one partition of a metadata response."""
+    """Returns one partition of a metadata response."""
     values = {"replica_nodes": [1, 2], "isr_nodes": [1, 2]} | fields
     return MetadataResponsePartition(
         error_code=error, partition_index=index, leader_id=leader, leader_epoch=epoch, **values
@@ -67,14 +67,14 @@ def partition(index: int, leader: int = 1, epoch: int = 0, *, error: int = 0, **
 def topic(
     name: str | None, *partitions: Any, error: int = 0, topic_id: bytes = ZERO_UUID, internal: bool = False
 ) -> Any:
-    """Return one topic of a metadata response."""
+    """Returns one topic of a metadata response."""
     return MetadataResponseTopic(
         error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=list(partitions)
     )
 
 
 def metadata(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), error: int = 0, controller: int = 1) -> Any:
-    """Return a metadata response."""
+    """Returns a metadata response."""
     brokers = [MetadataResponseBroker(node_id=i, host=f"host{i}", port=9092) for i in nodes]
     return MetadataResponse(
         brokers=brokers, cluster_id="c", controller_id=controller, topics=list(topics), error_code=error
@@ -82,7 +82,7 @@ def metadata(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), error: int = 0, c
 
 
 def led_by(leaders: Mapping[str, int], epoch: int = 0) -> Any:
-    """Return a metadata response with these partitions (`{"a-0": 1}`), all at one leader epoch."""
+    """Returns a metadata response with these partitions (`{"a-0": 1}`), all at one leader epoch."""
     by_name: dict[str, list[Any]] = {}
     for name, leader in leaders.items():
         by_name.setdefault(tp(name).topic, []).append(partition(tp(name).partition, leader, epoch))

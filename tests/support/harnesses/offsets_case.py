@@ -42,19 +42,19 @@ class OffsetsCase:
         return self.manager.poll(now).requests
 
     def ask(self, now: float) -> UnsentRequest:
-        """The one request sent at `now`."""
+        """Returns the one request sent at `now`."""
         requests = self.asks(now)
         assert 1 == len(requests)
         return requests[0]
 
     def waits(self, now: float) -> float:
-        """How long to wait at `now`, with nothing sent."""
+        """Returns the manager's wait time at `now`. Fails if it sends a request."""
         result = self.manager.poll(now)
         assert [] == result.requests
         return result.wait_ms
 
     def wants_metadata(self, now: float = 1000.0) -> bool:
-        """Whether metadata would be asked for."""
+        """Returns whether metadata would be requested."""
         return bool(self.metadata.poll(now).requests)
 
     def position(self, name: str) -> FetchPosition | None:
@@ -71,7 +71,7 @@ class OffsetsCase:
 
 
 def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:
-    """What a request asks: partition -> (timestamp, leader epoch)."""
+    """Returns the rows of a request: partition -> (timestamp, leader epoch)."""
     return {
         f"{t.name}-{row.partition_index}": (row.timestamp, row.current_leader_epoch)
         for t in request.message.topics
@@ -80,7 +80,7 @@ def rows(request: UnsentRequest) -> dict[str, tuple[int, int]]:
 
 
 def offsets(found: Mapping[str, Any]) -> Any:
-    """Return a response: partition -> offset, or (offset, timestamp, epoch), or {"error": code}."""
+    """Returns a response: partition -> offset, or (offset, timestamp, epoch), or {"error": code}."""
     topics: dict[str, list[Any]] = {}
     for name, value in found.items():
         partition = tp(name)

@@ -1,4 +1,4 @@
-"""In which order files of tests run on parallel workers, of which each takes whole files."""
+"""The order in which parallel workers run test files; a worker takes whole files."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 
 def longest_first(items: list[pytest.Item], names: Sequence[str]) -> None:
-    """These files go first, so that in the end no worker ends with one of them; the others as they are."""
+    """Move these files to the front, so that no worker starts one of them last. The others keep their order."""
     items.sort(key=lambda item: names.index(item.path.name) if item.path.name in names else len(names))

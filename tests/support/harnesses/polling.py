@@ -1,4 +1,4 @@
-"""What black-box tests of `Consumer` share: polling until something is true, and a listener that remembers."""
+"""Helpers of black-box tests of `Consumer`: poll until a condition is true; a listener that records callbacks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def polled(*consumers: Consumer) -> Iterator[list[KafkaError]]:
 
 
 def read(consumer: Consumer, count: int, timeout_s: float = 20, **poll: Any) -> list[ConsumerRecord]:
-    """Poll until `count` records were returned, and return them. Fails if there are more."""
+    """Poll until `count` records were returned. Returns them. Fails if there are more."""
     records: list[ConsumerRecord] = []
     deadline = time.monotonic() + timeout_s
     while len(records) < count:
@@ -97,15 +97,15 @@ class Recorder(RebalanceListener):
         self.during = during
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Remember it as "assigned"."""
+        """Record the callback as "assigned"."""
         self._note("assigned", consumer, partitions)
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Remember it as "revoked"."""
+        """Record the callback as "revoked"."""
         self._note("revoked", consumer, partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Remember it as "lost"."""
+        """Record the callback as "lost"."""
         self._note("lost", consumer, partitions)
 
     def _note(self, kind: str, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:

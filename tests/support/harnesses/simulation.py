@@ -97,7 +97,7 @@ class Simulation:
         return self
 
     def requests(self, second: int) -> Counter[str]:
-        """How many requests of each API were sent in this second, counted from 0."""
+        """Returns the number of requests of each API in this second of the run, counted from 0."""
         start = self._began + 1000.0 * second
         return Counter(api for at, api in self.sent if start <= at < start + 1000.0)
 
@@ -128,7 +128,7 @@ class Simulation:
         self._deliver()
 
     def _call_back(self, now: float) -> bool:
-        """Run what callbacks are due. Returns whether there were any."""
+        """Run the callbacks that are due. Returns whether there were any."""
         group, ran = self.parts.group, False
         assert group is not None
         while (callback := group.membership.due_callback) is not None:

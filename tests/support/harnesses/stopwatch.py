@@ -25,12 +25,12 @@ class Stopwatch:
         return self.clock() - max(waited)
 
     def clock(self) -> float:
-        """Returns all the time until now (s)."""
+        """Returns the time until now (s), with the waiting time."""
         return time.monotonic() - self._began
 
 
 def waited_s() -> dict[str, float]:
-    """How long each thread of this process has been ready to run without running (s), by Linux's account."""
+    """Returns the time (s) that each thread of this process was ready to run and did not run, as Linux counts it."""
     waited = {}
     for account in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended

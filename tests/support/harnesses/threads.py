@@ -1,4 +1,4 @@
-"""Doing something in another thread, once or while a block runs; waiting for what another thread does."""
+"""Run functions in another thread, once or while a block runs; wait for a condition that another thread changes."""
 
 from __future__ import annotations
 

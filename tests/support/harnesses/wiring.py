@@ -33,7 +33,7 @@ def make_components(
 
 
 def group_of(components: Components) -> Group:
-    """Return the managers of a consumer with a `group_id`."""
+    """Returns the managers of a consumer with a `group_id`."""
     assert components.group is not None
     return components.group
 

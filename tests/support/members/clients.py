@@ -118,14 +118,14 @@ class JavaMember(MemberProcess):
 
     @property
     def crashed(self) -> bool:
-        """A JVM ended by SIGTERM says 143."""
+        """Returns whether it ended with an error. A JVM that SIGTERM ends has the exit code 143."""
         return self.killed_at is None and self._process.poll() not in (None, 0, 143)
 
     def _ask_to_stop(self) -> None:
         self._process.terminate()
 
     def stop(self, timeout_s: float = 30) -> None:
-        """End it cleanly; a JVM ended by SIGTERM says 143."""
+        """Stop the process cleanly. A JVM that SIGTERM ends has the exit code 143."""
         self._ask_to_stop()
         assert self._process.wait(timeout_s) in (0, 143), self.errors
         self._finish_reading()

@@ -18,7 +18,7 @@ def say(event: str, **details: Any) -> None:
 
 
 def names(partitions: list[Any]) -> list[tuple[str, int]]:
-    """Plain pairs of librdkafka's partitions."""
+    """Returns librdkafka's partitions as pairs of topic and number."""
     return sorted((tp.topic, tp.partition) for tp in partitions)
 
 

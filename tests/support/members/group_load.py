@@ -35,7 +35,7 @@ def load(kafka: Kafka, topic: str) -> AbstractContextManager[None]:
 
 
 def everything(topic: str) -> list[Partition]:
-    """All partitions of the test's topic."""
+    """Returns all partitions of the test's topic."""
     return [(topic, partition) for partition in range(PARTITIONS)]
 
 

@@ -19,7 +19,7 @@ Row = dict[str, str]
 
 
 def tool(main: str, bootstrap_servers: str, *arguments: str) -> list[str]:
-    """The command line of one of Kafka's tools."""
+    """Returns the command line of one of Kafka's tools."""
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     class_path = os.pathsep.join(map(str, kafka_tools_jars()))
@@ -34,7 +34,7 @@ def ask(main: str, bootstrap_servers: str, *arguments: str) -> list[Row]:
 
 
 def rows(text: str) -> list[Row]:
-    """A table as a list of dictionaries. Cells begin where their heads do; an empty one is left out by some tools."""
+    """Returns a table as dictionaries. A cell starts in the column of its head; some tools omit empty cells."""
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and not lines[0].startswith("GROUP"):
         lines = lines[1:]  # "Consumer group 'x' has no active members."

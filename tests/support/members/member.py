@@ -25,7 +25,7 @@ def say(event: str, **details: Any) -> None:
 
 
 class Reporter(kconsumer.RebalanceListener):
-    """Says what the callbacks get."""
+    """Reports the partitions that the callbacks receive."""
 
     def on_partitions_assigned(self, consumer: kconsumer.Consumer, partitions: tuple[Any, ...]) -> None:
         say("assigned", partitions=partitions)
@@ -38,7 +38,7 @@ class Reporter(kconsumer.RebalanceListener):
 
 
 def consume(consumer: kconsumer.Consumer, pause_s: float) -> None:
-    """Poll until woken up; one report per partition of each batch."""
+    """Poll until woken up. Report each batch once per partition."""
     while True:
         batch = consumer.poll(0.5)
         for tp, records in batch.by_partition().items():

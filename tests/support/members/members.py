@@ -59,7 +59,7 @@ class MemberProcess:
                     self.events.append(event)
 
     def _event(self, line: str) -> dict[str, Any] | None:
-        """An event from a line of output."""
+        """Returns an event from a line of output."""
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -69,12 +69,12 @@ class MemberProcess:
 
     @property
     def errors(self) -> str:
-        """What the member wrote to standard error."""
+        """Returns what the member wrote to standard error."""
         return "".join(self._errors)
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Returns the process id."""
         return self._process.pid
 
     @property
@@ -83,7 +83,7 @@ class MemberProcess:
         return self.killed_at is None and self._process.poll() not in (None, 0)
 
     def seen(self, kind: str) -> list[dict[str, Any]]:
-        """The events of one kind so far."""
+        """Returns the events of one kind so far."""
         with self._lock:
             return [event for event in self.events if event["event"] == kind]
 
@@ -166,7 +166,7 @@ def shared_out(members: Iterable[MemberProcess], partitions: Iterable[Partition]
 
 
 def offsets_seen(members: Iterable[MemberProcess]) -> dict[Partition, Counter[int]]:
-    """How often each offset of each partition was returned."""
+    """Returns how often each offset of each partition was returned."""
     seen: dict[Partition, Counter[int]] = defaultdict(Counter)
     for member in members:
         for event in member.seen("records"):
@@ -194,7 +194,7 @@ def assert_all_seen(
 
 
 def _offsets_kept(members: Iterable[MemberProcess], lost_after: float) -> dict[Partition, Counter[int]]:
-    """How often each offset was returned in an ownership that did not end by being lost after that moment."""
+    """Returns how often each offset was returned, without ownerships that were lost after that moment."""
     kept: dict[Partition, Counter[int]] = defaultdict(Counter)
     for member in members:
         owned: dict[Partition, list[int]] = defaultdict(list)
@@ -221,7 +221,7 @@ def assert_one_owner_at_a_time(members: Iterable[MemberProcess]) -> None:
 
 
 def ownership(members: Iterable[MemberProcess]) -> dict[Partition, list[tuple[float, float, str]]]:
-    """From when until when which member owned each partition."""
+    """Returns the ownerships of each partition: begin, end and member."""
     spans: dict[Partition, list[tuple[float, float, str]]] = defaultdict(list)
     for member in members:
         since: dict[Partition, float] = {}
@@ -239,7 +239,7 @@ def ownership(members: Iterable[MemberProcess]) -> dict[Partition, list[tuple[fl
 
 
 def assert_in_order(members: Iterable[MemberProcess]) -> None:
-    """Between two assignments a member sees the offsets of a partition in ascending order."""
+    """Check that a member sees the offsets of a partition in ascending order between two assignments."""
     for member in members:
         last: dict[Partition, int] = {}
         for event in member.events:

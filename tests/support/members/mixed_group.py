@@ -40,12 +40,12 @@ class MixedGroup:
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Records flow while the block runs."""
+        """Write records while the block runs."""
         with load(self._kafka, self.topic):
             yield
 
     def join(self, client: str, assignors: clients.Assignors) -> MemberProcess:
-        """Another member; it may take a while until it joins."""
+        """Start another member, which may join some time later. Returns its process."""
         name = f"{client} {len(self.everyone) + 1}"
         member = clients.start(client, name, self._kafka, self.topic, assignors)
         self.everyone.append(self._stack.enter_context(member))
@@ -53,14 +53,14 @@ class MixedGroup:
         return member
 
     def settle(self) -> None:
-        """Wait until the live members share all partitions and each has read something since."""
+        """Wait until the live members share all partitions, and after that each of them has read something."""
         live = self.live
         wait_for(lambda: shared_out(live, everything(self.topic)), "the members to share", live, SETTLE_S)
         before = {member.name: member.consumed() for member in live}
         wait_for(lambda: all(m.consumed() > before[m.name] for m in live), "every member to read", live, SETTLE_S)
 
     def leader(self) -> MemberProcess:
-        """The leader of the newest generation of a classic group."""
+        """Returns the leader of the newest generation of a classic group."""
         return max(self.everyone, key=lambda member: max(member.generations_led(), default=0))
 
     def leave(self, member: MemberProcess) -> None:

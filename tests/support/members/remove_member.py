@@ -11,7 +11,7 @@ from support.brokers.kafka import Kafka
 
 
 def remove_static_member(kafka: Kafka, group: str, instance: str) -> None:
-    """Give a static member's place away: LeaveGroup by its instance id."""
+    """Remove a static member from the group: send LeaveGroup with its instance id."""
     leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id=instance, reason="a test")])
     host, _, port = kafka.bootstrap_servers.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as responses:

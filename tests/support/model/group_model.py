@@ -112,7 +112,7 @@ class Worker:
 
 
 def draw_options(drawn: random.Random, protocol: str) -> dict[str, Any]:
-    """Options of one consumer. Those of the group are not among them."""
+    """Returns random options of one consumer, without those of its group."""
     options: dict[str, Any] = {
         "enable_auto_commit": drawn.random() < 0.65,
         "auto_commit_interval_ms": drawn.choice([10, 50, 300]),
@@ -190,7 +190,7 @@ class GroupModel:
                 return
 
     def _behind(self) -> list[Finding]:
-        """The partitions whose last record is not committed."""
+        """Returns the partitions whose last record is not committed."""
         return [
             Finding(
                 self.log.now(), "", tp, f"{self._committed.get(tp, 0)} is committed, the last record is {offsets[-1]}"

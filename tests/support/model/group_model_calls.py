@@ -43,7 +43,7 @@ def poll(member: Member, _topics: Sequence[str]) -> bool:
 
 def process(member: Member, records: ConsumerRecords, *, fails: bool, raises: bool) -> bool:
     """Process a batch slowly. One that fails is read again from the record that failed: by seeking back, or by a body
-    that raises. Returns whether the body is to raise."""
+    that raises. Returns whether the body must raise."""
     drawn = member.random
     offsets = [(record.topic_partition, record.offset) for record in records]
     member.returned(runs_of(offsets))
@@ -89,12 +89,12 @@ def iterate(member: Member, _topics: Sequence[str]) -> None:
 
 
 def some(member: Member, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """One to all of these partitions."""
+    """Returns a random choice of these partitions, at least one."""
     return member.random.sample(partitions, member.random.randint(1, len(partitions))) if partitions else []
 
 
 def chosen_offsets(member: Member, back: int) -> dict[TopicPartition, int]:
-    """Offsets up to the next unprocessed record of some partitions, or up to `back` records before it."""
+    """Returns offsets of some partitions: the next unprocessed record, or up to `back` records before it."""
     known = [tp for tp in member.assignment() if tp in member.done]
     return {tp: max(0, member.done[tp] - member.random.randint(0, back)) for tp in some(member, known)}
 

@@ -1,4 +1,4 @@
-"""What the members of one group may do whatever calls they make, and where a run did something else: pure functions.
+"""The rules that the members of one group keep, whatever calls they make, and where a run broke one: pure functions.
 
 Each rule reads the event log (`group_model_events.py`) and `written`, the offsets of the records in each partition that
 consumers may see, in order. Offsets of control records and of aborted transactions are not in it, so distances are
@@ -157,8 +157,9 @@ class Owners:
         return []
 
     def _gives_up(self, event: Event) -> bool:
-        """Whether this on_revoke ends an ownership. The consumer protocol calls one that raised again, and the member
-        keeps the partitions until then."""
+        """Returns whether this on_revoke ends an ownership. The consumer protocol repeats one that raised, and the
+        member keeps the partitions until then.
+        """
         member = event.member
         return not event.data["raises"] or self._protocols[member] == "classic" or member in self._leaving
 
@@ -379,11 +380,11 @@ class _Commits:
         return min(offset for _, offset in self._floors[max(index, 0) :])
 
     def _is_before(self, offset: int, other: int) -> bool:
-        """Whether there is a record between an offset and a higher one: more than markers and aborted records."""
+        """Returns whether there is a record between an offset and a higher one, without markers and aborted records."""
         return bisect_left(self._written, offset) < bisect_left(self._written, other)
 
     def _covers(self, offset: int) -> Iterator[str]:
-        """What is wrong when everything below an offset counts as read."""
+        """Yield an error if the records below an offset were not all processed."""
         count = bisect_left(self._written, offset)
         if count > self._processed:
             missed = self._written[self._processed]

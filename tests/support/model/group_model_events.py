@@ -44,12 +44,12 @@ class Event:
     data: Mapping[str, Any]
 
     def about(self, partition: Partition | None) -> str:
-        """A line of text, with what concerns this partition; everything for None."""
+        """Returns the event as a line of text, limited to this partition unless that is None."""
         details = ", ".join(f"{name} {_about(partition, value)}" for name, value in self.data.items())
         return f"{self.at:9.3f} {self.member:11} {self.kind:12} {details}"
 
     def concerns(self, partition: Partition) -> bool:
-        """Whether the event is about this partition, or about every partition of its member."""
+        """Returns whether the event is about this partition, or about every partition of its member."""
         data = self.data
         if "runs" in data:
             return any(run[0] == partition for run in data["runs"])
@@ -83,7 +83,7 @@ class EventLog:
         self._began = time.monotonic()
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Returns the seconds since the run began."""
         return time.monotonic() - self._began
 
     def add(self, member: str, kind: str, **data: Any) -> float:

@@ -1,4 +1,4 @@
-"""The records of a random model run: who writes them, and which of them consumers may see."""
+"""The records of a random model run: their producers, and which of them consumers may see."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Load:
         self._kafka, self._random, self._aborted_too = kafka, drawn, aborted_too
 
     def grow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Write to these, too. They exist."""
+        """Write to these existing partitions, too."""
         self._grown += partitions
 
     def written(self) -> dict[Partition, list[int]]:
-        """The offsets of the records that consumers may see, of each partition that has any."""
+        """Returns the offsets of the records that consumers may see, of each partition that has any."""
         return {tp: sorted(offsets) for tp, offsets in self._written.items() if offsets}
 
     def write(self, ended: threading.Event) -> None:

@@ -52,7 +52,7 @@ class Processed:
             self._ends[tp] = max(end, self._ends.get(tp, 0))
 
     def end(self, tp: TopicPartition) -> int:
-        """The offset after the last record that was processed."""
+        """Returns the offset after the last record that was processed."""
         return self._ends.get(tp, 0)
 
 
@@ -111,7 +111,7 @@ class Member:
         return self.call(name, lambda: (function(), True)[1], bound_s) is True
 
     def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions, in order."""
+        """Returns the assigned partitions, in order."""
         return sorted(self.call("assignment", self.consumer.assignment) or ())
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -216,7 +216,7 @@ class Member:
             self._callbacks_s += time.monotonic() - began
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions are not owned any more, or from now on."""
+        """Forget the positions of partitions whose ownership begins or ends."""
         for tp in partitions:
             self.done.pop(tp, None)
 
@@ -250,7 +250,7 @@ class Listener(RebalanceListener):
         self._gone("revoked", partitions)
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Take note."""
+        """Record the callback, or raise."""
         self._gone("lost", partitions)
 
     def _gone(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -278,7 +278,7 @@ class Listener(RebalanceListener):
 
 
 def runs_in(records: Any) -> list[Run]:
-    """The runs of offsets in what `poll` or `poll_arrow` returned."""
+    """Returns the runs of offsets in what `poll` or `poll_arrow` returned."""
     if hasattr(records, "to_pyarrow"):
         table = records.to_pyarrow()
         names = zip(table["topic"].to_pylist(), table["partition"].to_pylist(), strict=True)

@@ -33,7 +33,7 @@ class Outcome:
     given: Given
 
     def rank(self) -> tuple[int, int, int, int]:
-        """Returns what outcomes are judged by; lower is better."""
+        """Returns the key by which outcomes are compared; lower is better."""
         return self.imbalance, -self.local, -self.kept, -self.kept_by_claimants
 
 
@@ -48,11 +48,11 @@ class Case:
 
     @property
     def view(self) -> ClusterView:
-        """The cluster."""
+        """Returns the cluster."""
         return self.members.view
 
     def subscriptions(self) -> dict[str, Subscription]:
-        """What the members send to the leader."""
+        """Returns what the members send to the leader."""
         return self.members.subscriptions(self.name)
 
     def kept(self, given: Given) -> int:
@@ -108,7 +108,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """The case of a seed."""
+    """Returns the case of a seed."""
     rng = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     name = ("sticky", "cooperative-sticky")[seed // len(KINDS) % 2]
@@ -133,7 +133,7 @@ def random_case(seed: int) -> Case:
 
 
 def conflicting_case(seed: int, *, racks: int, members: int, topics: int) -> Case:
-    """A case of `sticky` with up to this many members and topics, mixed subscriptions and five conflicts."""
+    """Returns a case of `sticky` with up to this many members and topics, mixed subscriptions and five conflicts."""
     rng = random.Random(seed)
     group = Members(rng, *random_group(rng, racks=racks, equal=False, members=members, topics=topics))
     for _ in range(2):
@@ -145,7 +145,7 @@ def conflicting_case(seed: int, *, racks: int, members: int, topics: int) -> Cas
 
 
 def _claim_as_well(members: Members) -> None:
-    """A member claims, in the same generation, some of what another one has."""
+    """Let a member claim, in the same generation, some partitions of another one."""
     taker, giver = _two(members)
     if taker is None or giver is None:
         return
@@ -156,7 +156,7 @@ def _claim_as_well(members: Members) -> None:
 
 
 def _claim_from_before(members: Members) -> None:
-    """A member claims some of what another one has, from an older generation."""
+    """Let a member claim some partitions of another one from an older generation."""
     taker, giver = _two(members)
     if taker is None or giver is None:
         return
@@ -166,7 +166,7 @@ def _claim_from_before(members: Members) -> None:
 
 
 def _claim_at_random(members: Members) -> None:
-    """A member claims any partitions of its topics."""
+    """Let a member claim any partitions of its topics."""
     rng = members.rng
     member = rng.choice(sorted(members.group))
     topics = [topic for topic in members.group[member].topics if members.view.partition_count(topic)]
@@ -178,14 +178,14 @@ CONFLICTS: tuple[Callable[[Members], None], ...] = (_claim_as_well, _claim_from_
 
 
 def _two(members: Members) -> tuple[str | None, str | None]:
-    """A member, and another one that owned something; None where there is none."""
+    """Returns a member and another one that owned something, or (None, None) if no other one did."""
     taker = members.rng.choice(sorted(members.group))
     others = sorted(member for member in members.owned if member != taker and member in members.group)
     return (taker, members.rng.choice(others)) if others else (None, None)
 
 
 def _change_topics(members: Members) -> None:
-    """A topic vanishes, or has another number of partitions."""
+    """Delete a topic, or change its number of partitions."""
     rng = members.rng
     changed = rng.choice(sorted(members.view.topics()))
     infos: list[PartitionInfo] = []

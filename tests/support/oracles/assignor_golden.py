@@ -32,7 +32,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """The cases of the file."""
+    """Yield the cases of the file."""
     for entry in json.loads(FILE.read_text()):
         view = ClusterView(_infos(entry["racks"]))
         members = {
@@ -44,14 +44,14 @@ def cases() -> Iterator[Case]:
 
 
 def questions() -> Iterator[tuple[ClusterView, dict[str, Subscription]]]:
-    """What the file was made from: racks in every other case, equal subscriptions in every third."""
+    """Yield the inputs of the file: racks in every other case, equal subscriptions in every third."""
     for seed in SEEDS:
         rng = random.Random(seed)
         yield random_group(rng, racks=seed % 2 * 3, equal=seed % 3 == 0, static=True, members=6, topics=5)
 
 
 def entry(view: ClusterView, subscriptions: Mapping[str, Subscription], results: Mapping[str, Lists]) -> object:
-    """A case as it is written."""
+    """Returns a case as it is written."""
     racks = {
         topic: [" ".join(node.rack for node in info.replicas if node.rack) for info in view.partitions(topic)]
         for topic in sorted(view.topics())

@@ -20,7 +20,7 @@ Given = Mapping[str, Collection[TopicPartition]]
 
 
 def view_of(topics: Mapping[str, Sequence[Sequence[str]]]) -> ClusterView:
-    """A view from the racks of each partition's replicas: `{"t": [["a", "b"], ["b"]]}`; no racks are written `[]`."""
+    """Returns a view with the racks of each partition's replicas: `{"t": [["a", "b"], ["b"]]}`, `[]` for no racks."""
     infos = []
     for topic, partitions in topics.items():
         for partition, racks in enumerate(partitions):
@@ -32,19 +32,19 @@ def view_of(topics: Mapping[str, Sequence[Sequence[str]]]) -> ClusterView:
 
 
 def plain_view(**counts: int) -> ClusterView:
-    """A view without racks: `plain_view(t=3, u=2)`."""
+    """Returns a view without racks: `plain_view(t=3, u=2)`."""
     return view_of({topic: [[]] * count for topic, count in counts.items()})
 
 
 def partitions(text: str) -> tuple[TopicPartition, ...]:
-    """`partitions("t0 t1 u10")`: topics are one letter."""
+    """Returns partitions of topics with one letter: `partitions("t0 t1 u10")`."""
     return tuple(TopicPartition(word[0], int(word[1:])) for word in text.split())
 
 
 def member(
     assignor: str, topics: str, owned: str | None = None, generation: int = 1, rack: str | None = None
 ) -> Subscription:
-    """A member of one-letter topics that says it owned this, in that assignor's way; None: it is new."""
+    """Returns a member of one-letter topics. It claims `owned`, encoded for that assignor; None: it is new."""
     if owned is None:
         return Subscription(tuple(topics), rack_id=rack)
     mine = partitions(owned)
@@ -55,25 +55,25 @@ def member(
 
 
 def table(name: str, view: ClusterView, group: Mapping[str, Subscription]) -> dict[str, str]:
-    """Who gets what by this assignor, sorted, as text."""
+    """Returns the assignment of this assignor by member, sorted, as text."""
     return {m: " ".join(f"{t}{p}" for t, p in sorted(mine)) for m, mine in lists(name, view, group).items()}
 
 
 def lists(name: str, view: ClusterView, group: Mapping[str, Subscription]) -> dict[str, list[TopicPartition]]:
-    """Who gets what by this assignor."""
+    """Returns the assignment of this assignor by member."""
     return {m: list(assignment.partitions) for m, assignment in assign(kind(name)(), view, group).items()}
 
 
 @cache
 def kind(name: str) -> type[Assignor]:
-    """The class of a built-in assignor; looking it up each time would take most of a test's time."""
+    """Returns the class of a built-in assignor; looking it up each time would take most of a test's time."""
     return type(load(name))
 
 
 def random_group(
     rng: random.Random, *, racks: int = 0, equal: bool = True, static: bool = False, members: int = 9, topics: int = 8
 ) -> tuple[ClusterView, dict[str, Subscription]]:
-    """Up to that many members and topics; here and there equal counts, members without racks, a topic unknown."""
+    """Returns up to that many members and topics; some cases have members without racks or an unknown topic."""
     names = [f"t{number}" for number in range(rng.randint(1, topics))]
     brokers = [f"r{number}" for number in range(racks)]
     one = rng.randint(1, 12)
@@ -107,7 +107,7 @@ class Members:
     generation: int = 0
 
     def subscriptions(self, assignor: str) -> dict[str, Subscription]:
-        """What the members send under this assignor's name."""
+        """Returns what the members send under this assignor's name."""
         sent = {}
         for member, subscription in self.group.items():
             generation, mine = self.owned.get(member, (-1, []))
@@ -124,14 +124,14 @@ class Members:
         return sent
 
     def take(self, given: Given, missing: float = 0.0) -> None:
-        """A new generation; each member misses it with that probability and keeps what it had."""
+        """Begin a generation; each member misses it with that probability and keeps its partitions."""
         self.generation += 1
         for member in self.group:
             if self.rng.random() >= missing:
                 self.owned[member] = (self.generation, list(given[member]))
 
     def change(self, *, resubscribe: bool) -> None:
-        """Up to two members leave, up to two like the others join, and one may change its mind."""
+        """Let up to two members leave, up to two join, and at most one change its subscription."""
         rng = self.rng
         for _ in range(rng.randint(0, 2)):
             if len(self.group) > 1:
@@ -146,7 +146,7 @@ class Members:
             self.group[member] = replace(self.group[member], topics=wanted)
 
     def owners(self) -> dict[TopicPartition, str]:
-        """The one member with the latest claim to each partition that exists, if it may keep it."""
+        """Returns the one member with the latest claim to each partition that exists, if it may keep it."""
         claims: dict[TopicPartition, list[tuple[int, str]]] = {}
         for member, (generation, mine) in self.owned.items():
             for partition in set(mine):
@@ -161,11 +161,11 @@ class Members:
         return settled
 
     def moved(self, given: Given) -> int:
-        """How many partitions their owners lose."""
+        """Returns how many partitions their owners lose."""
         return sum(partition not in given[owner] for partition, owner in self.owners().items())
 
     def racks_matter(self) -> bool:
-        """Whether racks make a difference by KIP-881; if not, assignors do not read them."""
+        """Returns whether racks make a difference by KIP-881; if not, assignors do not read them."""
         topics = {topic for subscription in self.group.values() for topic in subscription.topics}
         infos = (info for topic in topics for info in self.view.partitions(topic))
         held = {frozenset(node.rack for node in info.replicas if node.rack) for info in infos}
@@ -174,13 +174,13 @@ class Members:
         return bool(own & everywhere) and held != {everywhere}
 
     def wanted(self) -> set[TopicPartition]:
-        """Every partition with a subscriber."""
+        """Returns every partition with a subscriber."""
         topics = {topic for subscription in self.group.values() for topic in subscription.topics}
         infos = (info for topic in topics for info in self.view.partitions(topic))
         return {TopicPartition(info.topic, info.partition) for info in infos}
 
     def local(self, given: Given) -> int:
-        """How many partitions are given to a member that can read them in its rack, or has none."""
+        """Returns how many partitions are given to a member that can read them in its rack, or has none."""
         count = 0
         for member, mine in given.items():
             rack = self.group[member].rack_id
@@ -191,5 +191,5 @@ class Members:
 
 
 def imbalance(given: Given) -> int:
-    """Java's balance score: the sum over all pairs of members of the difference of their loads; 0 is perfect."""
+    """Returns Java's balance score: the sum of the load differences of all pairs of members; 0 is perfect."""
     return sum(abs(len(one) - len(other)) for one, other in combinations(given.values(), 2))

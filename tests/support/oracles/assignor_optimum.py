@@ -29,7 +29,7 @@ def improvement(case: Case, given: Given) -> list[str]:
 
 
 def _moves(case: Case, given: Given, members: list[str]) -> dict[tuple[int, int], int]:
-    """The cheapest move of one partition from each member to each other, where there is one."""
+    """Returns the cheapest move of one partition from each member to each other, where there is one."""
     group, owners = case.members.group, case.members.owners()
     claims = {member: set(mine) for member, (_, mine) in case.members.owned.items()}
     racks_matter = case.members.racks_matter()
@@ -58,7 +58,7 @@ def _moves(case: Case, given: Given, members: list[str]) -> dict[tuple[int, int]
 
 
 def _negative_cycle(arcs: dict[tuple[int, int], int], count: int) -> list[int]:
-    """A cycle of negative cost among that many nodes (Bellman and Ford); empty if there is none."""
+    """Returns a cycle of negative cost among that many nodes (Bellman and Ford); empty if there is none."""
     cost, before = [0] * count, [-1] * count
     changed = -1
     for _ in range(count):

@@ -62,7 +62,7 @@ class AssignorOracle:
         return result
 
     def user_data(self, name: str, generation: int, partitions: Iterable[TopicPartition]) -> bytes:
-        """The bytes Java's assignor adds to a subscription after this assignment."""
+        """Returns the bytes Java's assignor adds to a subscription after this assignment."""
         self._send([f"userdata {name} {generation}{_listing(partitions)}"])
         return bytes.fromhex(self._line().removeprefix("bytes").strip())
 
@@ -96,7 +96,7 @@ class AssignorOracle:
 
 
 def _compiled(jars: list[Path], version: str) -> Path:
-    """The folder of the compiled class, named for what it was compiled from."""
+    """Returns the folder of the compiled class, named for what it was compiled from."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     folder = cache_root() / f"oracle-{version}-{digest}"
     if not folder.is_dir():

@@ -20,7 +20,7 @@ _TYPES = {0: -1, 1: 0, 2: 1}  # librdkafka's numbers of timestamp types to Kafka
 def read_to_end(
     kafka: Kafka, topic: str, partitions: int, *, isolation_level: str = "read_committed"
 ) -> dict[int, list[Row]]:
-    """Every record that can be read, by partition."""
+    """Returns every record that can be read, by partition."""
     options = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "group.id": "reader",
@@ -51,7 +51,7 @@ def read_to_end(
 
 
 def as_row(message: Any) -> Row:
-    """A message of confluent-kafka's as a tuple."""
+    """Returns a message of confluent-kafka's as a tuple."""
     kind, time_ms = message.timestamp()
     headers = tuple(message.headers() or ())
     return (message.offset(), _TYPES[kind], time_ms, message.key(), message.value(), headers)

@@ -25,7 +25,7 @@ def load(path: str) -> ModuleType:
 
 
 def killed_at(base: type, method: str, call: int, when: str) -> type:
-    """Return a subclass whose `method` kills the process in its call number `call`, before or after doing its work."""
+    """Returns a subclass whose `method` kills the process in its call number `call`, before or after doing its work."""
     original: Callable[..., Any] = getattr(base, method)
     calls = 0
 
@@ -43,7 +43,7 @@ def killed_at(base: type, method: str, call: int, when: str) -> type:
 
 
 def die(producer: Any) -> None:
-    """Kill this process, with what was produced so far in the log: a reader of everything sees it."""
+    """Kill this process after the log has what was produced so far: uncommitted readers see it."""
     producer.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 

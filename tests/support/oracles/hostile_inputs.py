@@ -70,7 +70,7 @@ MINIMAL = b"\x0c\x00\x00\x00\x01\x01\x00"
 
 
 def pick(rng: Random, choices: Sequence[T]) -> T:
-    """One of a sequence; a third of the price of `rng.choice`."""
+    """Returns an element of a sequence, in a third of the time of `rng.choice`."""
     return choices[int(rng.random() * len(choices))]
 
 
@@ -78,7 +78,7 @@ def pick(rng: Random, choices: Sequence[T]) -> T:
 
 
 def good_batches() -> list[bytes]:
-    """Single v2 batches of every kind."""
+    """Returns single v2 batches of every kind."""
     batches = [build_batch(RECORDS, base_offset=5, codec=codec, leader_epoch=3) for codec in CODECS]
     batches += [build_batch([(b"k%d" % i, b"v") for i in range(9)], base_offset=36, codec=codec) for codec in CODECS]
     batches.append(build_batch(RECORDS, base_offset=40, codec="snappy", snappy_framing="raw"))
@@ -91,7 +91,7 @@ def good_batches() -> list[bytes]:
 
 
 def good_messages() -> list[bytes]:
-    """Message sets of format 0 and 1, in a wrapper and not."""
+    """Returns message sets of format 0 and 1, with and without a wrapper."""
     sets = [build_message_set(RECORDS, magic=magic, codec=codec) for magic in (0, 1) for codec in OLD_CODECS]
     sets += [build_message_set(RECORDS, magic=magic, codec="snappy", snappy_framing="raw") for magic in (0, 1)]
     sets += [build_message_set([b"a"] * 40, magic=magic) for magic in (0, 1)]
@@ -101,7 +101,7 @@ def good_messages() -> list[bytes]:
 
 
 def good_transactions() -> list[list[bytes]]:
-    """Logs of three producers' batches between each other, some aborted."""
+    """Returns logs of interleaved batches of three producers, some aborted."""
 
     def of(producer_id: int, offset: int, **fields: Any) -> bytes:
         return build_batch([b"x", b"y"], base_offset=offset, producer_id=producer_id, transactional=True, **fields)
@@ -112,14 +112,14 @@ def good_transactions() -> list[list[bytes]]:
 
 
 def recorded_responses() -> list[tuple[Api, int, bytes]]:
-    """Responses of real brokers."""
+    """Returns responses of real brokers."""
     by_name = {api.name: api for api in APIS.values()}
     rows = [line.split() for file in sorted(VECTORS.glob("*.txt")) for line in file.read_text().splitlines()]
     return [(by_name[name], int(version), bytes.fromhex(frame)) for name, version, frame in rows]
 
 
 def recorded_batches() -> list[bytes]:
-    """The records in the recorded Fetch responses."""
+    """Returns the records in the recorded Fetch responses."""
     found = []
     for api, version, frame in RESPONSES:
         if api is FETCH:
@@ -209,7 +209,7 @@ CHANGES: tuple[Callable[[bytearray, Random], None], ...] = (
 
 
 def damage(data: bytes, rng: Random) -> bytearray:
-    """A few changes."""
+    """Returns the bytes with a few changes."""
     out = bytearray(data)
     for _ in range(pick(rng, (1, 1, 2, 4))):
         if out:
@@ -237,7 +237,7 @@ def repair(data: bytearray) -> None:
 
 
 def damaged_one(batch: bytes, rng: Random) -> bytes:
-    """One batch or message, mostly repaired."""
+    """Returns one damaged batch or message, mostly with size and checksum repaired."""
     data = damage(batch, rng)
     if rng.random() < 0.85:
         repair(data)
@@ -245,7 +245,7 @@ def damaged_one(batch: bytes, rng: Random) -> bytes:
 
 
 def among_others(damaged: bytes, rng: Random, others: list[bytes]) -> bytes:
-    """Alone, or between good batches; now and then the whole is cut off."""
+    """Returns it alone or between good batches; sometimes the end is cut off."""
     chance = rng.random()
     if chance < 0.5:
         return damaged
@@ -257,23 +257,23 @@ def among_others(damaged: bytes, rng: Random, others: list[bytes]) -> bytes:
 
 
 def whole(rng: Random) -> bytes:
-    """A few good batches or message sets."""
+    """Returns a few good batches or message sets."""
     return b"".join(pick(rng, BATCHES if rng.random() < 0.7 else MESSAGES) for _ in range(pick(rng, (1, 1, 2, 3))))
 
 
 def batches(rng: Random) -> bytes:
-    """v2 batches, one of them damaged."""
+    """Returns v2 batches, one of them damaged."""
     return among_others(damaged_one(pick(rng, BATCHES), rng), rng, BATCHES)
 
 
 def messages(rng: Random) -> bytes:
-    """Message sets, one of them damaged, next to others or to v2 batches."""
+    """Returns message sets, one of them damaged, next to others or to v2 batches."""
     others = MESSAGES if rng.random() < 0.7 else BATCHES
     return among_others(damaged_one(pick(rng, MESSAGES), rng), rng, others)
 
 
 def inside(rng: Random) -> bytes:
-    """Records or messages damaged before they are compressed; header, size and checksum are right."""
+    """Returns records or messages damaged before compression; header, size and checksum are right."""
     codec = pick(rng, tuple(CODECS))
     magic = int(rng.random() * 3)
     if magic == 2 or codec == "zstd":
@@ -286,7 +286,7 @@ def inside(rng: Random) -> bytes:
 
 
 def packed(rng: Random) -> bytes:
-    """Compressed bytes damaged, the rest right."""
+    """Returns a batch or message whose compressed bytes are damaged and the rest is right."""
     if rng.random() < 0.7:
         batch = pick(rng, PACKED)
         return frame_batch(
@@ -301,13 +301,13 @@ def packed(rng: Random) -> bytes:
 
 
 def wrapped(body: bytes, codec: str, magic: int, rng: Random) -> bytes:
-    """A wrapper around messages."""
+    """Returns a wrapper around messages."""
     value = None if rng.random() < 0.01 else compress(codec, body)
     return build_message(value, magic=magic, offset=pick(rng, (0, 2, 9, 40)), attributes=CODECS[codec])
 
 
 def nested(rng: Random) -> bytes:
-    """Wrappers in wrappers, up to fifty deep, and batches in batches, whole or damaged at any depth."""
+    """Returns wrappers in wrappers, up to fifty deep, or batches in batches, whole or damaged at any depth."""
     magic = int(rng.random() * 2)
     data = pick(rng, OLD_BODIES[magic])
     for _ in range(pick(rng, (1, 2, 2, 3, 4, 50 if rng.random() < 0.05 else 5))):
@@ -323,7 +323,7 @@ def nested(rng: Random) -> bytes:
 
 
 def transactions(rng: Random) -> bytes:
-    """Logs of transactions, batches damaged, repeated, left out or exchanged."""
+    """Returns logs of transactions with batches damaged, repeated, omitted or exchanged."""
     log = list(pick(rng, TRANSACTIONS))
     for _ in range(pick(rng, (0, 1, 1, 2))):
         at, chance = int(rng.random() * len(log)), rng.random()
@@ -339,7 +339,7 @@ def transactions(rng: Random) -> bytes:
 
 
 def anything(rng: Random) -> bytes:
-    """Any of the above."""
+    """Returns an input of any of the kinds above."""
     chance = rng.random()
     for share, make in ((0.35, batches), (0.55, messages), (0.7, inside), (0.8, transactions), (0.9, nested)):
         if chance < share:
@@ -362,7 +362,7 @@ def without_codecs(data: bytes) -> bytes:
 
 
 def _bombs() -> list[tuple[int, bytes]]:
-    """Compressed records with one huge value, by codec."""
+    """Returns compressed records with one huge value, by codec."""
     found = []
     for size in (0, BOMB_LIMIT - 40, BOMB_LIMIT, 2 * BOMB_LIMIT, 40 * BOMB_LIMIT):
         body = encode_record(Rec(bytes(size)))
@@ -376,7 +376,7 @@ BOMBS = _bombs()
 
 
 def bombs(rng: Random) -> bytes:
-    """Batches and wrappers that decompress to much more than they may, some of several streams, some damaged."""
+    """Returns batches or wrappers that decompress to more than the limit; some have several streams or damage."""
     codec, data = pick(rng, BOMBS)
     data *= pick(rng, (1, 1, 2, 40))
     chance = rng.random()

@@ -198,7 +198,7 @@ def going_back(fetch: PartitionFetch, rng: Random) -> Straight:
 
 
 def read_columns(data: bytes, rng: Random) -> str:
-    """Columns of what can be read, exported in every way, consumed or not; they are the records."""
+    """Check that columns, exported in every way and consumed or not, have the values of the records."""
     fetch, runs, problem = new_fetch(data, rng), [], None
     try:
         for run in taken(fetch, rng):
@@ -232,7 +232,7 @@ def read_columns(data: bytes, rng: Random) -> str:
 
 
 def read_changing(data: bytes, rng: Random) -> str:
-    """Another thread writes into the buffer after the records were checked: other records, or the one error."""
+    """Let another thread write into the buffer after the check: the result is other records or the one error."""
     buffer = bytearray(data)
     fetch, runs = new_fetch(buffer, rng), []
     with contextlib.suppress(*RECORD_ERRORS):
@@ -254,7 +254,7 @@ def read_changing(data: bytes, rng: Random) -> str:
 
 
 def read_publicly(data: bytes, rng: Random) -> str:
-    """`decode_batches`, which users call with what they found in a file."""
+    """Read with `decode_batches`, which users call with the bytes of a file."""
     try:
         records = decode_batches(
             data,
@@ -273,7 +273,7 @@ def read_publicly(data: bytes, rng: Random) -> str:
 
 
 def read_ahead(data: bytes, rng: Random) -> str:
-    """Where the next fetch starts, read off the headers, is never beyond where good records end."""
+    """Check that the next fetch offset, computed from the headers, is not after the end of the good records."""
     guess = next_fetch_offset(data)
     fetch = PartitionFetch(TP, data, 0, check_crcs=False)
     try:
@@ -286,7 +286,7 @@ def read_ahead(data: bytes, rng: Random) -> str:
 
 
 def read_as_the_reference_does(data: bytes, rng: Random) -> str:
-    """The slow decoder gives the same records, position, epoch, and stops where this one does."""
+    """Check that the slow decoder returns the same records, position and epoch, and stops at the same place."""
     check_crcs, step = rng.random() < 0.5, inputs.pick(rng, STEPS)
     transactions = aborted(rng) if rng.random() < 0.5 else None
     plain = inputs.without_codecs(data)
@@ -300,7 +300,7 @@ def read_as_the_reference_does(data: bytes, rng: Random) -> str:
 
 
 def read_bomb(data: bytes, rng: Random) -> str:
-    """No codec gives out more than it may, and a fetch reports what it decompressed."""
+    """Check that no codec exceeds its limit, and that a fetch reports what it decompressed."""
     output = 0
 
     def limited(codec: int, packed: Slice, limit: int, magic: int) -> Slice | bytes | bytearray:
@@ -332,7 +332,7 @@ def read_bomb(data: bytes, rng: Random) -> str:
 
 
 def read_response(rng: Random) -> str:
-    """A damaged response of a real broker parses or is refused; what parsed can be written and shown."""
+    """Check that a damaged response of a real broker is refused, or parsed and can be encoded and shown."""
     api, version, frame = inputs.pick(rng, inputs.RESPONSES)
     data = bytes(inputs.damage(frame, rng))
     if rng.random() < 0.1:
@@ -347,7 +347,7 @@ def read_response(rng: Random) -> str:
 
 
 def read_fetch_response(rng: Random) -> str:
-    """The whole way: a frame, its partitions, their records; hostile in the frame, in the records, or in both."""
+    """Read a frame, its partitions and their records, with damage in the frame, in the records, or in both."""
     version = rng.randint(FETCH.min_version, FETCH.max_version)
     partitions = [FetchPartitionData(partition_index=i, records=inputs.anything(rng)) for i in range(2)]
     topic = FetchableTopicResponse(topic="fuzz", partitions=partitions)
@@ -368,7 +368,7 @@ def read_fetch_response(rng: Random) -> str:
 
 
 def read_stream(rng: Random) -> str:
-    """A stream of noise is cut into frames of the sizes it says, or refused."""
+    """Check that a random stream is cut into frames of the sizes in it, or refused."""
     buffer = FrameBuffer(300)
     sent, received = bytearray(), bytearray()
     try:
@@ -417,7 +417,7 @@ TARGETS: dict[str, tuple[int, Callable[[Random], str]]] = {
 
 @dataclass
 class Report:
-    """What became of some inputs of one target."""
+    """The outcomes of some inputs of one target."""
 
     inputs: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -425,7 +425,7 @@ class Report:
     seconds: float = 0.0
 
     def add(self, other: Report) -> None:
-        """Take in what became of others."""
+        """Add the outcomes of another report."""
         self.inputs += other.inputs
         self.ends += other.ends
         self.slowest_ms = max(self.slowest_ms, other.slowest_ms)
@@ -433,7 +433,7 @@ class Report:
 
 
 def run_chunk(target: str, chunk: int, count: int = CHUNK, before: Callable[[int], object] | None = None) -> Report:
-    """Some of a target's inputs, always the same ones for the same chunk. `before` is called with the next one."""
+    """Run a chunk of a target's inputs, the same ones each time. `before` is called with each input's number."""
     rng, report = Random(f"{target} {chunk}"), Report()
     read = TARGETS[target][1]
     ends, clock = report.ends, time.perf_counter
@@ -454,7 +454,7 @@ def run_chunk(target: str, chunk: int, count: int = CHUNK, before: Callable[[int
 
 
 def chunks(total: int) -> list[tuple[str, int, int]]:
-    """Target, number and size of the chunks that make `total` inputs."""
+    """Returns target, number and size of the chunks that make `total` inputs."""
     weights = sum(share for share, _ in TARGETS.values())
     out = []
     for target, (share, _) in TARGETS.items():

@@ -25,7 +25,7 @@ class ImportFinder(ast.NodeVisitor):
         self._in_functions = in_functions
 
     def visit_If(self, node: ast.If) -> None:
-        """Leave out what only the type checker reads."""
+        """Skip imports for the type checker only."""
         if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
             self.generic_visit(node)
 

@@ -31,7 +31,7 @@ class JavaRecords(Java):
         transactional: bool = False,
         leader_epoch: int = -1,
     ) -> bytes:
-        """A batch, message set or wrapper. `log_append_time`: the time (ms) if the broker is to set it."""
+        """Returns a batch, message set or wrapper. `log_append_time` is the time (ms) that a broker would set."""
         kind = 0 if magic == 0 else 1 if log_append_time is None else 2
         time = -1 if log_append_time is None else log_append_time
         words = [record_text(record) for record in records]
@@ -48,7 +48,7 @@ class JavaRecords(Java):
         return bytes.fromhex(self.ask("write", *head, *words))
 
     def marker(self, offset: int, producer_id: int, *, abort: bool) -> bytes:
-        """The end of a transaction."""
+        """Returns the end of a transaction."""
         return bytes.fromhex(self.ask("marker", offset, producer_id, "ABORT" if abort else "COMMIT"))
 
     def read(
@@ -59,7 +59,7 @@ class JavaRecords(Java):
         aborted: Sequence[tuple[int, int]] | None = None,
         check_crcs: bool = True,
     ) -> reference.Decoded:
-        """What a consumer's fetch of these bytes gives, in the form of the reference decoder."""
+        """Returns the records of Java's consumer for these bytes, in the form of the reference decoder."""
         level = "READ_UNCOMMITTED" if aborted is None else "READ_COMMITTED"
         listed = ",".join(f"{producer}:{first}" for producer, first in aborted or ()) or "-"
         response = self.ask("read", level, str(check_crcs).lower(), start, listed, data.hex())
@@ -73,13 +73,13 @@ class JavaRecords(Java):
 
 
 def record_text(record: Rec) -> str:
-    """A record as RecordsDump reads it; offset and timestamp must be given."""
+    """Returns a record as RecordsDump reads it; offset and timestamp must be given."""
     headers = ";".join(f"{_name(name).hex()}={hexed(value)}" for name, value in record.headers)
     return f"{record.offset},{record.timestamp},{hexed(record.key)},{hexed(record.value)},{headers}"
 
 
 def parsed(text: str) -> tuple[object, ...]:
-    """A record as RecordsDump writes it, as a tuple like the reference decoder's."""
+    """Returns a record as RecordsDump writes it, as a tuple like the reference decoder's."""
     kind, epoch, offset, time, key, value, headers = text.split(",")
     pairs = [pair.split("=") for pair in headers.split(";") if pair]
     return (
@@ -94,12 +94,12 @@ def parsed(text: str) -> tuple[object, ...]:
 
 
 def hexed(data: bytes | None) -> str:
-    """Bytes or null as text."""
+    """Returns bytes or null as text."""
     return "-" if data is None else "x" + data.hex()
 
 
 def unhexed(text: str) -> bytes | None:
-    """The opposite of `hexed`."""
+    """Returns the opposite of `hexed`."""
     return None if text == "-" else bytes.fromhex(text[1:])
 
 

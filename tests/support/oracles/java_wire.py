@@ -33,7 +33,7 @@ class Java:
         )
 
     def ask(self, *words: object) -> str:
-        """Returns the response to a line; AssertionError if it is an error."""
+        """Returns the response to a line. Raises AssertionError if that is an error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -50,7 +50,7 @@ class Java:
 
 
 def message_definitions() -> dict[str, Any]:
-    """Kafka's machine-readable definitions of all messages, by name, out of the clients jar."""
+    """Returns Kafka's machine-readable definitions of all messages, by name, from the clients jar."""
     jar = next(path for path in kafka_jars(DEFAULT_VERSION) if path.name.startswith("kafka-clients-"))
     found = {}
     with zipfile.ZipFile(jar) as archive:
@@ -63,13 +63,13 @@ def message_definitions() -> dict[str, Any]:
 
 
 def camel_case(name: str) -> str:
-    """How Java spells a field."""
+    """Returns Java's spelling of a field name."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def as_json(message: Message, version: int) -> dict[str, Any]:
-    """A message as Java's JSON converters read it."""
+    """Returns a message as Java's JSON converters read it."""
     out = {}
     for field in message.FIELDS:
         value = getattr(message, field.name)
@@ -93,7 +93,7 @@ def _value_as_json(kind: Scalar | Array | type[Message], value: Any, version: in
 
 
 def random_message(cls: type[Message], version: int, rng: random.Random) -> Message:
-    """A message with values in every field that the version carries, sometimes null or at the default."""
+    """Returns a message with values in every field that the version carries, sometimes null or at the default."""
     values = {
         field.name: _random_value(field, version, rng)
         for field in cls.FIELDS

@@ -18,12 +18,12 @@ import kconsumer
 
 
 def resident() -> int:
-    """Resident bytes of this process."""
+    """Returns the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def most_resident() -> int:
-    """The most there ever were, as the kernel counted."""
+    """Returns the maximum of the resident bytes until now, as the kernel counts it."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 

@@ -117,7 +117,7 @@ class Recorder:
         return response
 
     def versions(self, api: Api) -> range:
-        """The versions that broker and tables share."""
+        """Returns the versions that broker and tables share."""
         low, high = self._supported.get(api.key, (0, -1))
         return range(max(low, api.min_version), min(high, api.max_version) + 1)
 
@@ -158,7 +158,7 @@ def record(recorder: Recorder) -> None:
 
 
 def named_client() -> Message:
-    """The first request of a connection."""
+    """Returns the first request of a connection."""
     return ApiVersionsRequest(client_software_name="kconsumer", client_software_version="1.0")
 
 
@@ -207,7 +207,7 @@ def record_log(recorder: Recorder, topic_id: bytes) -> None:
 
 
 def record_classic_member(recorder: Recorder, step: int, topic_id: bytes) -> None:
-    """A group of one goes through its life, each request at version `step` or the nearest there is."""
+    """Send the requests of a group of one member, each at version `step` or the nearest one."""
     group = f"classic-{step}"
     joined = record_classic_join(recorder, step, group)
     names = {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
@@ -225,7 +225,7 @@ def record_classic_member(recorder: Recorder, step: int, topic_id: bytes) -> Non
 
 
 def record_classic_join(recorder: Recorder, step: int, group: str) -> Any:
-    """JoinGroup, twice where the coordinator first gives out the member id."""
+    """Send JoinGroup, twice if the first response only has the member id. Returns the response."""
     subscription = encode_subscription(ConsumerProtocolSubscription(topics=[TOPIC], user_data=b"data"))
     request = JoinGroupRequest(
         group_id=group,
@@ -243,7 +243,7 @@ def record_classic_join(recorder: Recorder, step: int, group: str) -> Any:
 
 
 def commit_request(joined: Any, group: str, topic_id: bytes) -> Message:
-    """Commits an offset with metadata, and one for a partition that is not there."""
+    """Returns a commit of an offset with metadata, and of one for a partition that does not exist."""
     partitions = [
         OffsetCommitRequestPartition(partition_index=n, committed_offset=3, committed_metadata="note") for n in (0, 9)
     ]
@@ -256,7 +256,7 @@ def commit_request(joined: Any, group: str, topic_id: bytes) -> Message:
 
 
 def fetch_request(group: str, topic_id: bytes) -> Message:
-    """Asks for a committed offset and for one that was never committed."""
+    """Returns a request for a committed offset and for one that was never committed."""
     topics = [OffsetFetchRequestTopics(name=TOPIC, topic_id=topic_id, partition_indexes=[0, 1])]
     return OffsetFetchRequest(
         group_id=group,
@@ -266,7 +266,7 @@ def fetch_request(group: str, topic_id: bytes) -> Message:
 
 
 def settled(recorder: Recorder, api: Api, step: int, message: Message) -> Any:
-    """Return a response without the errors of a coordinator that has just been born."""
+    """Repeat a request while a new coordinator responds with an error. Returns the first other response."""
     versions = recorder.versions(api)
     version = min(max(step, versions.start), versions.stop - 1)
     for _ in range(100):
@@ -279,7 +279,7 @@ def settled(recorder: Recorder, api: Api, step: int, message: Message) -> Any:
 
 
 def error_codes(message: Any) -> Iterator[int]:
-    """Every error code anywhere in a message."""
+    """Yield every error code in a message."""
     for field in message.FIELDS:
         value = getattr(message, field.name)
         if field.name == "error_code":
@@ -291,7 +291,7 @@ def error_codes(message: Any) -> Iterator[int]:
 
 
 def record_joining(recorder: Recorder, version: int) -> Message:
-    """Join a KIP-848 group and wait for an assignment; return the request whose response brings it."""
+    """Join a KIP-848 group and wait for an assignment. Returns the request whose response has it."""
     group = f"consumers-{version}"
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -326,7 +326,7 @@ def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
 
 
 def share_starts(response: Any) -> list[int]:
-    """Where the first group begins in each partition; -1 until it was given something."""
+    """Returns the first group's start offset in each partition, or -1 until the partition was assigned."""
     return [row.start_offset for topic in response.groups[0].topics for row in topic.partitions]
 
 

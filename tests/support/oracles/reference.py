@@ -34,7 +34,7 @@ class Decoded:
 
 @dataclass
 class Reader:
-    """Bytes and a position in them."""
+    """Reads values from bytes, from a position on."""
 
     data: bytes
     at: int = 0
@@ -50,7 +50,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def varint(self, bits: int) -> int:
-        """A zigzag number; 5 bytes at most for 32 bits, 10 for 64; what does not fit is cut off."""
+        """Returns a zigzag number of at most 5 bytes (32 bits) or 10 bytes (64 bits). Other bits are dropped."""
         raw = 0
         for i in range(5 if bits == 32 else 10):
             byte = self.take(1)[0]
@@ -74,13 +74,13 @@ class Filter:
 
     @classmethod
     def of(cls, transactions: Iterable[tuple[int, int]]) -> Filter:
-        """From pairs of producer id and first offset."""
+        """Returns a filter for pairs of producer id and first offset."""
         heap = [(first, producer) for producer, first in transactions]
         heapq.heapify(heap)
         return cls(heap)
 
     def at(self, last_offset: int) -> set[int]:
-        """The producers in an aborted transaction in a batch that ends at this offset."""
+        """Returns the producers in an aborted transaction in a batch that ends at this offset."""
         while self.to_come and self.to_come[0][0] <= last_offset:
             self.aborted.add(heapq.heappop(self.to_come)[1])
         return self.aborted
@@ -93,7 +93,7 @@ def decode(
     check_crcs: bool = True,
     aborted: Iterable[tuple[int, int]] | None = None,
 ) -> Decoded:
-    """Everything that can be read before the first malformed record or batch. `aborted`: None reads uncommitted."""
+    """Returns everything before the first malformed record or batch. `aborted`: None reads uncommitted."""
     out = Decoded(next_offset=start_offset)
     reader = Reader(data)
     floor = start_offset or 0
@@ -110,7 +110,7 @@ def decode(
 
 
 def _next_batch(reader: Reader) -> bytes | None:
-    """The bytes of the next batch; None at the end of the data, be it in the middle of a batch."""
+    """Returns the bytes of the next batch, or None at the end of the data, even in the middle of a batch."""
     if reader.left < 12:
         return None
     (size,) = struct.unpack_from(">i", reader.data, reader.at + 8)
@@ -195,7 +195,7 @@ def _record(
 
 
 def _decode_message(data: bytes, floor: int, check_crcs: bool, out: Decoded) -> None:
-    """A message of format 0 or 1: itself, or what is inside it if it is compressed."""
+    """Decode a message of format 0 or 1, or the messages inside it if it is compressed."""
     offset, magic, attributes = struct.unpack_from(">q", data)[0], data[16], data[17]
     if not 0 <= offset < (1 << 63) - 1:
         raise Malformed(f"offset {offset}")
@@ -223,7 +223,7 @@ def _decode_message(data: bytes, floor: int, check_crcs: bool, out: Decoded) -> 
 
 
 def _unwrapped(value: bytes | None, codec: int, magic: int, offset: int) -> list[tuple[int, bytes]]:
-    """The messages in a wrapper's value with their absolute offsets."""
+    """Returns the messages in a wrapper's value with their absolute offsets."""
     if value is None or codec == 4:
         raise Malformed("no value, or zstd")
     reader = Reader(_with_right_header(value) if codec == 3 and magic == 0 else value)
@@ -250,8 +250,10 @@ def _unwrapped(value: bytes | None, codec: int, magic: int, offset: int) -> list
 
 
 def _with_right_header(frame: bytes) -> bytes:
-    """The frame with the one header checksum that the library takes: in format 0 what is there does not matter. Only
-    for frames as Kafka writes them, without content size and dictionary."""
+    """Returns the frame with the header checksum that the library accepts, because in format 0 any is valid.
+
+    Only for frames as Kafka writes them, without content size and dictionary.
+    """
     import lz4.frame
 
     if len(frame) < 7 or frame[4] & 0x09:
@@ -267,7 +269,7 @@ def _with_right_header(frame: bytes) -> bytes:
 
 
 def _message_parts(message: bytes) -> tuple[int, bytes | None, bytes | None]:
-    """Timestamp (-1 in format 0), key and value."""
+    """Returns timestamp (-1 in format 0), key and value."""
     reader = Reader(message, 18)
     time = struct.unpack(">q", reader.take(8))[0] if message[16] == 1 else -1
     parts = []
@@ -278,7 +280,7 @@ def _message_parts(message: bytes) -> tuple[int, bytes | None, bytes | None]:
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """Whole and without limits: not for hostile data."""
+    """Decompress everything, without limits; unsafe for hostile data."""
     if codec == 1:
         return gzip.decompress(data)
     if codec == 2:
@@ -309,7 +311,7 @@ def _unsnappy(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C bit by bit, eight bits at a time from a table."""
+    """Returns the CRC-32C, computed byte by byte with a table."""
     crc = 0xFFFF_FFFF
     for byte in data:
         crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -326,5 +328,5 @@ CRC_TABLE = [_crc_of_byte(byte) for byte in range(256)]
 
 
 def _wrap(value: int) -> int:
-    """As a signed 64-bit number."""
+    """Returns the number as a signed 64-bit one."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

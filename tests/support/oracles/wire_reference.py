@@ -14,7 +14,7 @@ FORMATS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 
 
 def uvarint(number: int) -> bytes:
-    """Seven bits a byte, lowest first."""
+    """Returns a varint: seven bits per byte, lowest first."""
     out = bytearray()
     while number > 127:
         out.append(number % 128 + 128)
@@ -23,7 +23,7 @@ def uvarint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> int:
-    """0, -1, 1, -2… become 0, 1, 2, 3…"""
+    """Returns the zigzag form: 0, -1, 1, -2… become 0, 1, 2, 3…"""
     return 2 * number if number >= 0 else -2 * number - 1
 
 
@@ -35,7 +35,7 @@ class Writer:
         self.flexible = flexible
 
     def message(self, message: Message) -> bytes:
-        """A struct: its fields, then, if flexible, its tagged fields."""
+        """Returns the bytes of a struct: its fields and, if flexible, its tagged fields."""
         fields = [field for field in message.FIELDS if self.version in field.versions]
         out = b"".join(self.field(field, message) for field in fields if field.tag is None)
         if not self.flexible:
@@ -76,7 +76,7 @@ class Writer:
         return self.length(prefix, len(data)) + data
 
     def length(self, prefix: int, length: int) -> bytes:
-        """A length, -1 for null: one more as a varint when flexible, else in `prefix` bytes."""
+        """Returns the bytes of a length (-1 for null): length + 1 as a varint if flexible, otherwise `prefix` bytes."""
         return uvarint(length + 1) if self.flexible else length.to_bytes(prefix, "big", signed=True)
 
 
@@ -90,18 +90,18 @@ class Reader:
         self.at = 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Returns the next bytes."""
         assert 0 <= size <= len(self.data) - self.at
         self.at += size
         return self.data[self.at - size : self.at]
 
     def uvarint(self) -> int:
-        """The inverse of `uvarint`."""
+        """Returns the inverse of `uvarint`."""
         byte = self.take(1)[0]
         return byte if byte < 128 else byte - 128 + 128 * self.uvarint()
 
     def message(self, cls: type[Message]) -> Message:
-        """A struct with all its fields."""
+        """Returns a struct with all its fields."""
         message = cls()
         fields = [field for field in cls.FIELDS if self.version in field.versions]
         for field in fields:
@@ -143,22 +143,22 @@ class Reader:
         return self.take(size).decode() if kind.name == "string" else self.take(size)
 
     def length(self, prefix: int) -> int:
-        """The inverse of `Writer.length`."""
+        """Returns the inverse of `Writer.length`."""
         return self.uvarint() - 1 if self.flexible else int.from_bytes(self.take(prefix), "big", signed=True)
 
 
 def is_default(field: Field, value: Any) -> bool:
-    """Whether a tagged field is left out."""
+    """Returns whether a tagged field has its default and is not written."""
     return bool(value == (field.fresh() if field.fresh else field.default))
 
 
 def reference_encode(message: Message, version: int, flexible: bool) -> bytes:
-    """What `encode` must give."""
+    """Returns the bytes that `encode` must return."""
     return Writer(version, flexible).message(message)
 
 
 def reference_decode(cls: type[Message], version: int, flexible: bool, data: bytes) -> Message:
-    """What `decode` must give; AssertionError if bytes are left."""
+    """Returns the message that `decode` must return. Raises AssertionError if bytes remain."""
     reader = Reader(version, flexible, data)
     message = reader.message(cls)
     assert reader.at == len(data)

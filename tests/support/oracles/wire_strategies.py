@@ -32,24 +32,24 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def message_class(api: Api, direction: str) -> type[Message]:
-    """The API's request or response class."""
+    """Returns the API's request or response class."""
     return api.request if direction == "request" else api.response
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Any `cls` that `version` can carry; fields it does not carry have their defaults."""
+    """Returns a strategy for any `cls` of a version; fields that the version does not have keep their defaults."""
     return st.builds(cls, **{field.name: values(field, version) for field in cls.FIELDS if version in field.versions})
 
 
 def values(field: Field, version: int) -> st.SearchStrategy[Any]:
-    """Any value of a field at a version."""
+    """Returns a strategy for any value of a field at a version."""
     found = kind_values(field.kind, version)
     nullable = version in field.null or (field.tag is not None and isinstance(field.kind, type))
     return st.none() | found if nullable else found
 
 
 def kind_values(kind: Scalar | Array | type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Any value of a kind at a version."""
+    """Returns a strategy for any value of a kind at a version."""
     if isinstance(kind, Scalar):
         return SCALARS[kind.name]
     if isinstance(kind, Array):

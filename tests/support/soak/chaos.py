@@ -127,7 +127,7 @@ class Chaos:
         self._partitions = [(TOPIC, partition) for partition in range(PARTITIONS)]
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Inject faults for this long and check everything; return counts of what happened."""
+        """Inject faults for this long and check everything. Returns numbers of the run."""
         self._log(f"{self.protocol}: chaos of {seconds:.0f} s, KCONSUMER_CHAOS_SEED={self.seed}")
         with ExitStack() as self._stack:
             proxy = self._stack.enter_context(Proxy())
@@ -186,7 +186,7 @@ class Chaos:
         self._calm(max(fault.ended for fault in faults))
 
     def _calm(self, began: float, longest_s: float = STABLE_SESSIONS * SESSION_S) -> None:
-        """Wait until the group is stable, a little or the whole time longer, and see that it stayed so."""
+        """Wait until the group is stable and for a short or the whole remaining time. Check that it stayed stable."""
         deadline = began + longest_s
         if longest_s < SETTLE_S and self._random.random() < 0.3:
             time.sleep(longest_s)
@@ -208,7 +208,7 @@ class Chaos:
             self.calms.append(calm)
 
     def _quiet(self, began: float) -> bool:
-        """Return whether every member has a share, and nothing has changed hands for a while."""
+        """Returns whether every member has partitions, and no partition has changed its owner for a while."""
         now = time.monotonic()
         since = stable_since(self._journals(), self._partitions, began, now)
         return since is not None and now - since > QUIET_S and all(member.owned() for member in self.members)
@@ -234,7 +234,7 @@ class Chaos:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _check(self, until: float) -> tuple[list[str], dict[str, Any]]:
-        """What is wrong, and numbers of the run."""
+        """Returns the errors that the checks found, and numbers of the run."""
         journals, acknowledged = self._journals(), sum(self._load.acknowledged)
         actual = wait_until(self._ends, CATCH_UP_S, "end offsets")
         ends = [actual[partition] for partition in range(PARTITIONS)]
@@ -261,7 +261,7 @@ class Chaos:
         return wrong + unstable, numbers
 
     def _ends(self) -> dict[int, int] | None:
-        """Return the log ends as another client reads them; None while leaders move."""
+        """Returns the end offsets according to another client, or None while leaders change."""
         try:
             return self._cluster.end_offsets(TOPIC)
         except KafkaException:

@@ -1,4 +1,4 @@
-"""What a group may do while faults befall its members, and where a run of it did something else: pure functions.
+"""The rules that a group keeps while its members have faults, and where a run broke one: pure functions.
 
 Decides from the events of members (`soak_journal.py`: event logs in, ownerships out) and from the faults that were done
 to them. Lost and repeated records are the business of `check_group`; here it is who owned what when, in which
@@ -37,7 +37,7 @@ class Fault:
     silences: bool = False
 
     def befell(self, member: str) -> bool:
-        """Whether this member suffered it."""
+        """Returns whether this member had the fault."""
         return self.member in (None, member)
 
 
@@ -96,7 +96,7 @@ def _two_owners(first: Span, second: Span, faults: Sequence[Fault], session_s: f
 
 
 def _covered_s(faults: Iterable[Fault], start: float, end: float) -> float:
-    """For how much of a time there was one or another fault that silences."""
+    """Returns the part of a time (s) in which at least one fault kept the coordinator from hearing the member."""
     covered, reached = 0.0, start
     for began, ended in sorted((fault.began, fault.ended) for fault in faults if fault.silences):
         began, ended = max(began, reached), min(ended, end)
@@ -144,7 +144,8 @@ def check_calms(
     calms: Iterable[tuple[float, float]],
     session_s: float,
 ) -> tuple[list[str], list[float]]:
-    """After which faults the group was not stable within two session timeouts; how long it took otherwise.
+    """Returns a text for each calm in which the group was not stable within two session timeouts, and the times (s)
+    of the other calms.
 
     A calm begins when the last fault has ended, and ends before the next one.
     """

@@ -33,7 +33,7 @@ HALVES = (STALLED, STALLED, Conditions(up_stalled=True), Conditions(down_stalled
 
 
 class Kind(enum.StrEnum):
-    """What may happen."""
+    """The kinds of faults."""
 
     KILL = "member killed"  # and replaced by a new process
     STOP = "member stopped"  # cleanly, and replaced
@@ -59,7 +59,7 @@ class Strike:
 
 
 def draw_storm(source: random.Random, members: int, session_s: float) -> list[Strike]:
-    """What happens in one storm; nothing befalls a member twice, but for what befalls its coordinator."""
+    """Returns the faults of one storm: at most one for each member, and one of the coordinator or of a broker."""
     slots = source.sample(range(members), source.randint(2, min(5, members)))
     kinds = source.choices(list(WEIGHTS), list(WEIGHTS.values()), k=len(slots))
     strikes = [_draw(source, kind, slot, session_s) for kind, slot in zip(kinds, slots, strict=True)]
@@ -98,7 +98,7 @@ class GroupFaults:
         self._members, self._replace, self._log = members, replace, log
 
     def inject(self, strikes: Sequence[Strike]) -> list[Fault]:
-        """Do all of it and wait until it has passed."""
+        """Inject these faults and wait until they have ended. Returns them."""
         began = time.monotonic()
         with ThreadPoolExecutor(len(strikes), "faults") as pool:
             done = [pool.submit(self._do, strike, began + strike.at_s) for strike in strikes]
@@ -140,7 +140,7 @@ class GroupFaults:
         self._refill(strike.slot)
 
     def _refill(self, slot: int) -> None:
-        """A member in the place of one that is gone; a fault has not ended before it takes part."""
+        """Replace a member that ended, and wait until the new one has started."""
         member = self._replace(slot)
         wait_for(lambda: member.seen("started"), f"start of {member.name}", [member], START_S)
 
@@ -162,7 +162,7 @@ class GroupFaults:
         self._proxy.cut(*self._links(self._members[strike.slot]))
 
     def _stall(self, strike: Strike) -> None:
-        """All connections of one member, those that it makes meanwhile included."""
+        """Stall all connections of one member, also those that it opens meanwhile."""
         until = time.monotonic() + strike.lasts_s
         stalled: set[Link] = set()
         try:
@@ -187,11 +187,13 @@ class GroupFaults:
     # --- brokers ---------------------------------------------------------------------------------------------------
 
     def _coordinator(self) -> int:
-        """The coordinator's broker id, once there is one."""
+        """Returns the coordinator's broker id, once there is one."""
         return int(wait_until(lambda: max(0, self._cluster.coordinator_of(self._group)), IN_SYNC_S, "a coordinator"))
 
     def _kill_coordinator(self, strike: Strike) -> float:
-        """The fault has passed when there is another one; nothing in a group has to change when a broker returns."""
+        """Kill the coordinator and start it again. Returns the time when another broker became coordinator, which ends
+        the fault: the return of the first one need not change anything in a group.
+        """
         node = self._cluster.node(self._coordinator())
         node.kill()
         began = time.monotonic()

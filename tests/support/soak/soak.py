@@ -83,7 +83,7 @@ class Soak:
         self._stack = ExitStack()
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Run for this long and check everything; return counts of what happened."""
+        """Run for this long and check everything. Returns numbers of the run."""
         self._log(f"soak of {seconds:.0f} s, KCONSUMER_SOAK_SEED={self.seed}")
         with self._stack:
             proxy = self._stack.enter_context(Proxy())
@@ -145,7 +145,7 @@ class Soak:
     # --- storms ----------------------------------------------------------------------------------------------------
 
     def _storm(self) -> None:
-        """Something for a broker, a member or both, while connections suffer."""
+        """Inject a fault of a broker, a member or both, while connections have faults, too."""
         with self._links.blowing() if self._random.random() < 0.85 else nullcontext():
             if self._random.random() < 0.4:
                 self._strike_member()
@@ -233,7 +233,7 @@ class Soak:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _check(self) -> list[str]:
-        """What is wrong."""
+        """Returns the errors that the checks found."""
         plain_reader, committed_reader = (reader.journal for reader in self.readers)
         members = [member.journal for member in (*self.members, *self.gone)]
         ends = wait_until(self._ends, CATCH_UP_S, "end offsets")
@@ -249,7 +249,7 @@ class Soak:
         return wrong
 
     def _ends(self) -> dict[int, int] | None:
-        """Return the log ends as another client reads them; None while leaders move."""
+        """Returns the end offsets according to another client, or None while leaders change."""
         try:
             return self._cluster.end_offsets(PLAIN)
         except KafkaException:

@@ -34,7 +34,7 @@ TROUBLED_BROKER = (STALLED, Conditions(down_stalled=True), Conditions(delay_s=0.
 
 
 class ConnectionFaults:
-    """Stalls, delays, trickles and cuts connections at random while it blows."""
+    """Stalls, delays, slows down and cuts connections at random while `blowing` runs."""
 
     def __init__(self, proxy: Proxy, ports: list[int], seed: int, happened: Counter[str]) -> None:
         self._proxy, self._ports, self._happened = proxy, ports, happened
@@ -80,7 +80,7 @@ class ConnectionFaults:
         self._proxy.set_conditions(conditions, link)
 
     def _disturb_broker(self, done: threading.Event) -> None:
-        """All connections of a broker, and new ones, for a while."""
+        """Disturb all connections of a broker, and new ones, for a while."""
         port = self._random.choice(self._ports)
         if self._random.random() < 0.2:
             self._happened["brokers refusing"] += 1
@@ -94,7 +94,7 @@ class ConnectionFaults:
 
 
 def _kind(conditions: Conditions) -> str:
-    """What to count it as."""
+    """Returns the name under which a fault is counted."""
     if conditions.cut_after >= 0:
         return "cut"
     if conditions.trickle:
@@ -124,7 +124,7 @@ class BrokerFaults:
             self._elect_preferred()
 
     def _victim(self) -> int:
-        """The leader of a partition, or the group's coordinator; 0 if there is none at the moment."""
+        """Returns the leader of a partition, or the group's coordinator; 0 if there is none at the moment."""
         if self._random.random() < 0.3:
             return max(0, self._cluster.coordinator_of(self._group))
         topic = self._random.choice(list(self._topics))
@@ -156,8 +156,9 @@ class BrokerFaults:
 
 
 def all_in_sync(cluster: KafkaCluster) -> bool:
-    """Whether every partition has a leader and all of its replicas; internal topics, too: a group's offsets must
-    survive the next broker."""
+    """Returns whether every partition has a leader and all of its replicas, also of internal topics, because a
+    group's offsets must survive the next broker.
+    """
     try:
         described = cluster.metadata()
     except KafkaException:

@@ -1,4 +1,4 @@
-"""What a reader of a soak reports, and whether it agrees with what was written.
+"""The reports of a soak's readers, and checks that they agree with what was written.
 
 A span is one ownership of one partition by one reader. Inside a span records follow each other without a gap and
 without a repetition, whatever the faults. From one span to the next of a partition nothing is left out, and nothing is
@@ -156,7 +156,7 @@ class Journal:
         span.ended, span.ended_at, span.doubtful = how, at, at - self._doubted_at < DOUBT_S
 
     def reached(self, partition: Partition) -> int:
-        """The number after the last one read of a partition, in whichever span."""
+        """Returns the number after the last one read of a partition, in whichever span."""
         return max((span.next for span in self.spans.get(partition, ()) if span.runs), default=0)
 
 
@@ -194,7 +194,7 @@ class ReaderProcess(MemberProcess):
 
 
 def report(headline: str, processes: Sequence[ReaderProcess]) -> str:
-    """All that may explain why readers are not where they should be: their stacks, partitions and logs."""
+    """Returns what may explain why readers are behind: their stacks, partitions and logs."""
     for process in processes:
         process.dump_stacks()
     time.sleep(1)
@@ -207,7 +207,7 @@ def report(headline: str, processes: Sequence[ReaderProcess]) -> str:
 
 
 def check_plain(journal: Journal, topic: str, acknowledged: Sequence[int]) -> list[str]:
-    """What is wrong with one reader's reading of a topic whose numbers are its offsets."""
+    """Returns the errors of one reader of a topic whose numbers are its offsets."""
     wrong = list(journal.wrong)
     for partition, count in enumerate(acknowledged):
         runs = [run for span in journal.spans.get((topic, partition), ()) for run in span.runs]
@@ -217,7 +217,7 @@ def check_plain(journal: Journal, topic: str, acknowledged: Sequence[int]) -> li
 
 
 def check_numbers(journal: Journal, topic: str, committed: Sequence[Sequence[int]]) -> list[str]:
-    """What is wrong with one reader's reading of a transactional topic; `committed[p][n]` is the offset of number n."""
+    """Returns the errors of one reader of a transactional topic; `committed[p][n]` is the offset of number n."""
     wrong = list(journal.wrong)
     for partition, offsets in enumerate(committed):
         runs = [run for span in journal.spans.get((topic, partition), ()) for run in span.runs]
@@ -231,7 +231,7 @@ def check_numbers(journal: Journal, topic: str, committed: Sequence[Sequence[int
 
 
 def check_group(journals: Iterable[Journal], topic: str, acknowledged: Sequence[int]) -> tuple[list[str], int]:
-    """What is wrong with a group's reading of a plain topic, and how many records were repeated as they may be."""
+    """Returns the errors of a group that read a plain topic, and the number of permitted repetitions."""
     journals = list(journals)
     wrong = [line for journal in journals for line in journal.wrong]
     repeated = 0
@@ -252,7 +252,7 @@ def check_group(journals: Iterable[Journal], topic: str, acknowledged: Sequence[
 
 
 def _lost(name: str, spans: Sequence[Span], count: int) -> list[str]:
-    """Where the spans together do not cover the log."""
+    """Returns the ranges of the log that no span covers."""
     wrong, reached = [], 0
     for span in sorted(spans, key=lambda span: span.first):
         if span.first > reached:
@@ -264,7 +264,7 @@ def _lost(name: str, spans: Sequence[Span], count: int) -> list[str]:
 
 
 def _repeated_after_a_commit(name: str, spans: Sequence[Span]) -> list[str]:
-    """Where a span begins before what was committed before, by the end of another one or in the middle of it."""
+    """Returns where a span begins before an offset that another span had committed."""
     return [
         f"{name}: {later} began at {later.first}, though {committed} was committed by {earlier}"
         for earlier in spans

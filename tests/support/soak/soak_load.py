@@ -31,12 +31,12 @@ FILLER = bytes(range(256)) * 512
 
 
 def key_of(number: int, *, aborted: bool = False) -> bytes:
-    """The key of a record."""
+    """Returns the key of a record."""
     return KEY.pack(number, aborted)
 
 
 def value_of(partition: int, number: int) -> bytes:
-    """The value that belongs to a number: mostly some 100 bytes, now and then up to 100 kB."""
+    """Returns the value of a number: mostly about 100 bytes, sometimes up to 100 kB."""
     draw = zlib.crc32(b"%d-%d" % (partition, number))
     size = 20 + draw % 200 if draw % 500 else draw % 100_000
     return FILLER[draw % 256 :][:size]
@@ -48,7 +48,7 @@ class PlainLoad:
     def __init__(
         self, cluster: KafkaCluster, topic: str, partitions: int, per_second: int, seed: int, tick_s: float = TICK_S
     ) -> None:
-        """At least one record per partition and tick."""
+        """Make a load of at least one record per partition and tick."""
         self.topic = topic
         self.acknowledged = [0] * partitions  # per partition: how many, which is the offset after the last
         self.wrong: list[str] = []

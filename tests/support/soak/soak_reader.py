@@ -59,7 +59,7 @@ class Listener(Reporter):
         self._commits = commits
 
     def on_partitions_assigned(self, consumer: kconsumer.Consumer, partitions: tuple[Any, ...]) -> None:
-        """Say in which generation, too."""
+        """Report the partitions, and the generation."""
         say_generation(consumer)
         super().on_partitions_assigned(consumer, partitions)
 
@@ -71,7 +71,7 @@ class Listener(Reporter):
 
 
 def say_generation(consumer: kconsumer.Consumer) -> None:
-    """Report which member of which generation (or at which epoch) this is; nothing outside the group."""
+    """Report the member id and the generation or member epoch, if this is a group member."""
     own = consumer.group_metadata()
     if own.generation_id > 0:
         say("generation", member_id=own.member_id, generation=own.generation_id)
@@ -169,7 +169,7 @@ class Reader:
 
 
 def runs_of(partition: int, records: Any, *, by_offset: bool) -> list[tuple[int, int, int]]:
-    """(first offset, first number, count) of stretches in which both rise by one; values are compared on the way.
+    """Returns runs in which offset and number rise by one: (first offset, first number, count). Checks the values.
 
     `by_offset`: the offset is the number.
     """
@@ -187,7 +187,7 @@ def runs_of(partition: int, records: Any, *, by_offset: bool) -> list[tuple[int,
 
 
 def rss_kb() -> int:
-    """Memory that is the process' own."""
+    """Returns the process's anonymous memory (kB)."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 

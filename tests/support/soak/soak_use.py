@@ -39,7 +39,7 @@ def use(statuses: Sequence[Status]) -> dict[str, Any]:
 
 
 def quarters(statuses: Sequence[Status]) -> tuple[Sequence[Status], Sequence[Status]]:
-    """The second and the last quarter of the run: the first one warms up."""
+    """Returns the second and the last quarter of the run. The first one is for warming up."""
     quarter = max(1, len(statuses) // 4)
     return statuses[quarter : 2 * quarter] or statuses[:1], statuses[-quarter:]
 

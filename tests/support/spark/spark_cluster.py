@@ -15,7 +15,7 @@ from support.spark.spark_parity import OURS, Stream
 
 
 def whereabouts(_rows: Iterator[Any]) -> Iterator[str]:
-    """Where an executor has kconsumer from."""
+    """Yield the path from which an executor imported kconsumer."""
     import kconsumer
 
     yield str(kconsumer.__file__)

@@ -14,7 +14,7 @@ CAP = "300"
 
 
 def options(servers: str, topic: str) -> dict[str, str]:
-    """What the stream is made with, here and where it is run to its end."""
+    """Returns the options of the stream, which the test uses as well to run it to its end."""
     return {
         "kafka.bootstrap.servers": servers,
         "subscribe": topic,

@@ -24,7 +24,7 @@ STAND_IN = Path(__file__).with_name("SparkKafkaStandIn.scala")
 
 
 def pyspark_folder() -> Path:
-    """Where pyspark is installed; RuntimeError if it is not, or is another version."""
+    """Returns pyspark's folder. Raises RuntimeError if it is not installed or has another version."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise RuntimeError(f"these tests need pyspark=={SPARK_VERSION}: pip install --group dev")
@@ -32,12 +32,12 @@ def pyspark_folder() -> Path:
 
 
 def spark_kafka_jars() -> list[Path]:
-    """The jars for `spark.jars`; made on first use."""
+    """Returns the jars for `spark.jars`. The first use makes them."""
     return [*resolve(f"spark-kafka-{SPARK_VERSION}", *CONNECTOR), stand_in()]
 
 
 def stand_in() -> Path:
-    """The compiled stand-in."""
+    """Returns the compiled stand-in."""
     jar = cache_root() / f"spark-kafka-stand-in-{SPARK_VERSION}.jar"
     with locked(jar.with_suffix(".lock")):
         if not jar.exists():

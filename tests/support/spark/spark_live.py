@@ -13,7 +13,7 @@ from support.spark.spark_parity import Stream, offsets
 
 @contextmanager
 def running(stream: Stream, interval: str = "100 milliseconds") -> Iterator[Any]:
-    """The query with a micro-batch in every interval that has new records, until the block ends."""
+    """Run the query until the block ends, with a micro-batch in every interval that has new records."""
     query = stream.start(processingTime=interval)
     try:
         yield query

@@ -90,7 +90,7 @@ class Stream:
 
 
 def progress(query: Any) -> list[tuple[Any, ...]]:
-    """The offsets and rows of each micro-batch that had any."""
+    """Returns the offsets and rows of each micro-batch that had any."""
     found = []
     for report in query.recentProgress:
         (source,) = report["sources"]

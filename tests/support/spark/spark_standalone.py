@@ -20,7 +20,7 @@ NO_WEB = ("--webui-port", "0")
 
 
 def start(folder: Path, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """One process, leading a session of its own; what it says is in FOLDER/NAME.log."""
+    """Start one process in a session of its own, whose output is in FOLDER/NAME.log."""
     environment = {**os.environ, "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": HOST}
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
@@ -35,14 +35,14 @@ def start(folder: Path, name: str, main: str, *arguments: str) -> subprocess.Pop
 
 
 def listens(port: int) -> bool:
-    """Return whether something accepts connections."""
+    """Returns whether a server accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[str]:
-    """The master's URL; workers of one core each keep their executors' folders in FOLDER/worker-N."""
+    """Run a master and workers of one core each, with folders FOLDER/worker-N. Yields the master's URL."""
     (port,) = free_ports(1)
     url = f"spark://{HOST}:{port}"
     started = [start(folder, "master", "master.Master", "--host", HOST, "--port", str(port), *NO_WEB)]

@@ -20,7 +20,7 @@ from kconsumer.spark.pipeline import parse, run
 
 
 def session(jars: list[str], settings: dict[str, str]) -> Any:
-    """Spark with these jars."""
+    """Returns a Spark session with these jars."""
     builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -30,7 +30,7 @@ def session(jars: list[str], settings: dict[str, str]) -> Any:
 
 
 def forget_last(checkpoint: Path) -> None:
-    """Each query's last micro-batch will be run again."""
+    """Undo the last micro-batch of each query, so that it runs again."""
     for commits in checkpoint.glob("*/commits"):
         newest = max(int(path.name) for path in commits.glob("[0-9]*"))
         for path in (commits / str(newest), commits / f".{newest}.crc"):
@@ -38,7 +38,7 @@ def forget_last(checkpoint: Path) -> None:
 
 
 def main() -> None:
-    """Run, forget, run."""
+    """Run the pipeline, undo its last micro-batch, and run it again."""
     jars, document = (json.loads(text) for text in sys.argv[1:])
     spark = session(jars, document["spark"])
     config = parse(document["pipeline"])
