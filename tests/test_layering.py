@@ -122,8 +122,9 @@ def test_every_row_has_a_layer() -> None:
 PACKAGE_CIRCLES = {
     ("kconsumer.coordinator", "kconsumer.coordinator.classic_protocol"): "commits and heartbeats of both protocols are"
     " in the package itself and need the generation and the state of a classic member, which are in its protocol",
-    ("kconsumer.testing.cluster", "kconsumer.testing.cluster.groups"): "the cluster creates the group coordinator,"
-    " which needs the cluster's requests and partitions, in the package itself",
+    ("kconsumer.testing", "kconsumer.testing.cluster", "kconsumer.testing.cluster.groups"): "FakeCluster serves the"
+    " cluster, whose log uses the batches in kconsumer.testing; the cluster creates the group coordinator, which uses"
+    " its requests and partitions",
 }
 
 
@@ -276,7 +277,7 @@ OWNED = ("coordinator", "state", "fetching", "offsets", "metadata", "groups", "r
 # Module -> fields that it assigns although their classes are in other modules.
 FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/classic_protocol/embedded.py": {"generation_id", "rack_id"},  # of a message that it has decoded
-    "coordinator/consumer_protocol/heartbeat.py": {"rack_id"},  # of a message that it builds
+    "coordinator/consumer_protocol/heartbeat.py": {"rack_id", "rebalance_timeout_ms"},  # of a message that it builds
     "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "state/subscription.py": {"now"},  # of the tally, which it made

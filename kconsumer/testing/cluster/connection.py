@@ -132,7 +132,9 @@ class Connection:
         self._in_progress = None
         if not self.closed:
             self._respond(request, response, now)
-            self._process_frames(now)
+            if self._frames:
+                # Not at once: the handler that completed this response may be in the middle of a change of the state.
+                self._cluster.timers.add(now, self._process_frames)
 
     def _respond(self, request: Request, response: Message, now: float) -> None:
         """Send a response."""

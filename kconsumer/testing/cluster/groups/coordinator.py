@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
 from kconsumer.schema import Api
+from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
 from kconsumer.testing.cluster.requests import Handler, Request
@@ -40,10 +41,11 @@ class GroupCoordinator:
         #: How long a broker loads the groups of a partition after it became the leader (ms).
         self.load_ms = 0.0
         self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
+        self._classic = ClassicHandlers(self)
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""
-        return {}
+        return dict(self._classic.handlers())
 
     # --- the registry ---
 

@@ -1,0 +1,329 @@
+"""The state of a classic group: members, generation, protocol, and what is stored in the offsets topic.
+
+Decides who is a member, which protocol the members choose, and which operations the state allows. How members join is
+in `classic_join.py`, how a rebalance proceeds in `classic_rebalance.py`, and the other requests are in
+`classic_requests.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from kconsumer._core.codec import decode
+from kconsumer.error_codes import Errors
+from kconsumer.errors import ProtocolError
+from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from kconsumer.schema.dsl import plan
+from kconsumer.schema.embedded import PROTOCOL_TYPE, ConsumerProtocolSubscription
+from kconsumer.testing.cluster.groups import classic_join, classic_requests
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols
+from kconsumer.testing.cluster.groups.classic_rebalance import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    ClassicRebalance,
+)
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.requests import Request, Response
+from kconsumer.testing.cluster.timers import Timer
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+
+
+class Stored:
+    """What the offsets topic has of a classic group: the state after the last completed rebalance."""
+
+    def __init__(self, group: ClassicGroup) -> None:
+        self.generation = group.generation
+        self.protocol_type = group.protocol_type
+        self.protocol_name = group.protocol_name
+        self.leader_id = group.leader_id
+        self.state_since_ms = group.state_since_ms
+        name = group.protocol_name or ""
+        self.members = [member.copy(member.id, [(name, member.metadata(name))]) for member in group.members.values()]
+
+
+class ClassicGroup(Group):
+    """A group that uses JoinGroup and SyncGroup, or a group without members that only has committed offsets."""
+
+    type = "classic"
+
+    def __init__(self, coordinator: GroupCoordinator, group_id: str, now: float) -> None:
+        super().__init__(group_id)
+        self.coordinator = coordinator
+        self.state = EMPTY
+        self.previous_state = DEAD
+        self.state_since_ms = coordinator.cluster.wall_ms(now)
+        self.generation = 0
+        self.protocol_type = ""  # "" without members, unless members have left
+        self.protocol_name: str | None = None  # chosen for this generation
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}  # in the order in which they joined
+        self.static_members: dict[str, str] = {}  # member ids by group_instance_id
+        self.pending_members: dict[str, Timer] = {}  # ids that were handed out, with their session timers
+        self.pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
+        self.subscribed_topics: set[str] | None = None  # None: unknown
+        self.rebalance = ClassicRebalance(self)
+        self._stored: Stored | None = None
+
+    # --- members ---
+
+    def add_member(self, member: ClassicMember) -> None:
+        """Add a member. The first one is the leader and decides the protocol type."""
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.id
+        self.members[member.id] = member
+        self.remove_pending(member.id)
+
+    def remove_member(self, member_id: str) -> None:
+        """Remove a member or a pending member. If it was the leader, the oldest member becomes leader."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            member.cancel_session()
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.remove_pending(member_id)
+        self.pending_sync.discard(member_id)
+
+    def remove_pending(self, member_id: str) -> None:
+        """Remove an id that was handed out."""
+        timer = self.pending_members.pop(member_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def replace_static_member(self, instance_id: str, new_id: str, now: float) -> ClassicMember:
+        """Returns the new member that takes the place, the assignment and the leadership of a static member.
+
+        Requests of the old member that wait get FENCED_INSTANCE_ID.
+        """
+        old = self.members.pop(self.static_members[instance_id])
+        old.cancel_session()
+        old.complete_join(JoinGroupResponse(member_id=old.id, error_code=Errors.FENCED_INSTANCE_ID), now)
+        old.complete_sync(SyncGroupResponse(error_code=Errors.FENCED_INSTANCE_ID), now)
+        new = self.members[new_id] = old.copy(new_id, old.protocols)
+        if self.leader_id == old.id:
+            self.leader_id = new_id
+        self.static_members[instance_id] = new_id
+        return new
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> None:
+        """Raise GroupError if there is no such member, or if another member has its instance id."""
+        if instance_id is not None:
+            present = self.static_members.get(instance_id)
+            if present is None:
+                raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+            if present != member_id:
+                raise GroupError(Errors.FENCED_INSTANCE_ID)
+        if member_id not in self.members:
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+
+    def joining_count(self) -> int:
+        """Returns how many members wait in JoinGroup."""
+        return sum(member.joining is not None for member in self.members.values())
+
+    def all_joined(self) -> bool:
+        """Returns whether all members wait in JoinGroup, and all ids that were handed out were used."""
+        return not self.pending_members and self.joining_count() == len(self.members)
+
+    def rebalance_timeout_ms(self) -> int:
+        """Returns the longest rebalance timeout of the members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def join_members(self) -> list[JoinGroupResponseMember]:
+        """Returns the members with their metadata, as the leader receives them."""
+        return [
+            JoinGroupResponseMember(
+                member_id=member.id, group_instance_id=member.instance_id, metadata=member.metadata(self.protocol_name)
+            )
+            for member in self.members.values()
+        ]
+
+    # --- the protocol ---
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Returns whether a member with these protocols can join."""
+        if self.state == EMPTY:
+            return bool(protocol_type and protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        if not self.members:
+            return bool(protocols)
+        candidates = self._candidates()
+        return any(name in candidates for name, _ in protocols)
+
+    def choose_protocol(self) -> str:
+        """Returns the protocol with the most votes. Equal votes are decided by the order of Java's hash map."""
+        candidates = self._candidates()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+        return max(sorted(votes, key=java_bucket), key=lambda name: votes[name])
+
+    def _candidates(self) -> set[str]:
+        """Returns the protocols that all members support."""
+        return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+
+    # --- state and generation ---
+
+    def transition(self, state: str, now: float) -> None:
+        """Change the state."""
+        self.previous_state, self.state = self.state, state
+        self.state_since_ms = self.coordinator.cluster.wall_ms(now)
+
+    def begin_generation(self, now: float) -> None:
+        """Begin the next generation with the members that have joined. Without members, the group is empty."""
+        self.generation += 1
+        self.protocol_name = self.choose_protocol() if self.members else None
+        self.subscribed_topics = self._compute_subscribed_topics()
+        self.transition(COMPLETING_REBALANCE if self.members else EMPTY, now)
+        self.pending_sync.clear()
+
+    def _compute_subscribed_topics(self) -> set[str] | None:
+        """Returns the topics to which the members subscribe, or None if it is unknown."""
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        try:
+            rows = [subscribed_topics(member.metadata(self.protocol_name)) for member in self.members.values()]
+        except ProtocolError:
+            return None
+        return {topic for topics in rows for topic in topics}
+
+    def store(self) -> None:
+        """Write the group to the offsets topic."""
+        self._stored = Stored(self)
+
+    # --- the interface of groups ---
+
+    @property
+    def state_name(self) -> str:
+        """The state."""
+        return self.state
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the group has no members. Ids that were handed out do not count."""
+        return self.state == EMPTY
+
+    def validate_delete(self) -> None:
+        """Raise NON_EMPTY_GROUP if the group has members."""
+        if self.state != EMPTY:
+            raise GroupError(Errors.NON_EMPTY_GROUP)
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+    ) -> None:
+        """Raise GroupError unless the sender is a member of this generation, or the group is empty."""
+        if epoch < 0 and self.state == EMPTY:
+            return
+        if epoch >= 0 or member_id or instance_id is not None:
+            self.validate_member(member_id, instance_id)
+            if epoch != self.generation:
+                raise GroupError(Errors.ILLEGAL_GENERATION)
+        elif not transactional:
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        if not transactional and self.state == COMPLETING_REBALANCE:
+            raise GroupError(Errors.REBALANCE_IN_PROGRESS)
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Accept all requests: the offsets of a classic group can be fetched by any client."""
+
+    def validate_offset_delete(self) -> None:
+        """Raise NON_EMPTY_GROUP if the group has members that do not subscribe to topics."""
+        if self.state != EMPTY and self.protocol_type != PROTOCOL_TYPE:
+            raise GroupError(Errors.NON_EMPTY_GROUP)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns whether a member subscribes to a topic; True if the subscriptions of consumers are unknown."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == PROTOCOL_TYPE
+        return topic in self.subscribed_topics
+
+    def retention_start(self, offset: CommittedOffset) -> int | None:
+        """Returns when the group became empty, or the time of the commit if it is stable or has offsets only."""
+        if not self.protocol_type:
+            return offset.commit_ms
+        if self.state == EMPTY:
+            return self.state_since_ms
+        stable_consumers = self.state == STABLE and self.subscribed_topics is not None
+        return offset.commit_ms if stable_consumers else None
+
+    def on_offset_commit(self, member_id: str, now: float) -> None:
+        """Extend the session of a member that commits."""
+        if self.state in (STABLE, PREPARING_REBALANCE) and member_id in self.members:
+            self.rebalance.renew_session(self.members[member_id], now)
+
+    def on_unloaded(self, now: float) -> None:
+        """Complete the requests that wait with NOT_COORDINATOR, and cancel all timers."""
+        self.rebalance.stop(Errors.NOT_COORDINATOR, now)
+        self.transition(DEAD, now)
+
+    def on_loaded(self, now: float) -> bool:
+        """Continue with the stored state. A group of which only offsets are stored becomes an empty group."""
+        stored = self._stored
+        self.members, self.static_members, self.pending_sync = {}, {}, set()
+        self.state = EMPTY
+        if stored is None:
+            self.generation, self.protocol_type, self.protocol_name, self.leader_id = 0, "", None, None
+            store = self.coordinator.offsets
+            return bool(store.of_group(self.id)) or store.has_open_transactions(self.id)
+        self.generation = stored.generation
+        for member in stored.members:
+            self.add_member(member.copy(member.id, member.protocols))
+        if self.members:
+            self.state = STABLE
+        self.protocol_type, self.protocol_name = stored.protocol_type, stored.protocol_name
+        self.leader_id, self.state_since_ms = stored.leader_id, stored.state_since_ms
+        self.subscribed_topics = self._compute_subscribed_topics()
+        self.rebalance.restart(now)
+        return True
+
+    def close(self, now: float) -> None:
+        """Cancel all timers, and complete the requests that wait with UNKNOWN_MEMBER_ID."""
+        self.rebalance.stop(Errors.UNKNOWN_MEMBER_ID, now)
+        self.state = DEAD
+
+    def classic_join(self, request: Request, now: float) -> Response:
+        """Handle JoinGroup."""
+        return classic_join.join(self, request, now)
+
+    def classic_sync(self, request: Request, now: float) -> Response:
+        """Handle SyncGroup."""
+        return classic_requests.sync(self, request, now)
+
+    def classic_heartbeat(self, request: Request, now: float) -> Response:
+        """Handle Heartbeat."""
+        return classic_requests.heartbeat(self, request, now)
+
+    def classic_leave(self, request: Request, now: float) -> Response:
+        """Handle LeaveGroup."""
+        return classic_requests.leave(self, request, now)
+
+
+def java_bucket(text: str) -> int:
+    """Returns the bucket of a string in a Java HashMap of default size, which decides the order of its keys."""
+    found = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        found = (31 * found + unit) & 0xFFFF_FFFF
+    return (found ^ (found >> 16)) & 15
+
+
+def subscribed_topics(metadata: bytes) -> Sequence[str]:
+    """Returns the topics in the metadata of a consumer. Raises ProtocolError if they cannot be decoded."""
+    if len(metadata) < 2:
+        raise ProtocolError("the subscription has no version")
+    subscription = decode(plan(ConsumerProtocolSubscription, 0, False), metadata, 2, allow_trailing=True)
+    topics: Collection[str] = subscription.topics
+    return list(topics)

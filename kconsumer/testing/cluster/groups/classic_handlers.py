@@ -1,0 +1,114 @@
+"""The APIs of the classic protocol: which group handles a request, and the form of errors.
+
+The checks that need no group are here: the id, the coordinator, the session timeout. The rest is decided by the group,
+which may also be a group of the consumer protocol with classic members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from kconsumer.schema.classic_group import HeartbeatResponse, LeaveGroupResponse, SyncGroupResponse
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_join import rejected
+from kconsumer.testing.cluster.groups.classic_requests import leave_response, leave_row, leaving_members
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.requests import Handler, Request, Response
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+MANDATORY_PROTOCOL_VERSION = 5  # of SyncGroup
+
+
+class ClassicHandlers:
+    """Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {
+            JOIN_GROUP: self._join,
+            SYNC_GROUP: self._sync,
+            HEARTBEAT: self._heartbeat,
+            LEAVE_GROUP: self._leave,
+        }
+
+    # --- JoinGroup ---
+
+    def _join(self, request: Request, now: float) -> Response:
+        message = request.message
+        settings = self._coordinator.cluster.settings
+        shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not message.group_id:
+            return rejected(request, Errors.INVALID_GROUP_ID, message.member_id)
+        if not shortest <= message.session_timeout_ms <= longest:
+            return rejected(request, Errors.INVALID_SESSION_TIMEOUT, message.member_id)
+        try:
+            self._coordinator.validate(message.group_id, request, now)
+            group = self._group_to_join(message.group_id, message.member_id, now)
+            if group is None:
+                return rejected(request, Errors.UNKNOWN_MEMBER_ID, message.member_id)
+            return group.classic_join(request, now)
+        except GroupError as error:
+            return rejected(request, error.error, "")
+
+    def _group_to_join(self, group_id: str, member_id: str, now: float) -> Group | None:
+        """Returns the group for a JoinGroup request; a new one if there is none, or an empty one of another protocol.
+
+        Returns None if a member has an id but there is no group.
+        """
+        group = self._coordinator.get(group_id)
+        if group is not None and group.type == "consumer" and group.is_empty:
+            self._coordinator.remove(group_id, now)
+            group = None
+        if group is None and not member_id:
+            group = ClassicGroup(self._coordinator, group_id, now)
+            group.store()
+            self._coordinator.add(group)
+        if group is not None and group.type == "share":
+            raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+        return group
+
+    # --- SyncGroup, Heartbeat, LeaveGroup ---
+
+    def _sync(self, request: Request, now: float) -> Response:
+        message = request.message
+        unnamed = message.protocol_type is None or message.protocol_name is None
+        if request.version >= MANDATORY_PROTOCOL_VERSION and unnamed:
+            return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
+        try:
+            return self._group_of_member(request, now).classic_sync(request, now)
+        except GroupError as error:
+            return SyncGroupResponse(error_code=error.error)
+
+    def _heartbeat(self, request: Request, now: float) -> Response:
+        try:
+            return self._group_of_member(request, now).classic_heartbeat(request, now)
+        except GroupError as error:
+            # While the group is loaded, its members may continue.
+            loading = error.error == Errors.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=Errors.NONE if loading else error.error)
+
+    def _leave(self, request: Request, now: float) -> Response:
+        try:
+            return self._group_of_member(request, now).classic_leave(request, now)
+        except GroupError as error:
+            if error.error != Errors.UNKNOWN_MEMBER_ID:
+                return LeaveGroupResponse(error_code=error.error)
+            rows = [leave_row(identity, Errors.UNKNOWN_MEMBER_ID) for identity in leaving_members(request)]
+            return leave_response(rows, request.version)
+
+    def _group_of_member(self, request: Request, now: float) -> Group:
+        """Returns the group of a member. Raises GroupError with UNKNOWN_MEMBER_ID if there is none."""
+        group_id = request.message.group_id
+        self._coordinator.validate(group_id, request, now)
+        group = self._coordinator.get(group_id)
+        if group is None or group.type == "share":
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        return group

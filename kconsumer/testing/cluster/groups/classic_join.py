@@ -1,0 +1,191 @@
+"""JoinGroup to a classic group: who may join, with which id, and whether a rebalance begins.
+
+New members first get an id (since version 4), static members replace the one with the same instance id, and members
+that join again without a change get the present generation. `classic_rebalance.py` decides when those that wait get
+their response.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema.classic_group import JoinGroupResponse
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols, for_join_version
+from kconsumer.testing.cluster.groups.classic_rebalance import (
+    COMPLETING_REBALANCE,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Pending, Request, Response
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.classic import ClassicGroup
+
+CLIENT_HOST = "/127.0.0.1"
+MEMBER_ID_REQUIRED_VERSION = 4
+SKIP_ASSIGNMENT_VERSION = 9
+
+
+def join(group: ClassicGroup, request: Request, now: float) -> Response:
+    """Handle JoinGroup."""
+    member_id: str = request.message.member_id
+    if not _has_room(group, member_id):
+        group.remove_member(member_id)
+        return rejected(request, Errors.GROUP_MAX_SIZE_REACHED, "")
+    if not group.supports(request.message.protocol_type, protocols_of(request)):
+        return rejected(request, Errors.INCONSISTENT_GROUP_PROTOCOL, member_id)
+    return _join_again(group, request, now) if member_id else _join_new(group, request, now)
+
+
+def rejected(request: Request, error: int, member_id: str) -> JoinGroupResponse:
+    """Returns a JoinGroup response with an error."""
+    return for_join_version(JoinGroupResponse(error_code=error, member_id=member_id), request.version)
+
+
+def protocols_of(request: Request) -> Protocols:
+    """Returns the protocols of a JoinGroup request, the preferred one first."""
+    return [(protocol.name, protocol.metadata) for protocol in request.message.protocols]
+
+
+def rebalance_timeout_of(request: Request) -> int:
+    """Returns the rebalance timeout of a JoinGroup request. Version 0 has the session timeout only."""
+    message = request.message
+    timeout: int = message.session_timeout_ms if request.version == 0 else message.rebalance_timeout_ms
+    return timeout
+
+
+def new_member_id(group: ClassicGroup, request: Request) -> str:
+    """Returns a new member id: the instance id or client id, and a UUID."""
+    prefix = request.message.group_instance_id
+    if prefix is None:
+        prefix = "null" if request.client_id is None else request.client_id
+    bits = group.coordinator.cluster.random.getrandbits(128)
+    return f"{prefix}-{uuid.UUID(int=bits, version=4)}"
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    """Returns whether the group is small enough for a member that joins.
+
+    While members join, those that wait count, so that a group that is too large loses those that join last.
+    """
+    limit = group.coordinator.cluster.settings.group_max_size
+    if group.state == EMPTY:
+        return True
+    member = group.members.get(member_id)
+    if group.state == PREPARING_REBALANCE:
+        return (member is not None and member.joining is not None) or group.joining_count() < limit
+    return member is not None or len(group.members) < limit
+
+
+# --- new members ---
+
+
+def _join_new(group: ClassicGroup, request: Request, now: float) -> Response:
+    """Handle JoinGroup without a member id."""
+    instance_id = request.message.group_instance_id
+    member_id = new_member_id(group, request)
+    if instance_id is None and request.version >= MEMBER_ID_REQUIRED_VERSION:
+        group.rebalance.add_pending(member_id, request.message.session_timeout_ms, now)
+        return rejected(request, Errors.MEMBER_ID_REQUIRED, member_id)
+    if instance_id is not None and instance_id in group.static_members:
+        return _replace_static(group, request, member_id, now)
+    return _add(group, request, member_id, now)
+
+
+def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> Pending:
+    """Add a new member; its response waits for the rebalance."""
+    message = request.message
+    member = ClassicMember(
+        member_id,
+        message.group_instance_id,
+        client_id="" if request.client_id is None else request.client_id,
+        client_host=CLIENT_HOST,
+        rebalance_timeout_ms=rebalance_timeout_of(request),
+        session_timeout_ms=message.session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=protocols_of(request),
+    )
+    pending = member.joining = Pending(request)
+    group.rebalance.add_member(member, now)
+    return pending
+
+
+def _replace_static(group: ClassicGroup, request: Request, member_id: str, now: float) -> Response:
+    """A static member joins without its member id: it replaces the member with the same instance id.
+
+    If the group is stable and its protocol stays the same, there is no rebalance.
+    """
+    old_leader = group.leader_id
+    member = group.replace_static_member(request.message.group_instance_id, member_id, now)
+    group.rebalance.renew_session(member, now)
+    pending = _update(member, request)
+    if group.state == STABLE and group.choose_protocol() == group.protocol_name:
+        group.store()
+        member.complete_join(_static_response(group, member, request, old_leader), now)
+    elif group.state == COMPLETING_REBALANCE:
+        group.rebalance.prepare(now)
+    else:
+        group.rebalance.rebalance(now)
+    return pending
+
+
+def _static_response(
+    group: ClassicGroup, member: ClassicMember, request: Request, old_leader: str | None
+) -> JoinGroupResponse:
+    """Returns the response to a static member that joins a stable group again.
+
+    Before version 9, a leader must not compute a new assignment, so it gets its old member id as that of the leader.
+    """
+    response = group.rebalance.join_response(member)
+    if request.version >= SKIP_ASSIGNMENT_VERSION:
+        response.skip_assignment = member.id == group.leader_id
+    else:
+        response.leader = old_leader or ""
+        response.members = []
+    return response
+
+
+# --- known members ---
+
+
+def _join_again(group: ClassicGroup, request: Request, now: float) -> Response:
+    """Handle JoinGroup with a member id."""
+    message = request.message
+    member_id: str = message.member_id
+    if member_id in group.pending_members:
+        if message.group_instance_id is not None:
+            return rejected(request, Errors.UNKNOWN_SERVER_ERROR, "")
+        return _add(group, request, member_id, now)
+    try:
+        group.validate_member(member_id, message.group_instance_id)
+    except GroupError as error:
+        return rejected(request, error.error, member_id)
+    if group.state == EMPTY:
+        return rejected(request, Errors.UNKNOWN_MEMBER_ID, member_id)
+    member = group.members[member_id]
+    if _unchanged(group, member, request):
+        return for_join_version(group.rebalance.join_response(member), request.version)
+    pending = _update(member, request)
+    group.rebalance.rebalance(now)
+    return pending
+
+
+def _unchanged(group: ClassicGroup, member: ClassicMember, request: Request) -> bool:
+    """Returns whether a member that joins again gets the present generation.
+
+    A leader that joins a stable group again causes a rebalance, as it does when the partitions of a topic change.
+    """
+    if group.state == PREPARING_REBALANCE or (group.state == STABLE and group.leader_id == member.id):
+        return False
+    return member.protocols == protocols_of(request)
+
+
+def _update(member: ClassicMember, request: Request) -> Pending:
+    """Store what a member sends when it joins again. Returns its response, which waits for the rebalance."""
+    member.update(protocols_of(request), rebalance_timeout_of(request), request.message.session_timeout_ms)
+    pending = member.joining = Pending(request)
+    return pending

@@ -1,0 +1,103 @@
+"""One member of a classic group: its identity, its protocols, and the requests of it that wait for a response."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
+from kconsumer.testing.cluster.requests import Pending
+from kconsumer.testing.cluster.timers import Timer
+
+Protocols = list[tuple[str, bytes]]  # names and metadata of the protocols that a member supports, the best one first
+
+
+class ClassicMember:
+    """A member that has joined with its member id. Ids that were only handed out are the pending members of a group."""
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.id = member_id
+        self.instance_id = instance_id  # None: a dynamic member
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False  # True until the rebalance in which the member joined has completed
+        self.joining: Pending | None = None  # the JoinGroup request that waits
+        self.syncing: Pending | None = None  # the SyncGroup request that waits
+        self.session: Timer | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Returns the metadata of a protocol. Raises KeyError if the member does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """Returns the protocol that the member prefers among those that all members support."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def update(self, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Store what the member sends when it joins again."""
+        self.protocols = protocols
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+
+    def complete_join(self, response: JoinGroupResponse, now: float) -> bool:
+        """Respond to the JoinGroup request that waits. Returns False if none does."""
+        pending, self.joining = self.joining, None
+        if pending is None:
+            return False
+        pending.complete(for_join_version(response, pending.request.version), now)
+        return True
+
+    def complete_sync(self, response: SyncGroupResponse, now: float) -> bool:
+        """Respond to the SyncGroup request that waits. Returns False if none does."""
+        pending, self.syncing = self.syncing, None
+        if pending is None:
+            return False
+        pending.complete(response, now)
+        return True
+
+    def cancel_session(self) -> None:
+        """Cancel the session timer."""
+        if self.session is not None:
+            self.session.cancel()
+
+    def copy(self, member_id: str, protocols: Protocols) -> ClassicMember:
+        """Returns a member with the same settings and assignment, without requests and timers."""
+        return ClassicMember(
+            member_id,
+            self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            protocol_type=self.protocol_type,
+            protocols=protocols,
+            assignment=self.assignment,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ClassicMember {self.id}>"
+
+
+def for_join_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """Returns a JoinGroup response whose missing protocol is "" before version 7, and null since."""
+    response.protocol_name = response.protocol_name or (None if version >= 7 else "")
+    return response

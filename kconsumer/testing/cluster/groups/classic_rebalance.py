@@ -1,0 +1,258 @@
+"""The rebalances of a classic group, and its timers.
+
+In a rebalance the members first join (PreparingRebalance) until all have joined or a timeout has passed; then each one
+gets the new generation, and they wait for the assignment of the leader (CompletingRebalance). Decides when each phase
+begins and ends, and which members are removed because they did not send a request in time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema.classic_group import JoinGroupResponse, SyncGroupResponse
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember
+from kconsumer.testing.cluster.timers import Timer
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.classic import ClassicGroup
+
+EMPTY = "Empty"
+PREPARING_REBALANCE = "PreparingRebalance"  # members join
+COMPLETING_REBALANCE = "CompletingRebalance"  # members wait for the leader's assignment
+STABLE = "Stable"
+DEAD = "Dead"  # unloaded or deleted
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of members that wait in their first JoinGroup
+
+
+class ClassicRebalance:
+    """The timers and phases of one group's rebalances."""
+
+    def __init__(self, group: ClassicGroup) -> None:
+        self._group = group
+        self._settings = group.coordinator.cluster.settings
+        self._timers = group.coordinator.cluster.timers
+        self._join_timer: Timer | None = None  # ends the joining phase
+        self._sync_timer: Timer | None = None  # removes members that do not send SyncGroup
+        self._extend_initial_delay = False  # True: a member has joined since the last initial delay began
+
+    # --- sessions ---
+
+    def renew_session(self, member: ClassicMember, now: float, timeout_ms: float | None = None) -> None:
+        """Start the session of a member again."""
+        member.cancel_session()
+        deadline = now + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        member.session = self._timers.add(deadline, lambda at: self._session_expired(member, at))
+
+    def add_pending(self, member_id: str, session_timeout_ms: int, now: float) -> None:
+        """Add an id that was handed out. It expires if no member joins with it."""
+        self._group.pending_members[member_id] = self._timers.add(
+            now + session_timeout_ms, lambda at: self.pending_left(member_id, at)
+        )
+
+    def pending_left(self, member_id: str, now: float) -> None:
+        """Remove an id that was handed out. The rebalance may be able to proceed then."""
+        group = self._group
+        group.remove_pending(member_id)
+        if group.state == PREPARING_REBALANCE and group.all_joined():
+            self._complete_join(now)
+
+    def _session_expired(self, member: ClassicMember, now: float) -> None:
+        """Remove a member without a heartbeat, unless it waits in JoinGroup or SyncGroup."""
+        group = self._group
+        if group.members.get(member.id) is not member:
+            return
+        if not member.is_new and (member.joining is not None or member.syncing is not None):
+            return
+        self.remove(member, now)
+        if group.state in (STABLE, COMPLETING_REBALANCE):
+            self.rebalance(now)
+        elif group.state == PREPARING_REBALANCE and group.all_joined():
+            self._complete_join(now)
+
+    def remove(self, member: ClassicMember, now: float) -> None:
+        """Remove a member. If it waits in JoinGroup, the response is UNKNOWN_MEMBER_ID."""
+        member.complete_join(JoinGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID), now)
+        self._group.remove_member(member.id)
+
+    # --- the joining phase ---
+
+    def add_member(self, member: ClassicMember, now: float) -> None:
+        """Add a new member that waits in JoinGroup, and rebalance."""
+        group = self._group
+        member.is_new = True
+        if group.state == PREPARING_REBALANCE and group.previous_state == EMPTY:
+            self._extend_initial_delay = True
+        group.add_member(member)
+        self.renew_session(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.rebalance(now)
+
+    def rebalance(self, now: float) -> None:
+        """Begin a rebalance, or proceed with the present one."""
+        if self._group.state == PREPARING_REBALANCE:
+            self.proceed(now)
+        else:
+            self.prepare(now)
+
+    def prepare(self, now: float) -> None:
+        """Begin a rebalance. The first one of an empty group is delayed, so that more members can join."""
+        group = self._group
+        if group.state == COMPLETING_REBALANCE:
+            self._reject_sync(Errors.REBALANCE_IN_PROGRESS, now)
+        group.pending_sync.clear()
+        self._cancel_sync_timer()
+        initial = group.state == EMPTY
+        group.transition(PREPARING_REBALANCE, now)
+        if initial:
+            delay = self._settings.group_initial_rebalance_delay_ms
+            self._delay_initial(delay, max(group.rebalance_timeout_ms() - delay, 0), now)
+        elif group.all_joined():
+            self._complete_join(now)
+        else:
+            self._start_join_timer(group.rebalance_timeout_ms(), now)
+
+    def proceed(self, now: float) -> None:
+        """Complete the joining phase if all members have joined, but not the initial delay of an empty group."""
+        group = self._group
+        if group.state == PREPARING_REBALANCE and group.previous_state != EMPTY and group.all_joined():
+            self._complete_join(now)
+
+    def _delay_initial(self, delay: float, remaining: float, now: float) -> None:
+        """Wait for more members; as long as new ones arrive, up to the rebalance timeout."""
+        self._cancel_join_timer()
+        self._join_timer = self._timers.add(now + delay, lambda at: self._initial_delay_ended(delay, remaining, at))
+
+    def _initial_delay_ended(self, delay: float, remaining: float, now: float) -> None:
+        if self._extend_initial_delay and remaining:
+            self._extend_initial_delay = False
+            longest = self._settings.group_initial_rebalance_delay_ms
+            self._delay_initial(min(longest, remaining), max(remaining - delay, 0), now)
+        else:
+            self._complete_join(now)
+
+    def _start_join_timer(self, timeout_ms: float, now: float) -> None:
+        self._cancel_join_timer()
+        self._join_timer = self._timers.add(now + timeout_ms, self._complete_join)
+
+    def _complete_join(self, now: float) -> None:
+        """End the joining phase: dynamic members that have not joined are removed, the others get the generation."""
+        group = self._group
+        self._cancel_join_timer()
+        for member in list(group.members.values()):
+            if member.joining is None and member.instance_id is None:
+                group.remove_member(member.id)
+        if group.members and not self._elect_leader():
+            self._start_join_timer(group.rebalance_timeout_ms(), now)
+            return
+        group.begin_generation(now)
+        if not group.members:
+            group.store()
+            return
+        for member in list(group.members.values()):
+            member.complete_join(self.join_response(member), now)
+            self.renew_session(member, now)
+            member.is_new = False
+            group.pending_sync.add(member.id)
+        generation = group.generation
+        self._cancel_sync_timer()
+        self._sync_timer = self._timers.add(
+            now + group.rebalance_timeout_ms(), lambda at: self._sync_expired(generation, at)
+        )
+
+    def _elect_leader(self) -> bool:
+        """Replace a leader that has not joined. Returns False if no member has joined."""
+        group = self._group
+        leader = group.members.get(group.leader_id or "")
+        if leader is not None and leader.joining is not None:
+            return True
+        joined = next((member.id for member in group.members.values() if member.joining is not None), None)
+        if joined is not None:
+            group.leader_id = joined
+        return joined is not None
+
+    def join_response(self, member: ClassicMember) -> JoinGroupResponse:
+        """Returns the response to a member that has joined the present generation."""
+        group = self._group
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type or None,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id or "",
+            member_id=member.id,
+            members=group.join_members() if member.id == group.leader_id else [],
+        )
+
+    # --- the assignment phase ---
+
+    def sync_received(self, member_id: str) -> None:
+        """Record that a member has sent SyncGroup."""
+        self._group.pending_sync.discard(member_id)
+        if not self._group.pending_sync:
+            self._cancel_sync_timer()
+
+    def assign(self, assignments: dict[str, bytes], now: float) -> None:
+        """Store the leader's assignment, and send it to the members that wait. The group is stable."""
+        group = self._group
+        for member in group.members.values():
+            member.assignment = assignments.get(member.id, b"")
+        group.transition(STABLE, now)
+        group.store()
+        for member in list(group.members.values()):
+            if member.complete_sync(self.sync_response(member), now):
+                self.renew_session(member, now)
+
+    def sync_response(self, member: ClassicMember) -> SyncGroupResponse:
+        """Returns the response with the assignment of a member."""
+        return SyncGroupResponse(
+            protocol_type=self._group.protocol_type or None,
+            protocol_name=self._group.protocol_name,
+            assignment=member.assignment,
+        )
+
+    def _reject_sync(self, error: int, now: float) -> None:
+        """Drop the assignment of this generation, and respond with an error to the members that wait for it."""
+        for member in self._group.members.values():
+            member.assignment = b""
+        for member in list(self._group.members.values()):
+            if member.complete_sync(SyncGroupResponse(error_code=error), now):
+                self.renew_session(member, now)
+
+    def _sync_expired(self, generation: int, now: float) -> None:
+        """Remove the members that have not sent SyncGroup, and rebalance."""
+        group = self._group
+        late = [member_id for member_id in group.members if member_id in group.pending_sync]
+        if group.generation != generation or group.state not in (COMPLETING_REBALANCE, STABLE) or not late:
+            return
+        for member_id in late:
+            group.remove_member(member_id)
+        self.prepare(now)
+
+    # --- changes of the coordinator ---
+
+    def stop(self, error: int, now: float) -> None:
+        """Cancel all timers, and respond with an error to all requests that wait."""
+        group = self._group
+        self._cancel_join_timer()
+        self._cancel_sync_timer()
+        for member_id in list(group.pending_members):
+            group.remove_pending(member_id)
+        for member in list(group.members.values()):
+            member.cancel_session()
+            member.complete_join(JoinGroupResponse(member_id=member.id, error_code=error), now)
+            member.complete_sync(SyncGroupResponse(error_code=error), now)
+
+    def restart(self, now: float) -> None:
+        """Start the sessions of loaded members. A group that is larger than the broker allows is rebalanced."""
+        for member in self._group.members.values():
+            self.renew_session(member, now)
+        if len(self._group.members) > self._settings.group_max_size:
+            self.prepare(now)
+
+    def _cancel_join_timer(self) -> None:
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+
+    def _cancel_sync_timer(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()

@@ -1,0 +1,374 @@
+"""SyncGroup, Heartbeat, LeaveGroup and sessions in the cluster model, and moves of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema.classic_group import MemberIdentity
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from support.fakes.classic_members import FakeMember, stable
+from support.fakes.cluster_client import advance
+
+NewMember = Callable[..., FakeMember]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(3)
+
+
+@pytest.fixture
+def member(cluster: Cluster, clock: VirtualClock) -> NewMember:
+    return lambda **options: FakeMember(cluster, clock, **options)
+
+
+def joined(cluster: Cluster, clock: VirtualClock, *members: FakeMember) -> None:
+    """Let members join a new group, up to the responses to JoinGroup."""
+    for one in members:
+        one.enter()
+    advance(cluster, clock, 0)
+    for one in members:
+        assert 0 == one.joined().error_code
+
+
+# --- SyncGroup ---
+
+
+def test_members_wait_for_the_leader(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """SyncGroup waits for the assignment of the leader; a member that it leaves out gets an empty assignment."""
+    first, second, third = member(), member(), member()
+    joined(cluster, clock, first, second, third)
+    assert second.sync() is None
+    response = first.sync({first.id: b"1", second.id: b"2", "unknown": b"x"})
+    assert (0, "consumer", "range", b"1") == (
+        response.error_code,
+        response.protocol_type,
+        response.protocol_name,
+        response.assignment,
+    )
+    assert [b"2", b""] == [second.synced().assignment, third.sync().assignment]
+    assert b"2" == second.sync().assignment
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"group_id": ""}, Errors.INVALID_GROUP_ID),
+        ({"group_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 7}, Errors.ILLEGAL_GENERATION),
+        ({"protocol_type": "connect"}, Errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "sticky"}, Errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "other", "generation_id": 7}, Errors.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 7, "protocol_name": "sticky"}, Errors.ILLEGAL_GENERATION),
+        ({"group_id": "", "protocol_name": None}, Errors.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_rejected_sync(clock: VirtualClock, fields: dict[str, Any], error: int) -> None:
+    """SyncGroup needs a member of the present generation and the protocol of the group; since version 5 both names."""
+    cluster = Cluster()
+    one = FakeMember(cluster, clock)
+    joined(cluster, clock, one)
+    assert error == one.sync(**fields).error_code
+
+
+def test_a_rebalance_rejects_members_that_wait(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member that waits for the assignment gets REBALANCE_IN_PROGRESS when a new member joins."""
+    first, second, third = member(), member(), member()
+    joined(cluster, clock, first, second)
+    assert second.sync() is None
+    third.enter()
+    assert Errors.REBALANCE_IN_PROGRESS == second.synced().error_code
+    assert Errors.REBALANCE_IN_PROGRESS == first.sync({}).error_code
+
+
+def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """Members that have not sent SyncGroup within the rebalance timeout are removed, also from a stable group."""
+    first, second = member(), member()
+    for one in (first, second):
+        one.session_ms = 300_000
+    joined(cluster, clock, first, second)
+    first.sync({})
+    advance(cluster, clock, 59_999)
+    assert 0 == first.heartbeat()
+    advance(cluster, clock, 1)
+    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
+    assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
+    assert [first.id] == [row.member_id for row in first.join().members]
+
+
+# --- Heartbeat and sessions ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({}, Errors.NONE),
+        ({"group_id": ""}, Errors.INVALID_GROUP_ID),
+        ({"group_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, Errors.ILLEGAL_GENERATION),
+        ({"generation_id": 2}, Errors.ILLEGAL_GENERATION),
+        ({"generation_id": 2, "member_id": "other"}, Errors.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_heartbeat(clock: VirtualClock, fields: dict[str, Any], error: int) -> None:
+    """A heartbeat needs a member of the present generation."""
+    cluster = Cluster()
+    one = FakeMember(cluster, clock)
+    stable(cluster, clock, one)
+    assert error == one.heartbeat(**fields)
+
+
+def test_a_session_expires(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member without heartbeats is removed after its session timeout, and the others rebalance."""
+    first, second = member(), member()
+    stable(cluster, clock, first, second)
+    advance(cluster, clock, 9_999)
+    assert 0 == first.heartbeat()
+    advance(cluster, clock, 1)
+    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
+    assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
+    assert [first.id] == [row.member_id for row in first.join().members]
+
+
+def test_a_member_that_waits_does_not_expire(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member that waits in JoinGroup or SyncGroup needs no heartbeats."""
+    first, second, third = member(), member(), member()
+    first.session_ms, second.session_ms = 300_000, 6_000
+    stable(cluster, clock, first, second)
+    third.enter()
+    second.join()
+    advance(cluster, clock, 20_000)
+    assert [2, 2] == [first.join().generation_id, second.joined().generation_id]
+    second.sync()
+    third.joined()
+    third.sync()
+    advance(cluster, clock, 20_000)
+    first.sync({})
+    assert [0, 0] == [second.synced().error_code, second.heartbeat()]
+
+
+def test_the_last_member_expires(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """Without members the group is empty in the next generation; a new member begins the one after it."""
+    first = member()
+    stable(cluster, clock, first)
+    advance(cluster, clock, 10_000)
+    group = cluster.groups.get("g")
+    assert group is not None
+    assert ("Empty", "consumer") == (group.state_name, group.protocol_type)
+    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
+    assert Errors.UNKNOWN_MEMBER_ID == first.sync().error_code
+    assert Errors.UNKNOWN_MEMBER_ID == first.join().error_code
+    second = member()
+    stable(cluster, clock, second)
+    assert 3 == second.generation
+
+
+# --- LeaveGroup ---
+
+
+def test_leaving(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member that leaves is removed, and the others rebalance."""
+    first, second = member(), member()
+    stable(cluster, clock, first, second)
+    response = first.leave()
+    assert (0, [(first.id, None, 0)]) == (
+        response.error_code,
+        [(row.member_id, row.group_instance_id, row.error_code) for row in response.members],
+    )
+    assert Errors.REBALANCE_IN_PROGRESS == second.heartbeat()
+    assert second.id == second.join().leader
+    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_leaving_before_version_3(cluster: Cluster, clock: VirtualClock, member: NewMember, version: int) -> None:
+    """Before version 3, LeaveGroup is for one member, and its error is that of the response."""
+    one = member()
+    assert Errors.UNKNOWN_MEMBER_ID == one.leave(version=version).error_code
+    stable(cluster, clock, one)
+    assert 0 == one.leave(version=version).error_code
+    assert Errors.UNKNOWN_MEMBER_ID == one.leave(version=version).error_code
+
+
+def test_removing_several_members(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """An administrator removes members by instance id; each one gets its own error."""
+    first, second, third = member(instance="1"), member(instance="2"), member()
+    stable(cluster, clock, first, second, third)
+    response = third.leave(
+        MemberIdentity(member_id="", group_instance_id="1"),
+        MemberIdentity(member_id="", group_instance_id="unknown"),
+        MemberIdentity(member_id="other", group_instance_id="2"),
+        MemberIdentity(member_id="other", group_instance_id=None),
+        MemberIdentity(member_id="", group_instance_id=None),
+    )
+    expected = [
+        ("", "1", Errors.NONE),
+        ("", "unknown", Errors.UNKNOWN_MEMBER_ID),
+        ("other", "2", Errors.FENCED_INSTANCE_ID),
+        ("other", None, Errors.UNKNOWN_MEMBER_ID),
+        ("", None, Errors.UNKNOWN_MEMBER_ID),
+    ]
+    assert expected == [(row.member_id, row.group_instance_id, row.error_code) for row in response.members]
+    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
+    assert Errors.REBALANCE_IN_PROGRESS == second.heartbeat()
+
+
+def test_leaving_with_errors_only_causes_no_rebalance(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """If no member of a LeaveGroup request is in the group, the group stays stable."""
+    one = member()
+    stable(cluster, clock, one)
+    response = one.leave(MemberIdentity(member_id="other"))
+    assert [Errors.UNKNOWN_MEMBER_ID] == [row.error_code for row in response.members]
+    assert 0 == one.heartbeat()
+
+
+def test_leaving_while_joining(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A member that leaves while its JoinGroup waits gets UNKNOWN_MEMBER_ID, and the rebalance proceeds."""
+    first, second, other = member(), member(), member()
+    stable(cluster, clock, first)
+    second.enter()
+    other.leave(MemberIdentity(member_id=second.id))
+    assert Errors.UNKNOWN_MEMBER_ID == second.joined().error_code
+    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
+    other.leave(MemberIdentity(member_id=first.id))
+    group = cluster.groups.get("g")
+    assert group is not None
+    assert group.is_empty
+
+
+def test_leaving_with_an_id_only(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """An id that was handed out can leave before it has joined."""
+    one = member()
+    one.id = one.join().member_id
+    assert [0] == [row.error_code for row in one.leave().members]
+    assert Errors.UNKNOWN_MEMBER_ID == one.join().error_code
+
+
+@pytest.mark.parametrize(("group", "error"), [("", Errors.INVALID_GROUP_ID), ("other", Errors.NONE)])
+def test_leaving_another_group(member: NewMember, group: str, error: int) -> None:
+    """An empty group id is invalid; in a group that does not exist each member is unknown."""
+    response = member(group=group).leave()
+    assert error == response.error_code
+    rows = [Errors.UNKNOWN_MEMBER_ID] if error == Errors.NONE else []
+    assert rows == [row.error_code for row in response.members]
+
+
+# --- moves of the coordinator ---
+
+
+def move(cluster: Cluster) -> int:
+    """Move the coordinator of group g. Returns the id of the new one."""
+    partition = cluster.coordinator_partition("g", "group")
+    other = next(node for node in partition.replicas if node != partition.leader)
+    cluster.move_leader(partition.topic.name, partition.index, other)
+    return other
+
+
+def follow(cluster: Cluster, clock: VirtualClock, one: FakeMember) -> FakeMember:
+    """Returns the same member with a connection to the present coordinator."""
+    again = FakeMember(cluster, clock, instance=one.instance)
+    again.id, again.generation, again.protocols = one.id, one.generation, one.protocols
+    return again
+
+
+def test_waiting_requests_when_the_coordinator_moves(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """JoinGroup and SyncGroup that wait get NOT_COORDINATOR when the coordinator moves."""
+    first, second = member(), member()
+    joined(cluster, clock, first, second)
+    assert second.sync() is None
+    move(cluster)
+    advance(cluster, clock, 0)
+    assert Errors.NOT_COORDINATOR == second.synced().error_code
+    cluster.settings.group_initial_rebalance_delay_ms = 3_000
+    third = follow(cluster, clock, second)
+    assert third.enter() is None
+    move(cluster)
+    advance(cluster, clock, 0)
+    assert Errors.NOT_COORDINATOR == third.joined().error_code
+
+
+def test_a_stable_group_survives_a_move(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """The new coordinator knows generation, members and assignments; the sessions begin again."""
+    first, second = member(), member(instance="i")
+    stable(cluster, clock, first, second)
+    advance(cluster, clock, 9_000)
+    move(cluster)
+    advance(cluster, clock, 9_000)
+    first, second = follow(cluster, clock, first), follow(cluster, clock, second)
+    assert [0, 0] == [first.heartbeat(), second.heartbeat()]
+    assert second.id.encode() == second.sync().assignment
+    advance(cluster, clock, 10_000)
+    assert Errors.UNKNOWN_MEMBER_ID == first.heartbeat()
+
+
+def test_a_rebalance_is_lost_in_a_move(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """The new coordinator continues with the last generation that had an assignment."""
+    first, second = member(), member()
+    stable(cluster, clock, first)
+    second.enter()
+    assert first.join().generation_id == 2
+    second.joined()
+    assert second.sync() is None
+    move(cluster)
+    first, second = follow(cluster, clock, first), follow(cluster, clock, second)
+    assert Errors.ILLEGAL_GENERATION == first.heartbeat()
+    assert 0 == first.heartbeat(generation_id=1)
+    assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
+
+
+def test_loading(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """While the new coordinator loads a group, only its heartbeats succeed; its sessions begin afterwards."""
+    first = member()
+    stable(cluster, clock, first)
+    cluster.groups.load_ms = 500
+    move(cluster)
+    first = follow(cluster, clock, first)
+    assert [0, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_LOAD_IN_PROGRESS] == [
+        first.heartbeat(),
+        first.join().error_code,
+        first.sync().error_code,
+    ]
+    advance(cluster, clock, 500)
+    assert first.id.encode() == first.sync().assignment
+    advance(cluster, clock, 9_999)
+    assert 0 == first.heartbeat()
+
+
+def test_a_coordinator_that_stops_and_starts(clock: VirtualClock) -> None:
+    """A group whose only coordinator stops survives; while it is stopped, no session expires."""
+    cluster = Cluster()
+    first = FakeMember(cluster, clock)
+    stable(cluster, clock, first)
+    cluster.kill(1)
+    advance(cluster, clock, 60_000)
+    cluster.start(1)
+    first = follow(cluster, clock, first)
+    assert 0 == first.heartbeat()
+
+
+def test_an_oversized_group_after_a_move(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
+    """A coordinator that loads more members than it allows begins a rebalance; the last ones get no place."""
+    first, second = member(), member()
+    stable(cluster, clock, first, second)
+    cluster.settings.group_max_size = 1
+    move(cluster)
+    first, second = follow(cluster, clock, first), follow(cluster, clock, second)
+    assert Errors.REBALANCE_IN_PROGRESS == first.heartbeat()
+    assert second.join() is None
+    assert Errors.GROUP_MAX_SIZE_REACHED == first.join().error_code
