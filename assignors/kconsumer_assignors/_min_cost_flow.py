@@ -176,7 +176,7 @@ class MinCostFlow:
         return [t for t in reversed(self.classes[class_id].eligible) if t in eligible and self.loads[t] < low]
 
     def _serve(self, giver: int, class_id: int, amount: int, low: int, line: list[int]) -> None:
-        """Move up to `amount` partitions to the members of `line`, beginning at its end.
+        """Move up to `amount` partitions of a class from `giver` to the members in `line`, the last one first.
 
         Removes members from `line` whose load has reached `low`.
         """

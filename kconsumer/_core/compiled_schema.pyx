@@ -108,7 +108,7 @@ cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* in
 
 
 cdef object default_of(Op* op):
-    """Returns the default value of a field, which it has if it is not in the encoded message."""
+    """Returns the default value of a field. A field that is not in the encoded message gets this value."""
     if op.fresh == NULL:
         return <object> op.default
     if op.fresh == <PyObject*> list:

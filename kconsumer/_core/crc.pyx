@@ -29,7 +29,7 @@ cdef object ieee = None
 
 
 cdef int load() except -1:
-    """Import `castagnoli` and `ieee`."""
+    """Import the functions of the package `crc32c` and of the standard library."""
     global castagnoli, ieee
     from zlib import crc32 as ieee
 

@@ -194,7 +194,7 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """The leader epoch that belongs to `next_offset`: that of the last batch that was returned in part or skipped.
+        """The leader epoch of `next_offset`, taken from the last batch that was skipped or had records returned.
 
         None before the first batch, or if the batch has no leader epoch.
         """
@@ -202,7 +202,7 @@ cdef class PartitionFetch:
 
     @property
     def exhausted(self):
-        """True if another `take` would neither return a record, nor advance the position, nor raise an error."""
+        """True if nothing is left for `take`: no record to return, no batch to skip, and no error to raise."""
         cdef Span rest = self.rest
         cdef BatchHeader header
         if self.error is not None or self.owner is not None:

@@ -93,7 +93,7 @@ class Option:
         ) from None
 
     def show(self, value: object) -> str:
-        """Returns the repr of the value, as messages show it; "<hidden>" for a secret."""
+        """Returns the repr of a value, for error messages. Returns "<hidden>" if the option is a secret."""
         return "<hidden>" if self.secret else repr(value)
 
 

@@ -63,7 +63,7 @@ class Reporters:
         now: Callable[[], float],
         call: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
-        """Store the reporters. `call` makes the calls to them; it may defer a call while the consumer holds a lock."""
+        """Store the reporters. `call` calls their methods, and may defer this while the consumer holds a lock."""
         self._reporters = tuple(reporters)
         self._now = now
         self._call = call

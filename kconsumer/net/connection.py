@@ -413,7 +413,7 @@ class Connection:
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
         """End the authentication, which has succeeded. The session lasts `lifetime_ms`, or as long as the connection if
-        that is 0. A new connection then sends ApiVersions; one in use is READY again."""
+        that is 0. A new connection then sends ApiVersions. After a reauthentication, the connection is READY again."""
         self._authenticator = None
         self.auth_ms = now - self._auth_started_at
         self._blocked_since = float("inf")
@@ -494,7 +494,7 @@ class Connection:
         return self.next_deadline > now
 
     def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
-        """Close the connection's state. Returns a response with an error for each request in flight.
+        """Change the state to CLOSED. Returns a response with an error for each request in flight.
 
         The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
         get a BrokerConnectionError. Without a culprit, all get `error` itself if it is a BrokerConnectionError.

@@ -475,8 +475,8 @@ class ConnectionLoop:
         node.cancel_attempts()
 
     def _io_failed(self, node: NodeConnection, connection: Connection, error: OSError | KafkaError, now: float) -> None:
-        """Close a connection after an error of its socket (OSError), or in the bytes that the broker sent
-        (KafkaError)."""
+        """Close a connection after its socket has failed (OSError), or after the broker has sent invalid bytes or an
+        error (KafkaError)."""
         if isinstance(error, OSError):
             self.disconnect(node, connection_lost_error(node, connection, os_reason(error)), now)
             return
@@ -543,8 +543,8 @@ class ConnectionLoop:
     def _is_arriving(self, node: NodeConnection, now: float) -> bool:
         """Returns whether a response has arrived in part, or any bytes have arrived since `poll` was called.
 
-        In these cases a request must not time out. If the caller has not polled for longer than the request timeout, a
-        large response may be in the socket, and one `poll` may read only a part of it.
+        A request must not time out then, because its response may be arriving. If the caller has not polled for a long
+        time, a large response may be in the socket, and one `poll` may read only a part of it.
         """
         if self._background_receiver.progressed(node):
             node.note_progress(now)

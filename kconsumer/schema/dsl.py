@@ -81,7 +81,7 @@ array = Array
 
 
 class Field:
-    """A field of a message class. `F` creates it."""
+    """A field of a message class. The function `F` creates fields."""
 
     __slots__ = ("default", "fresh", "kind", "name", "null", "secret", "tag", "versions")
 

@@ -85,7 +85,7 @@ FORMATS: dict[str, Format] = {
 
 
 def value_format(values: Mapping[str, Any]) -> ValueFormat:
-    """Returns the format that the options select, given by their lower-case names.
+    """Returns the format that options select. `values`: name of an option in lower case -> its value.
 
     Raises ConfigError if the options do not fit the format, the schema is wrong, or a package is not installed.
     """

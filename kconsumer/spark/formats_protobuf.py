@@ -58,8 +58,8 @@ class ProtobufDecoder:
 def _without_indexes(value: bytes) -> bytes:
     """Returns a value without Confluent's message indexes. Raises ValueError if it does not begin with them.
 
-    The indexes describe where in its file the message type is defined. They are zigzag varints, preceded by their
-    number.
+    The indexes describe where in its file the message type is defined. They are encoded as zigzag varints, and their
+    count precedes them.
     """
     at = 0
 

@@ -366,7 +366,8 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
     """Returns the starting or the ending limit, or `default` if no option sets it.
 
-    If several options do, the first of these applies, as in Spark's source: timestamp, offsetsByTimestamp, offsets.
+    If several options set it, the first of these applies, as in Spark's source: the options that end in Timestamp, in
+    OffsetsByTimestamp, in Offsets.
     """
     if values[f"{side}timestamp"] is not None:
         return Timestamp(values[f"{side}timestamp"])

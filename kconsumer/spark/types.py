@@ -181,7 +181,7 @@ def _from_json(given: Any, depth: int) -> SparkType:
 
 
 def _named(name: str) -> SparkType:
-    """Returns the type with this name, which contains no other type, such as `long` or `decimal(10,2)`."""
+    """Returns the type with a name such as `long` or `decimal(10,2)`. It is not an array, a map or a struct."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*", name, re.ASCII)
     word = match[1].lower() if match else ""
     if match and word in DECIMALS:

@@ -238,7 +238,8 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`. So does it after ten have left."""
+        """An assignment of 3,000 partitions to 450 members takes less than `scale_limit_s`, as does one to 440 members
+        after ten have left."""
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):

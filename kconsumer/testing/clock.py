@@ -1,4 +1,4 @@
-"""A clock that changes only when a test advances it, for any code that receives a `Clock`."""
+"""A clock whose time changes only when a test advances it. Tests pass it to code that takes a `Clock`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class FakeCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, as the option of a consumer."""
+        """The addresses of all brokers, in the form of the option `bootstrap_servers`."""
         if not self._server.started:
             raise RuntimeError(NOT_RUNNING)
         return ",".join(f"{broker.host}:{broker.port}" for broker in self._cluster.brokers.values())
@@ -111,7 +111,7 @@ class FakeCluster:
             self._cluster.kill(self._broker(broker))
 
     def start(self, broker: int) -> None:
-        """Start a stopped broker, at the port that it had."""
+        """Start a stopped broker. It listens at the same port as before."""
         with self._server.change():
             self._cluster.start(self._broker(broker))
 

@@ -220,7 +220,7 @@ class Server:
             raise RuntimeError(f"the model of the cluster failed: {self._failure!r}") from self._failure
 
     def _wake(self) -> None:
-        """Let the thread return from its wait."""
+        """End the thread's wait for the sockets."""
         try:
             self._wake_sender.send(b"\0")
         except BlockingIOError:

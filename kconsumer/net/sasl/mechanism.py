@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class MechanismError(Exception):
-    """The exchange has failed, or cannot start. The text gives the reason and contains no secret."""
+    """The authentication has failed, or cannot start. The text gives the reason and contains no secret."""
 
 
 class Credentials:

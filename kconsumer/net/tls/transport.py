@@ -238,8 +238,8 @@ class TlsTransport(TcpTransport):
             raise self._read_alert() or error from None
 
     def _ended(self) -> int:
-        """Report why no more can be read. Returns 0 if the peer has closed the connection, with or without a
-        close_notify alert. Otherwise raises the error."""
+        """Returns 0 if the peer has closed the connection, with or without a close_notify alert. Otherwise raises an
+        error with the reason."""
         error = self._end
         if not isinstance(error, ssl.SSLError):
             if isinstance(error, BaseException):

@@ -181,7 +181,7 @@ class QueryId:
         self._known.set()
 
     def get(self) -> str:
-        """Wait for the id. Returns it. Raises PipelineError after 60 s."""
+        """Returns the id, for which this may wait. Raises PipelineError after 60 s."""
         if not self._known.wait(60):
             raise PipelineError(f"query {self.name} did not start")
         return self._id

@@ -156,7 +156,7 @@ class Cluster:
         *,
         internal: bool = False,
     ) -> Topic:
-        """Returns a new topic. Its partitions are spread over the brokers.
+        """Create a topic, whose partitions are spread over the brokers. Returns the topic.
 
         Raises ValueError if the topic exists, or if there are fewer brokers than replicas.
         """

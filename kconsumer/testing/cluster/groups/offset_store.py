@@ -38,7 +38,7 @@ class CommittedOffset:
 
 
 class OffsetStore:
-    """Committed offsets by group, topic and partition; for each producer id, those of its open transaction."""
+    """The committed offsets of all groups, and for each producer id the offsets in its open transaction."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Offsets] = {}
