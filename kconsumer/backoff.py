@@ -1,7 +1,7 @@
-"""Exponential backoff: how long to wait before a retry, for brokers, partitions, requests and token endpoints alike.
+"""Exponential backoff: how long to wait before a retry, for brokers, partitions, requests and token endpoints.
 
-Decides the length of a pause, as Java's `ExponentialBackoff` does. It does not decide what is retried: managers and
-connections count their failures and get the next delay from here.
+Decides only the length of a pause, as Java's `ExponentialBackoff` does. Managers and connections count their failures,
+and decide what is retried.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ JITTER = 0.2
 class ExponentialBackoff:
     """Computes delays that double from `initial_ms` up to `max_ms`, each multiplied by a random factor of 0.8 to 1.2.
 
-    The jitter spreads the clients of a broker that failed, so that they do not all return at the same moment. If
-    `max_ms` is not greater than `initial_ms`, it is the delay before every attempt, without jitter (as in Java).
+    The random factor prevents that all clients of a failed broker retry at the same moment. If `max_ms` is not greater
+    than `initial_ms`, every delay is `max_ms`, without a random factor (as in Java).
     """
 
     __slots__ = ("_initial_ms", "_max_exponent", "_max_ms", "_rng")
@@ -30,14 +30,14 @@ class ExponentialBackoff:
         self._rng = rng or random.Random()
 
     def delay_ms(self, attempt: int) -> float:
-        """Returns the pause before retry number `attempt`, counted from 0, in milliseconds."""
+        """Returns the delay (ms) before retry number `attempt`, counted from 0."""
         return self._delay_ms(attempt, self._factor())
 
     def shared_delay(self) -> Callable[[int], float]:
         """Returns a function like `delay_ms` that uses the same random factor in all calls.
 
-        It is used for partitions that failed in one response. With different factors their retries would be due at
-        different times, and each of them would need a request of its own.
+        Use this for partitions that failed in one response. With different factors, their retries would be due at
+        different times, and each of them would need its own request.
         """
         factor = self._factor()
         return lambda attempt: self._delay_ms(attempt, factor)
@@ -51,7 +51,7 @@ class ExponentialBackoff:
 
 
 class RetryTimer:
-    """Counts the consecutive failures of one request or lookup, and computes when its next attempt is due."""
+    """Counts the failures in a row of one request or lookup, and computes when the next attempt is due."""
 
     __slots__ = ("_backoff", "attempts", "until")
 

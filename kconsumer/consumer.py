@@ -1,7 +1,7 @@
-"""Consumer: the public methods. Each checks its arguments and calls the engine.
+"""Consumer: the public methods. Each method checks its arguments and calls the engine.
 
 Decides when a thread may call a method (one thread at a time, not after close(), not in a forked child), which
-arguments are valid, and how iteration changes positions. The engine and the managers decide the rest.
+arguments are valid, and how iteration changes positions. The engine and the managers decide everything else.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from kconsumer.listener import Callback
 
 Timeout = float | timedelta | None
-Partition = tuple[str, SupportsIndex]  # (topic, partition): a TopicPartition is one
-P = TypeVar("P", bound=Partition)  # all keys of a Mapping have this type: pairs or TopicPartitions
+Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
+P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
-# Within these limits no column of a batch reaches 2 GiB, not even that of topics, whose names have up to 249 bytes.
+# With these limits, no column of a batch reaches 2 GiB, not even the column of topic names of up to 249 bytes.
 MAX_ARROW_ROWS, MAX_ARROW_BYTES = 8_000_000, 1 << 29
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
@@ -57,12 +57,12 @@ LATEST_TIMESTAMP = -1
 class Consumer:
     """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
 
-    It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case, which
-    `help(kconsumer.ConsumerConfig)` lists. Before the first use it opens no connection and starts no thread. Use it
-    from one thread at a time; only `wakeup` may be called from another thread. Signal handlers may call any method.
-    Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case;
+    `help(kconsumer.ConsumerConfig)` lists them. Before the first use, the consumer opens no connection and starts no
+    thread. Use it from one thread at a time. Only `wakeup` may be called from another thread. Signal handlers may call
+    any method. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
-    Raises ConfigError for an option that is unknown, out of range or contradicts another one.
+    Raises ConfigError for an option that is unknown, out of range, or contradicts another option.
     """
 
     def __init__(
@@ -76,7 +76,10 @@ class Consumer:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
-        """Create a consumer from a mapping of options. Keys may be Java's or in snake_case, values typed or text."""
+        """Create a consumer from a mapping of options.
+
+        Keys are dotted Java names or snake_case names. Values are typed or text.
+        """
         consumer = cls.__new__(cls)
         consumer._set_up(ConsumerConfig.from_mapping(mapping), topics)
         return consumer
@@ -115,10 +118,10 @@ class Consumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Subscribe to exactly these topics, in place of the last subscription. `poll` joins the group.
+        """Replace the subscription by these topics. `poll` joins the group (Java `subscribe`).
 
         `topics` are names, or a pattern that must match the whole name of a topic. An empty list unsubscribes.
-        Raises StateError after `assign` or without a group_id, ValueError for an empty name (Java `subscribe`).
+        Raises StateError after `assign` or without a group_id, and ValueError for an empty name.
         """
         if self._config.group_id is None:
             raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
@@ -163,9 +166,9 @@ class Consumer:
 
     @guarded
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions, without group management. An empty list unsubscribes.
+        """Assign exactly these partitions, without group management (Java `assign`). An empty list unsubscribes.
 
-        Partitions that were assigned before keep their positions. Raises StateError after `subscribe` (Java `assign`).
+        Partitions that were assigned before keep their positions. Raises StateError after `subscribe`.
         """
         chosen = [_partition(tp) for tp in partitions]
         if not chosen:
@@ -178,7 +181,7 @@ class Consumer:
 
     @guarded
     def unsubscribe(self) -> None:
-        """Leave the group, or drop the assignment. Runs the revoked (or lost) callback; does not auto-commit."""
+        """Leave the group, or drop the assignment. Runs on_revoke or on_lost. Does not auto-commit."""
         self._rewind()
         self._engine.run(self._engine.operations.unsubscribe())
 
@@ -190,7 +193,7 @@ class Consumer:
 
     @guarded
     def subscription(self) -> frozenset[str]:
-        """Returns the subscribed topics; for a pattern, the topics that it matches."""
+        """Returns the subscribed topics. For a pattern, these are the matching topics."""
         subscription = self._engine.components.subscription
         with self._engine.lock:
             return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
@@ -202,11 +205,13 @@ class Consumer:
     ) -> ConsumerRecords:
         """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
 
-        Waits up to `timeout` for the first ones. The result is empty (and falsy) after the timeout. It may be empty
-        earlier if a position moved over control records. Also joins the group, runs callbacks and auto-commits.
-        Raises StateError without subscription or assignment, WakeupError, NoOffsetForPartitionError,
-        OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors
-        (Java `poll`). `timeout_ms` is an option of kafka-python and raises TypeError.
+        Waits up to `timeout` for the first records. The result is empty (and falsy) after the timeout. It may be empty
+        earlier if a position moved over control records. Also joins the group, runs callbacks and auto-commits (Java
+        `poll`).
+
+        Raises StateError without a subscription or assignment, WakeupError, NoOffsetForPartitionError,
+        OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
+        `timeout_ms` is an option of kafka-python and raises TypeError.
         """
         if timeout_ms is not None:
             raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
@@ -233,13 +238,13 @@ class Consumer:
         max_bytes: int | None = None,
         columns: Iterable[str] | None = None,
     ) -> RecordBatch:
-        """Poll like `poll`, but return the records as Arrow columns, without creating record objects.
+        """Returns the records of a `poll` as Arrow columns, without creating record objects.
 
-        Returns at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). The row that
-        reaches `max_bytes` of keys, values and headers (default 4 MiB) is the last one. `columns`: the names of the
-        columns to build, all by default (see `kconsumer.arrow`). Deserializers do not run: keys and values are bytes.
-        Commit the result with `commit(batch.next_offsets())`. Raises what `poll` raises, ValueError for a column
-        that does not exist.
+        The result has at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). The row
+        that reaches `max_bytes` of keys, values and headers (default 4 MiB) is the last one. `columns` are the names of
+        the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not run: keys and values are
+        bytes. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and ValueError for a
+        column that does not exist.
         """
         from kconsumer.arrow import choose  # imported when used
 
@@ -262,9 +267,9 @@ class Consumer:
             guard.holder = outer
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Yield records one by one, without end, or until none arrived for `consumer_timeout_ms`.
+        """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
 
-        A loop that stops early has consumed only the records that it reached: the rest of the batch is neither
+        A loop that stops early has consumed only the records that it reached. The rest of the batch is neither
         committed nor skipped.
         """
         while self._next_batch():
@@ -308,12 +313,13 @@ class Consumer:
 
     @guarded
     def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
-        """Commit and wait for the response. Retriable errors are retried until the timeout.
+        """Commit offsets and wait for the response (Java `commitSync`). Retries retriable errors until the timeout.
 
-        Without `offsets` all positions are committed. Otherwise `offsets` maps partitions to the next offset to read,
-        or is a batch, whose `next_offsets()` are committed. Raises TypeError or ValueError for invalid offsets,
-        CommitFailedError if the consumer is no longer a member, RebalanceInProgressError while the group rebalances,
-        TimeoutError, and StateError without a group (Java `commitSync`).
+        Without `offsets`, all positions are committed. Otherwise `offsets` maps partitions to the next offset to read,
+        or is a batch, whose `next_offsets()` are committed.
+
+        Raises TypeError or ValueError for invalid offsets, CommitFailedError if the consumer is no longer a member,
+        RebalanceInProgressError while the group rebalances, TimeoutError, and StateError without a group.
         """
         engine = self._engine
         engine.run(engine.operations.commit(self._offsets(offsets), self._timer(timeout)))
@@ -322,11 +328,11 @@ class Consumer:
     def commit_async(
         self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Commit without waiting and without retry (Java `commitAsync`).
+        """Commit offsets without waiting and without retries (Java `commitAsync`).
 
-        `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. Without a callback
-        the one of the option `on_commit` runs. At most ten such commits are in flight at a time. Further ones wait and
-        are sent together.
+        `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. The default is the
+        callback of the option `on_commit`. At most ten of these commits are in flight at a time. Further commits wait
+        and are sent together.
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
@@ -336,16 +342,16 @@ class Consumer:
     def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offsets of these partitions; None for those without a commit (Java `committed`)."""
+        """Returns the committed offset of each partition, or None if it has none (Java `committed`)."""
         engine = self._engine
         wanted = [_partition(tp) for tp in partitions]
         return engine.run(engine.operations.committed(wanted, self._timer(timeout)))
 
     @guarded
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
-        """Returns the offset of the next record to read. Looks it up if it is not known.
+        """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
 
-        Raises StateError if the partition is not assigned, TimeoutError, NoOffsetForPartitionError (Java `position`).
+        Raises StateError if the partition is not assigned, TimeoutError, and NoOffsetForPartitionError.
         """
         tp = _partition(tp)
         unseen = self._iteration.unseen().get(tp)
@@ -355,9 +361,9 @@ class Consumer:
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
-        """Read from this offset. If it has a leader epoch, the log is first checked for truncation.
+        """Set the position to this offset (Java `seek`). If it has a leader epoch, checks the log for truncation first.
 
-        Raises StateError if the partition is not assigned, ValueError for a negative offset (Java `seek`).
+        Raises StateError if the partition is not assigned, and ValueError for a negative offset.
         """
         target = seek_target(offset)
         tp = _partition(tp)
@@ -368,7 +374,7 @@ class Consumer:
 
     @guarded
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Read from the first offset, which the next `poll` or `position` looks up.
+        """Set the position to the first offset. The next `poll` or `position` looks this offset up.
 
         Without arguments, applies to all assigned partitions.
         """
@@ -376,7 +382,7 @@ class Consumer:
 
     @guarded
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Read from the end offset, which the next `poll` or `position` looks up.
+        """Set the position to the end offset. The next `poll` or `position` looks this offset up.
 
         Without arguments, applies to all assigned partitions.
         """
@@ -400,7 +406,7 @@ class Consumer:
 
     @guarded
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the end offset of each partition: the high watermark (read_committed: the last stable offset)."""
+        """Returns the high watermark of each partition. With read_committed, returns the last stable offset."""
         return self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout)
 
     def _ends(
@@ -431,21 +437,21 @@ class Consumer:
 
     @guarded
     def current_lag(self, tp: Partition) -> int | None:
-        """Returns how many offsets the position is behind the end; None while the end is unknown. Never blocks."""
+        """Returns the end offset minus the position, or None while the end offset is unknown. Never blocks."""
         return self._engine.current_lag(_partition(tp))
 
     # --- flow ------------------------------------------------------------------------------------------------------
 
     @guarded
     def pause(self, *partitions: Partition) -> None:
-        """Let `poll` return no records of these partitions until `resume`. Their buffered data is kept."""
+        """Pause these partitions: `poll` returns no records of them until `resume`. Their buffered data is kept."""
         with self._engine.changing():
             for tp in partitions:
                 self._engine.components.subscription.pause(_partition(tp))
 
     @guarded
     def resume(self, *partitions: Partition) -> None:
-        """Undo `pause` for these partitions."""
+        """Let `poll` return records of these partitions again after `pause`."""
         with self._engine.changing():
             for tp in partitions:
                 self._engine.components.subscription.resume(_partition(tp))
@@ -461,7 +467,7 @@ class Consumer:
 
     @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
-        """Returns the partitions of a topic; empty if there is no such topic (Java `partitionsFor`)."""
+        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`)."""
         engine = self._engine
         return engine.run(engine.operations.topics([topic], self._timer(timeout))).get(topic, ())
 
@@ -473,7 +479,7 @@ class Consumer:
 
     @guarded
     def group_metadata(self) -> GroupMetadata:
-        """Returns group, generation and member id of this member. Raises StateError without a group."""
+        """Returns the group, generation and member id of this consumer. Raises StateError without a group."""
         return self._engine.group_metadata()
 
     @guarded
@@ -483,7 +489,7 @@ class Consumer:
 
     @guarded
     def client_instance_id(self, timeout: Timeout = None) -> str:
-        """Raise StateError: this version sends no client telemetry, so it has no client instance id (KIP-714)."""
+        """Raise StateError, because without client telemetry there is no client instance id (KIP-714)."""
         raise StateError("client telemetry is not part of this version, so there is no client instance id")
 
     @guarded
@@ -493,23 +499,24 @@ class Consumer:
 
     @guarded
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
-        """Returns the state of each assigned partition as of the last `poll`: why it is or is not fetched."""
+        """Returns the state of each assigned partition, and the reason why it is or is not fetched."""
         return self._engine.status.partition_states()
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the running blocking call raise WakeupError, or else the next one.
+        """Make the running blocking call raise WakeupError. If none is running, the next one raises it.
 
-        May be called by any thread or signal handler.
+        Any thread or signal handler may call this.
         """
         self._engine.wakeup()
 
     def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
-        """Commit (with auto-commit), run the revoked callback, leave the group, close connections.
+        """Commit (with auto-commit), run on_revoke, leave the group, and close the connections.
 
         All steps run, and end within `timeout`. The first error is raised at the end. If `leave_group` is None, a
-        dynamic member leaves, and a static member stays in the group until its session times out. May be called again.
+        dynamic member leaves, and a static member stays in the group until its session times out. Further calls do
+        nothing.
         """
         self._close(timeout, leave_group, auto_commit=True)
 
@@ -541,7 +548,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. If the body raised, positions are not committed, so that its records are read again."""
+        """Close the consumer. If the body raised, does not commit, so that the records of the body are read again."""
         if kind is None:
             self.close()
             return
@@ -572,7 +579,7 @@ class Consumer:
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
 
         def __new__(cls, *arguments, **options):
-            """Raise TypeError for a mapping of options, as in confluent-kafka. The message names the alternative."""
+            """Raise TypeError for a mapping of options, as in confluent-kafka. The message names `from_config`."""
             if arguments and isinstance(arguments[0], Mapping) and cls.__init__ is Consumer.__init__:
                 raise TypeError(
                     "Consumer() takes topics, and options by name; for a mapping of options write "
@@ -590,9 +597,10 @@ class Consumer:
     # --- arguments -------------------------------------------------------------------------------------------------
 
     def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """Returns the offsets to commit; None for all positions.
+        """Returns the offsets to commit, or None for all positions.
 
-        While a loop is in the middle of a batch, the records that it has not reached are not committed by default.
+        While a `for` loop is in the middle of a batch, the records that it has not reached are not committed by
+        default.
         """
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None

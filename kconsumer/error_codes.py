@@ -1,24 +1,24 @@
-"""Kafka's error codes: one table of their numbers, names and meanings, and whether they are retriable.
+"""Kafka's error codes: one table with the number, the name and the meaning of each, and whether it is retriable.
 
 `errors.py` maps the codes to exception classes. The `error_actions.py` next to each manager maps them to actions.
 """
 
 from __future__ import annotations
 
-#: The codes by number, as a response carries them.
+#: The rows of the table by error code.
 CODES: dict[int, ErrorCode] = {}
 
 
 class ErrorCode(int):
-    """A row of the table. It is an int, so that the code of a response can be compared with it."""
+    """A row of the table. It is an int, so that it can be compared with the error code of a response."""
 
-    name: str  # Kafka's, such as NOT_COORDINATOR
+    name: str  # Kafka's name, such as NOT_COORDINATOR
     retriable: bool  # whether the same request may succeed later
-    meaning: str  # a description in words of kconsumer, for error messages
+    meaning: str  # a description for error messages
 
-    # An `enum.IntEnum` with columns would do the same, but takes ten times as long to create in each process.
+    # An `enum.IntEnum` with columns would do the same, but the import would take ten times as long.
     def __new__(cls, code: int, retriable: bool, meaning: str) -> ErrorCode:
-        """Create a row. Its name is that of the attribute of `Errors` to which it is assigned."""
+        """Create a row. Its name is the name of the attribute of `Errors` to which it is assigned."""
         row = super().__new__(cls, code)
         row.retriable = retriable
         row.meaning = meaning
@@ -33,7 +33,7 @@ YES, NO = True, False
 
 
 class Errors:
-    """The codes by Kafka's names (Java `Errors`). Columns: number, retriable, meaning."""
+    """The error codes by Kafka's names (Java `Errors`). The columns are number, retriable and meaning."""
 
     NONE = 0
     UNKNOWN_SERVER_ERROR = ErrorCode(-1, NO, "the broker met an unexpected error")
@@ -169,6 +169,6 @@ class Errors:
 
 
 def is_retriable(code: int) -> bool:
-    """Returns True if the same request may succeed later. Returns False for a code that is not in the table."""
+    """Returns True if the same request may succeed later. Returns False for a code without a row."""
     row = CODES.get(code)
     return row is not None and row.retriable

@@ -1,6 +1,6 @@
 """Base classes for the tables that map error codes of brokers to the actions of a manager.
 
-The tables are in the `error_actions.py` next to the managers. docs/design/state-machines.md shows all of them.
+Most tables are in the `error_actions.py` next to the managers. docs/design/state-machines.md shows all of them.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from kconsumer.error_codes import is_retriable
 
 
 class ErrorAction(enum.Enum):
-    """An action of a manager after an error code. The value describes the action. Subclasses have the members."""
+    """The action of a manager after an error code. The value describes the action. Subclasses define the members."""
 
 
 A = TypeVar("A", bound=ErrorAction)
 
 
 class ErrorTable(dict[int, A]):
-    """Maps the error codes of one response to actions, with a default for codes that have no row."""
+    """Maps the error codes of one kind of response to actions. Codes without a row have a default action."""
 
     __slots__ = ("_default", "_default_retriable")
 
     def __init__(self, rows: Mapping[int, A], *, default: A, default_retriable: A | None = None) -> None:
-        """Create a table of these rows. `default` is the action for codes without a row.
+        """Create a table with these rows. `default` is the action for codes without a row.
 
-        If `default_retriable` is given, it is the action for retriable codes without a row.
+        If `default_retriable` is given, it is used instead for retriable codes without a row.
         """
         super().__init__(rows)
         self._default = default

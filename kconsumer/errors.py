@@ -1,8 +1,8 @@
 """The exception classes, and the class for each error code of a broker.
 
-There are two families under `KafkaError`. `BrokerError` and its subclasses are raised for error codes in responses
-(`error_codes.py`); codes with similar meanings have one class. All other classes are for errors that the client itself
-detects, from a timeout to a misuse of the API.
+`KafkaError` has two kinds of subclasses. `BrokerError` and its subclasses are raised for error codes in responses
+(`error_codes.py`). Codes with similar meanings share a class. All other classes are for errors that the client itself
+detects, such as a timeout or a misuse of the API.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class ConfigError(KafkaError, ValueError):
 
 
 class StateError(KafkaError, RuntimeError):
-    """The call is not allowed in the consumer's state: it is closed, the partition is not assigned, assign() is mixed
-    with subscribe(), and so on."""
+    """The call is not allowed in the consumer's state.
+
+    For example, the consumer is closed, the partition is not assigned, or assign() is mixed with subscribe().
+    """
 
 
 class TimeoutError(KafkaError, builtins.TimeoutError):
@@ -42,7 +44,7 @@ class TimeoutError(KafkaError, builtins.TimeoutError):
 
 
 class WakeupError(KafkaError):
-    """`wakeup()` ended a blocking call. No record is lost: repeat the call, or close the consumer."""
+    """`wakeup()` ended a blocking call. No record is lost, and the call may be repeated."""
 
 
 class ConcurrentAccessError(KafkaError, RuntimeError):
@@ -62,12 +64,12 @@ class BrokerConnectionError(KafkaError, ConnectionError):
 class ProtocolError(KafkaError):
     """A response cannot be parsed, or a request cannot contain a value.
 
-    If it is a response, the server may not be a Kafka broker, or a proxy may have changed the data.
+    If a response cannot be parsed, the server may not be a Kafka broker, or a proxy may have changed the data.
     """
 
 
 class CorruptRecordError(KafkaError):
-    """The bytes of records cannot be parsed, or their checksum is wrong. `seek` past `offset` to skip them."""
+    """The bytes of records cannot be parsed, or the checksum is wrong. `seek` past `offset` to skip the records."""
 
     def __init__(self, message: str, *, topic: str = "", partition: int = 0, offset: int = -1) -> None:
         super().__init__(message)
@@ -92,7 +94,7 @@ class RecordTooLargeError(KafkaError):
 
 
 class BatchTooLargeError(KafkaError):
-    """A compressed batch contains more than `limit` bytes, which is set by `decompressed_batch_max_bytes`.
+    """A compressed batch contains more than `limit` bytes, the value of the option `decompressed_batch_max_bytes`.
 
     Increase the option, or `seek` to `next_offset` to skip the batch.
     """
@@ -145,7 +147,7 @@ class RecordDeserializationError(KafkaError):
 
 
 def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
-    """Recreate a pickled error whose constructor takes more than its message."""
+    """Recreate a pickled error whose constructor takes more arguments than the message."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
@@ -167,8 +169,10 @@ class NoOffsetForPartitionError(InvalidOffsetError):
 
 
 class OffsetOutOfRangeError(InvalidOffsetError):
-    """A position is outside the log, and `auto_offset_reset` is "none". `offsets` maps each partition to its
-    position."""
+    """A position is outside the log, and `auto_offset_reset` is "none".
+
+    `offsets` maps each such partition to its position.
+    """
 
     def __init__(self, message: str, offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(message, tuple(offsets))
@@ -176,8 +180,10 @@ class OffsetOutOfRangeError(InvalidOffsetError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log was truncated below the position by an unclean leader election (KIP-320). `divergent_offsets` maps each
-    partition to the first offset at which the logs differ, if the leader reported it."""
+    """An unclean leader election has truncated the log below the position (KIP-320).
+
+    `divergent_offsets` maps each partition to the first offset at which the logs differ, if the leader reported it.
+    """
 
     def __init__(
         self,
@@ -209,8 +215,10 @@ class AssignorError(KafkaError):
 
 
 class BrokerError(KafkaError):
-    """A response contains an error code. `code` is its number and `name` is Kafka's name of it. For a fetch,
-    `topic_partition` and `offset` are those of the request."""
+    """A response contains an error code. `code` is the number, and `name` is Kafka's name for it.
+
+    For a fetch, `topic_partition` and `offset` are the partition and the offset of the request.
+    """
 
     topic_partition: TopicPartition | None = None
     offset: int | None = None
@@ -253,7 +261,7 @@ class AuthorizationError(BrokerError):
 
 
 class TopicAuthorizationError(AuthorizationError):
-    """The principal lacks a permission on topics; `topics` contains their names."""
+    """The principal lacks a permission on topics. `topics` contains the names of these topics."""
 
     resource = "topic"
 
@@ -281,8 +289,10 @@ class GroupAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(BrokerError):
-    """The TLS handshake or SASL authentication failed. The blocking call raises it at once. `code` is 0 if the error
-    does not come from a response."""
+    """The TLS handshake or SASL authentication failed. Blocking calls raise this error at once.
+
+    `code` is 0 if the error does not come from a response.
+    """
 
     def __init__(self, message: str = "", *, code: int = 0) -> None:
         if code:
@@ -293,14 +303,14 @@ class AuthenticationError(BrokerError):
 
 
 class UnsupportedVersionError(BrokerError):
-    """Broker and client have no version of a request in common, or the broker is too old for an option."""
+    """The broker and the client have no common version of a request, or the broker is too old for an option."""
 
     def __init__(self, message: str = "", *, code: int = Errors.UNSUPPORTED_VERSION) -> None:
         super().__init__(message, code=code)
 
 
 class InvalidTopicError(BrokerError):
-    """Kafka does not allow the name of a topic. `topics` contains the names."""
+    """The names of topics are not allowed. `topics` contains these names."""
 
     def __init__(
         self, message: str = "", *, code: int = Errors.INVALID_TOPIC_EXCEPTION, topics: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Rebalance callbacks: the listener class, and the three callables that may be given in its place."""
+"""Rebalance callbacks: the listener class, and the three callables that may be given instead of a listener."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 class RebalanceListener:
     """Base class of listeners. Override any method; it runs on the thread that calls `poll`, `unsubscribe` or `close`.
 
-    `partitions` is sorted by topic and partition. Inside a callback `commit`, `seek`, `position` and `pause` may be
-    called (Java `ConsumerRebalanceListener`).
+    `partitions` is sorted by topic and partition. A callback may call `commit`, `seek`, `position` and `pause` (Java
+    `ConsumerRebalanceListener`).
     """
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Called after a rebalance with the added partitions (all partitions under the eager protocol)."""
+        """Handle added partitions, after a rebalance. With the eager protocol, these are all assigned partitions."""
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Called before partitions are revoked. Commit the offsets of processed records here."""
+        """Handle partitions that will be revoked, for example commit the offsets of processed records."""
 
     def on_partitions_lost(self, consumer: Consumer, partitions: tuple[TopicPartition, ...]) -> None:
-        """Called after partitions were lost: commits for them fail. Calls `on_partitions_revoked` unless overridden."""
+        """Handle lost partitions, for which commits fail. Calls `on_partitions_revoked` unless overridden."""
         self.on_partitions_revoked(consumer, partitions)
 
 
 class CallableListener(RebalanceListener):
-    """A listener made of the `on_assign`, `on_revoke` and `on_lost` callables given to `subscribe`."""
+    """A listener that calls the `on_assign`, `on_revoke` and `on_lost` callables given to `subscribe`."""
 
     def __init__(self, on_assign: Callback | None, on_revoke: Callback | None, on_lost: Callback | None) -> None:
         self._on_assign = on_assign

@@ -4,7 +4,8 @@ A manager does not send requests itself. Its `poll(now)` returns the requests to
 is due. The engine sends the requests, and calls the `handler` of each with a `Reply`. A blocking call of the public API
 waits for a `Promise`, which a manager completes in its `poll` or in a handler.
 
-Classes with an instance per request are no dataclasses, because `@dataclass` generates methods in each process.
+The classes of requests and replies are not dataclasses, because `@dataclass` would generate their methods again in each
+process, which makes the import slower.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Reply:
         sent_at: float = 0.0,
     ) -> None:
         self.message = message  # the response; it may contain error codes
-        self.error = error  # the error of the client: disconnected, timed out, no common version
+        self.error = error  # an error of the client, such as a disconnect, a timeout or no common version
         self.now = now  # when the request ended (ms)
         self.version = version  # the version of the request
-        self.node = node  # connection id
+        self.node = node  # the connection id
         self.sent_at = sent_at  # when the request was sent (ms)
 
     def __repr__(self) -> str:
@@ -64,8 +65,8 @@ class UnsentRequest:
         max_version: int = 32767,
     ) -> None:
         self.api, self.message, self.handler = api, message, handler
-        self.node = node  # connection id: "3", or "+3" for a coordinator's own connection to broker 3; None: any
-        self.timeout_ms = timeout_ms  # None: request_timeout_ms
+        self.node = node  # the connection id: "3", or "+3" for the coordinator connection to broker 3; None: any broker
+        self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
         self.min_version, self.max_version = min_version, max_version
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
@@ -83,7 +84,7 @@ class UnsentRequest:
 
 
 class PollResult:
-    """The result of polling a manager: what the engine has to do."""
+    """The result of polling a manager: requests to send, the time to wait, and a connection to close."""
 
     __slots__ = ("disconnect", "requests", "wait_ms")
 
@@ -91,7 +92,7 @@ class PollResult:
         self, requests: list[UnsentRequest] | None = None, wait_ms: float = FOREVER, disconnect: str | None = None
     ) -> None:
         self.requests = [] if requests is None else requests
-        self.wait_ms = wait_ms  # time until the next poll; any activity may make it due earlier
+        self.wait_ms = wait_ms  # ms until the next poll; any activity may make it due earlier
         self.disconnect = disconnect  # a connection to close first; its waiting and in-flight requests fail
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ class RequestManager(Protocol):
 
 
 class Promise(Generic[T]):
-    """The future result of a call: a value or an error (Java `RequestFuture`). A manager completes it once."""
+    """The future result of a call: a value or an error (Java `RequestFuture`). A manager completes the promise."""
 
     __slots__ = ("_callbacks", "done", "error", "value")
 
@@ -133,7 +134,7 @@ class Promise(Generic[T]):
             self._callbacks.append(callback)
 
     def result(self) -> T:
-        """Returns the value, or raises the error. The promise must be completed."""
+        """Returns the value of a completed promise, or raises its error."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # completed with a T, which may itself be None
@@ -152,10 +153,7 @@ class Promise(Generic[T]):
 
 
 class PendingCall(Generic[T]):
-    """A call of the public API whose requests are repeated after retriable errors, until its deadline.
-
-    Java has `TimedRequestState` for this.
-    """
+    """A call of the public API whose requests are retried until its deadline (Java `TimedRequestState`)."""
 
     __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise")
 
@@ -163,7 +161,7 @@ class PendingCall(Generic[T]):
         self.promise: Promise[T] = Promise()
         self.deadline = deadline
         self.backoff = backoff
-        self.in_flight = 0  # requests that have no response yet
+        self.in_flight = 0  # the number of requests without a response
         self.last_error: KafkaError | None = None
 
     def wait_ms(self, now: float) -> float:
@@ -172,11 +170,11 @@ class PendingCall(Generic[T]):
         return max(0.0, min(pause_ms, self.deadline - now))
 
     def on_sent(self) -> None:
-        """Count a request that is being sent."""
+        """Record that a request was created to be sent."""
         self.in_flight += 1
 
     def on_response(self) -> None:
-        """Count the end of a request, whether a response or an error."""
+        """Record that a request has ended, with a response or an error."""
         self.in_flight -= 1
 
     def retry(self, error: KafkaError, now: float) -> None:

@@ -1,6 +1,6 @@
 """ConsumerRecords: the result of one poll().
 
-Holds runs of records and the next offset of each partition. Record objects are created when they are read.
+It contains runs of records and the next offset of each partition. Record objects are created when they are accessed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 class ConsumerRecords:
-    """Records of several partitions (Java `ConsumerRecords`). Those of one partition are in offset order.
+    """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
     An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time.
-    A record keeps the received bytes of its batch in memory. To keep data for a long time, keep the value of the record
-    instead.
+    A record keeps all received bytes of its batch in memory. To keep data for a long time, keep only the value of the
+    record.
     """
 
     __slots__ = ("_count", "_positions", "_runs", "_skipped")
@@ -44,10 +44,10 @@ class ConsumerRecords:
         positions: Mapping[TopicPartition, Position] = NONE,
         skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
     ) -> None:
-        """`positions` maps partitions to next offset and leader epoch. `skipped` is what `skipped()` returns.
+        """Create a batch. `positions` maps partitions to the next offset and its leader epoch.
 
-        Each of the `runs` must have records, and must not be used elsewhere. The arguments are not copied, which makes
-        poll() faster, so the caller must not change them later.
+        `skipped` is the result of the method of this name. Each of the `runs` must contain records, and must not be
+        used elsewhere. To make poll() faster, the arguments are not copied. So the caller must not change them later.
         """
         self._runs = tuple(runs)
         self._positions = positions
@@ -78,29 +78,29 @@ class ConsumerRecords:
         return RecordIterator(self._runs)
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """Returns the partitions that have records here."""
+        """Returns the partitions that have records in this batch."""
         return frozenset(run.topic_partition for run in self._runs)
 
     def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord]:
-        """Returns the records of one partition; an empty list if it has none here."""
+        """Returns the records of one partition, which may be none."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Returns the records of each partition that has any, in order of arrival."""
+        """Returns the records by partition. Partitions without records are left out."""
         grouped: dict[TopicPartition, list[ConsumerRecord]] = {}
         for run in self._runs:
             grouped.setdefault(run.topic_partition, []).extend(run)
         return grouped
 
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the next offset of each partition after these records, as commit() takes it (KIP-1094).
+        """Returns the next offset of each partition after these records, for commit() (KIP-1094).
 
-        A partition without a record has an entry, too, if its position moved over control records or gaps.
+        The result contains a partition without records, too, if its position moved over control records or gaps.
         """
         return {tp: OffsetAndMetadata(position[0], "", position[1]) for tp, position in self._positions.items()}
 
     def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
-        """Returns the skipped batches by partition, as (first offset, last offset + 1, "control" or "aborted")."""
+        """Returns the skipped batches by partition: first offset, last offset + 1, and "control" or "aborted"."""
         return {tp: tuple(batches) for tp, batches in self._skipped.items()}
 
     def to_arrow(
@@ -108,7 +108,7 @@ class ConsumerRecords:
     ) -> RecordBatch:
         """Returns the records as the chosen Arrow columns, by default all (see `kconsumer.arrow`).
 
-        Keys and values are bytes. Records at or beyond the offset that `ends` has for their partition are left out.
+        Keys and values are bytes. `ends` maps partitions to an offset; records at or beyond this offset are left out.
         Raises OverflowError if a column would reach 2 GiB. A stream (`__arrow_c_stream__`) has no such limit.
         """
         from kconsumer.arrow import RecordBatch  # a third of all compiled modules: imported when used
@@ -116,15 +116,15 @@ class ConsumerRecords:
         return RecordBatch.of(self._runs, columns, self.next_offsets(), ends)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Returns all columns as a stream of Arrow batches, for pyarrow, polars, duckdb (PyCapsule interface)."""
+        """Returns all columns as a stream of Arrow batches, for pyarrow, polars and duckdb (PyCapsule interface)."""
         return self._table().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, columns: Iterable[str] | None = None) -> pandas.DataFrame:
-        """Returns the columns as a `pandas.DataFrame`; needs pandas and pyarrow."""
+        """Returns the columns as a `pandas.DataFrame`. This needs pandas and pyarrow."""
         return self._table(columns).to_pandas()
 
     def to_polars(self, columns: Iterable[str] | None = None) -> polars.DataFrame:
-        """Returns the columns as a `polars.DataFrame`; needs polars."""
+        """Returns the columns as a `polars.DataFrame`. This needs polars."""
         return self._table(columns).to_polars()
 
     def _table(self, columns: Iterable[str] | None = None) -> Table:

@@ -16,7 +16,7 @@ S = TypeVar("S", bound=enum.Enum)
 
 
 def checked_transition(transitions: Mapping[S, frozenset[S]], subject: str, old: S, new: S) -> S:
-    """Returns `new` if it may follow `old`, otherwise raises StateError, which names the `subject`.
+    """Returns `new` if it may follow `old`. Otherwise raises a StateError that names the `subject`.
 
     Call this before any other change, so that an illegal transition changes nothing.
     """

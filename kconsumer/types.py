@@ -1,6 +1,6 @@
 """Plain values of the public interface: partitions, offsets, nodes, enums.
 
-They check their own fields and have a readable `repr`; they do nothing else.
+They only check their fields and have a readable `repr`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic (Java `TopicPartition`). Sorted by topic, then by number."""
+    """A partition of a topic (Java `TopicPartition`). Partitions are sorted by topic, then by number."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """Offset and timestamp (ms) of the first record at or after a time (Java `OffsetAndTimestamp`)."""
+    """The offset and timestamp (ms) of the first record at or after a given time (Java `OffsetAndTimestamp`)."""
 
     offset: int
     timestamp: int
@@ -78,7 +78,7 @@ class GroupMetadata(bytes):
 
     Pass it to `send_offsets_to_transaction` of a transactional producer of confluent-kafka or kafka-python (3.0 and
     newer). The coordinator then rejects the offsets of a member that has lost its partitions. The class is a subclass
-    of `bytes` because confluent-kafka expects bytes in librdkafka's format. Two objects are equal if all fields are.
+    of `bytes` because confluent-kafka expects bytes in librdkafka's format. Two objects with equal fields are equal.
     """
 
     group_id: str
@@ -106,15 +106,20 @@ class GroupMetadata(bytes):
 
         @property
         def __class__(self) -> type:
-            """Returns kafka-python's class once it is loaded, because its producer checks the argument with
-            isinstance(). A common base class is not possible: kafka-python's class is a tuple, and confluent-kafka
-            needs bytes."""
+            """Returns kafka-python's `ConsumerGroupMetadata` if that is loaded, otherwise this class.
+
+            The producer of kafka-python checks its argument with isinstance(). A common base class is not possible,
+            because kafka-python's class is a tuple, and confluent-kafka needs bytes.
+            """
             return getattr(sys.modules.get("kafka.structs"), "ConsumerGroupMetadata", GroupMetadata)
 
 
 def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> bytes:
-    """Returns the bytes that librdkafka's `rd_kafka_consumer_group_metadata_write` would write: a native int, and texts
-    that end with NUL. Texts that contain NUL cannot be written; librdkafka rejects the bytes returned for them."""
+    """Returns the bytes that librdkafka's `rd_kafka_consumer_group_metadata_write` would write.
+
+    The format consists of a native int, and texts that end with NUL. A text that contains NUL cannot be written. For
+    such a text, this returns bytes that librdkafka rejects.
+    """
     texts = [text.encode(errors="surrogatepass") for text in (group_id, member_id, instance_id or "")]
     if any(b"\0" in text for text in texts):
         return repr((group_id, generation_id, member_id, instance_id)).encode()
@@ -124,14 +129,17 @@ def _librdkafka_form(group_id: str, generation_id: int, member_id: str, instance
 
 
 class IsolationLevel(enum.Enum):
-    """Whether records of open and aborted transactions are returned. The value is that of the option."""
+    """The values of the option `isolation_level`.
+
+    Only READ_UNCOMMITTED returns records of open and aborted transactions.
+    """
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class TimestampType(enum.IntEnum):
-    """Whether the producer or the broker set a record's timestamp (Java `TimestampType`)."""
+    """The source of a record's timestamp: none, the producer, or the broker (Java `TimestampType`)."""
 
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
@@ -140,7 +148,7 @@ class TimestampType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Where to start if a partition has no usable position (`auto_offset_reset`, Java `AutoOffsetResetStrategy`).
+    """The start of a partition without a usable position (`auto_offset_reset`, Java `AutoOffsetResetStrategy`).
 
     Use the constants `LATEST`, `EARLIEST`, `NONE`, or `by_duration(ms)` (KIP-1106). `str()` returns `latest`,
     `earliest`, `none` or `by_duration:<ms>ms`.
@@ -163,12 +171,14 @@ class OffsetReset:
 
     @classmethod
     def by_duration(cls, duration_ms: int) -> OffsetReset:
-        """Returns the reset to the first record that is at most this many milliseconds old."""
+        """Returns a reset to the first record that is at most `duration_ms` old."""
         return cls("by_duration", duration_ms)
 
     def timestamp(self, wall_ms: int) -> int | None:
-        """Returns the timestamp for ListOffsets: -1 for latest, -2 for earliest, a time (ms) for a duration; None for
-        `NONE`."""
+        """Returns the timestamp for ListOffsets: -1 for latest, -2 for earliest, a time (ms) for a duration.
+
+        Returns None for `NONE`. `wall_ms` is the current time (ms since 1970).
+        """
         if self.duration_ms is not None:
             return max(0, wall_ms - self.duration_ms)
         return {"latest": -1, "earliest": -2}.get(self.kind)
@@ -194,21 +204,21 @@ class SubscriptionPattern:
 
 
 class PartitionCondition(enum.Enum):
-    """Why an assigned partition is or is not being fetched. If several conditions hold, the first one is reported."""
+    """The reason why an assigned partition is or is not fetched. If several apply, the first one is reported."""
 
-    REVOKING = "revoking"  # it will be revoked, or is not subscribed any more
+    REVOKING = "revoking"  # the partition will be revoked, or is no longer subscribed
     AWAIT_CALLBACK = "await_callback"  # `on_assign` has not returned yet
     FAILED = "failed"  # each poll raises its error until the application acts
     INITIALIZING = "initializing"  # its committed offset is being looked up
     AWAIT_RESET = "await_reset"  # an offset is being looked up by `auto_offset_reset`
     AWAIT_VALIDATION = "await_validation"  # its position is being compared with the log of a new leader
-    PAUSED = "paused"  # by the application
+    PAUSED = "paused"  # the application has paused it
     BUFFERED = "buffered"  # records are waiting for `poll`
     IN_FLIGHT = "in_flight"  # a fetch was sent
     NO_LEADER = "no_leader"  # metadata has no leader for it
     BACKOFF = "backoff"  # a fetch failed, or its broker cannot be reached
     BROKER_BLOCKED = "broker_blocked"  # its broker gets no fetch until `poll` has taken more of another partition
-    BUFFER_FULL = "buffer_full"  # `buffer_memory` is in use
+    BUFFER_FULL = "buffer_full"  # `buffer_memory` has no room for a fetch
     READY = "ready"  # the next `poll` fetches it
 
 
@@ -218,7 +228,7 @@ class PartitionStatus:
 
     state: PartitionCondition
     reason: str
-    since: float  # for how long the state has lasted, in seconds
+    since: float  # how long the state has lasted (s)
     position: int | None
     high_watermark: int | None
     lag: int | None

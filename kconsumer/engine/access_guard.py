@@ -1,6 +1,7 @@
-"""AccessGuard: lets one thread at a time use a consumer.
+"""AccessGuard: lets only one thread at a time use a consumer.
 
-No thread may use it after close(), in a forked child, or after an exception has interrupted a change of its state.
+No thread may use the consumer after close(), in a forked child, or after an exception has interrupted a change of its
+state.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ INTERRUPTED = (
 
 
 class AccessGuard:
-    """Lets one thread at a time into the methods of a consumer. The same thread may enter again, as in a callback.
+    """Lets only one thread at a time run methods of a consumer. A callback of this thread may call further methods.
 
-    `outer = guard.enter()` enters, and `guard.holder = outer` leaves. Leaving is a plain store and not a call, because
-    Ctrl-C may raise after any call. Then the return value of the public method would be lost, or no thread could enter
-    any more.
+    A method begins with `outer = guard.enter()` and ends with `guard.holder = outer`. The end is an assignment and not
+    a call, because Ctrl-C may raise an exception after any call. The return value of the method would then be lost, or
+    no thread could enter any more.
     """
 
     __slots__ = ("_forks", "closed", "end_wait", "holder", "step")
@@ -54,8 +55,8 @@ class AccessGuard:
         self._forks = _forks
         self.closed = False
         self.step = step or Step()
-        self.end_wait = end_wait  # ends the wait of a call when a signal arrives
-        self.holder: dict[None, int] = {}  # its only value is the id of the thread inside; empty if none is
+        self.end_wait = end_wait  # called when a signal arrives; ends the wait of the running call
+        self.holder: dict[None, int] = {}  # one entry: the id of the thread that has entered; empty if none has
 
     @property
     def forked(self) -> bool:
@@ -63,10 +64,10 @@ class AccessGuard:
         return self._forks != _forks
 
     def enter(self, *, closing: bool = False) -> dict[None, int]:
-        """Enter, and return the value that `holder` must be set to when the call leaves. Never waits.
+        """Enter the guard without waiting. Returns the value to assign to `holder` at the end of the method.
 
-        Raises ForkedConsumerError in a forked child, ConcurrentAccessError if another thread is inside, and StateError
-        after close(). Unless `closing`, also raises StateError after an interruption (see `Step`).
+        Raises ForkedConsumerError in a forked child, ConcurrentAccessError if another thread has entered, and
+        StateError after close(). Unless `closing`, also raises StateError after an interruption (see `Step`).
         """
         if self._forks != _forks:
             raise ForkedConsumerError(
@@ -105,7 +106,7 @@ G = TypeVar("G", bound=Guarded)
 
 
 def guarded(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Decorate a public method, so that it enters the guard of its object and defers signal handlers while it runs."""
+    """Decorate a public method. It enters the guard of its object, and defers signal handlers while it runs."""
 
     @functools.wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:

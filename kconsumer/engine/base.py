@@ -1,10 +1,11 @@
-"""Engine: one consumer without its public methods. It polls, changes the subscription, and closes the consumer.
+"""Engine: what the public methods of a consumer call. It polls, changes the subscription, and closes the consumer.
 
-Operations that wait are generators (`waiting.py`), most of them in `operations.py`; `run` drives one on the calling
-thread. A poll that finds data in the buffer returns it without an operation.
+Operations that wait are generators (see `waiting.py`). Most of them are in `operations.py`. `run` drives an operation
+on the calling thread. A poll that finds data in the buffer returns the data without an operation.
 
-No record is lost if a signal handler raises, as Ctrl-C does. `_collect` moves the positions back if anything raises
-after they were advanced. Between its return and the return of `poll` there is no call after which a handler could run.
+No record is lost if a signal handler raises an exception, as after Ctrl-C. If this happens after `_collect` has
+advanced the positions, `_collect` moves them back. Between the return of `_collect` and the return of `poll`, there is
+no call after which a handler could run.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ log = get_logger(__name__)
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
-MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # how long close() waits for the end of the network thread
+MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
 
 
 class Engine:
-    """One consumer, with or without a group, as the public methods use it."""
+    """One consumer, with or without a group. The public methods call it."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Engine:
         self._quick_poll = self._metrics.quick.append
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
-        self._last_poll_empty = False  # True if the last poll that polled managers had no records and no error
+        self._last_poll_empty = False  # True if the last full poll (`_poll_full`) found no records and no error
         if parts.group is not None:
             callbacks, interceptors, on_commit = self.callbacks, self.interceptors, config.on_commit
             parts.group.commits.set_listeners(
@@ -76,7 +77,7 @@ class Engine:
             )
 
     def run(self, operation: Operation[T]) -> T:
-        """Drive an operation on the calling thread until it ends, and return its result."""
+        """Drive an operation on the calling thread until it ends. Returns its result."""
         return run(operation, self.driver.wait)
 
     # --- poll ------------------------------------------------------------------------------------------------------
@@ -84,8 +85,9 @@ class Engine:
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Returns at most `max_records` records. Waits up to `timeout_ms` for the first ones.
 
-        The result is empty after the timeout, or if a position moved without a record, as it does over control records.
-        If `max_bytes` is given, the record that reaches this size is the last one, and no deserializer runs.
+        The result is empty after the timeout. It is also empty if a position moved over control records and there were
+        no other records. If `max_bytes` is given, the record that reaches this size is the last one, and no
+        deserializer runs.
         """
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
@@ -119,7 +121,7 @@ class Engine:
         return run(self._poll_full(timer, max_records, max_bytes), driver.wait)
 
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Wait for a fetch in flight and return its records. If anything else ends the wait, run `_poll_full`."""
+        """Wait for a fetch in flight. Returns its records. If something else ends the wait, runs `_poll_full`."""
         driver = self.driver
         yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
@@ -156,7 +158,7 @@ class Engine:
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
-        """Raise the error of a partition if only the user can resolve it. Called by every poll without records."""
+        """Raise the error of a partition that only the user can resolve. Every poll without records calls this."""
         error = self.components.offsets.lasting_error()
         if error is not None:
             raise error
@@ -183,9 +185,10 @@ class Engine:
         return group is None or group.membership.idle or not self.components.subscription.is_group_managed
 
     def _collect(self, max_records: int, max_bytes: int | None) -> ConsumerRecords | None:
-        """Take records from the buffer, send the next fetch, and return the records, or None if there is nothing new.
+        """Take records from the buffer and send the next fetch. Returns the records, or None if there are none.
 
-        A batch without records is returned if a position advanced. If anything raises, the positions are moved back.
+        Returns an empty batch if a position advanced without records. After any exception, the positions are moved
+        back.
         """
         parts, collector, step = self.components, self.components.collector, self.components.step
         if collector.busy:
@@ -222,7 +225,7 @@ class Engine:
         return records
 
     def rollback_last_poll(self) -> None:
-        """Move the positions back to where they were before the last poll. Used if its records were not returned."""
+        """Restore the positions from before the last poll. Used if its records did not reach the user."""
         with self.changing():
             self.components.collector.rollback()
             self.driver.request_manager_poll()
@@ -230,12 +233,12 @@ class Engine:
     # --- subscription ----------------------------------------------------------------------------------------------
 
     def subscription_changed(self, listener: RebalanceListener | None) -> None:
-        """Set the listener, make the next poll join the group, and request metadata of new topics."""
+        """Set the listener, let the next poll join the group, and request metadata of new topics."""
         self.callbacks.set_listener(listener)
         self.assignment_changed()
 
     def assignment_changed(self) -> None:
-        """Make the next call of `poll` poll all managers, and request metadata of new topics."""
+        """Request metadata of new topics, and make the next `poll` poll all managers."""
         self.driver.request_manager_poll()
         self.components.metadata.request_new_topics()
 
@@ -252,7 +255,7 @@ class Engine:
         self.driver.request_manager_poll()
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to these offsets in the partitions that are still assigned. The caller holds the lock."""
+        """Seek to these offsets. Skips partitions that are no longer assigned. The caller holds the lock."""
         for tp, offset in offsets.items():
             if self.components.subscription.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
@@ -270,10 +273,10 @@ class Engine:
     # --- offsets ---------------------------------------------------------------------------------------------------
 
     def consumed_before(self, unseen: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets to commit while a loop is in the middle of a batch.
+        """Returns the offsets to commit while a `for` loop is in the middle of a batch.
 
-        `unseen` maps partitions to the first offset that the loop has not reached. These offsets replace the positions
-        of their partitions. Partitions without a position are left out.
+        `unseen` maps partitions to the first offset that the loop has not reached. This offset replaces the position of
+        the partition. Partitions without a position are left out.
         """
         with self.lock:
             consumed = self.components.subscription.all_consumed()
@@ -282,7 +285,7 @@ class Engine:
     # --- lag, group, metrics ---------------------------------------------------------------------------------------
 
     def current_lag(self, tp: TopicPartition) -> int | None:
-        """Returns the end offset minus the position. If the end offset is unknown, requests it and returns None."""
+        """Returns the end offset minus the position. If the end offset is unknown, requests it, and returns None."""
         with self.changing():
             lag = self.components.subscription.get(tp).lag(self._config.read_committed)
             if lag is None:
@@ -303,14 +306,14 @@ class Engine:
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """End the running blocking call, or else the next one. May be called by any thread or signal handler."""
+        """End the running blocking call, or else the next one. Any thread or signal handler may call this."""
         self.driver.wakeup()
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
         """Run the steps of CloseSequence: commit, leave the group, close the connections.
 
-        The timer limits all steps together. Every step runs, and the first error is raised at the end. If an exception
-        has interrupted an earlier change of the state, nothing is sent, because the positions may be wrong.
+        The timer limits the sum of all steps. Every step runs, and the first error is raised at the end. If an
+        exception has interrupted an earlier change of the state, nothing is sent, because the positions may be wrong.
         """
         self._closing = True
         interrupted = self.components.step.unfinished
@@ -338,7 +341,7 @@ class Engine:
         self.components.metrics.close()
 
     def _release_lock(self) -> None:
-        """Release the lock as often as this thread holds it. An interrupted step may not have released it."""
+        """Release the lock until this thread no longer holds it. An interrupted step may not have released it."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.lock.release()

@@ -48,7 +48,8 @@ class Callbacks:
     def set_consumer(self, consumer: Consumer) -> None:
         """Set the consumer that is passed to callbacks. Keeps only a weak reference to it.
 
-        So a consumer that was not closed is collected, and warns, as soon as the user has no reference to it.
+        With a strong reference, a consumer that the user forgets to close would not be garbage-collected, and would
+        not warn that it is unclosed.
         """
         self._consumer = weakref.ref(consumer)
 
@@ -61,7 +62,7 @@ class Callbacks:
         return group is not None and not self.running and group.membership.due_callback is not None
 
     def run_due(self) -> None:
-        """Run the rebalance callbacks that are due. Raises the first error after the last callback."""
+        """Run the rebalance callbacks that are due. After the last one, raises the first error."""
         group = self._components.group
         if group is None or not self.due:
             return
@@ -80,10 +81,10 @@ class Callbacks:
             raise first_error
 
     def _start_due(self, group: Group) -> RebalanceCallback | None:
-        """Mark the callback that is due as begun, and return it. Returns None if none is due.
+        """Mark the due callback as begun. Returns the callback, or None if none is due.
 
-        The lock is held all the time. Otherwise the heartbeat thread could fence the member in between, and another
-        callback would be due.
+        Both happen under one lock. Otherwise the heartbeat thread could receive a response in between that fences the
+        member, and another callback would be due.
         """
         with self._components.changing():
             callback = group.membership.due_callback
@@ -92,7 +93,7 @@ class Callbacks:
             return callback
 
     def run(self, group: Group, callback: RebalanceCallback) -> Exception | None:
-        """Run a rebalance callback. Returns the Exception that it raised, or None."""
+        """Run a rebalance callback. Returns the exception that it raised, or None."""
         clock = self._components.clock
         began = clock.now()
         before = self.running, self.revoking
@@ -126,11 +127,11 @@ class Callbacks:
     # --- commit callbacks ------------------------------------------------------------------------------------------
 
     def commit_finished(self, callback: CommitCallback, offsets: Offsets, error: KafkaError | None) -> None:
-        """Queue the callback of a finished commit. It runs inside a later call of the API."""
+        """Queue the callback of a finished commit. It runs inside a later call of the user."""
         self._commits.append(partial(callback, offsets, error))
 
     def committed(self, callback: Callable[[Offsets], object], offsets: Offsets) -> None:
-        """Queue the interceptors' callback of a successful commit. It runs inside a later call of the API."""
+        """Queue the interceptors' callback for a successful commit. It runs inside a later call of the user."""
         self._commits.append(partial(callback, offsets))
 
     @property
@@ -146,6 +147,6 @@ class Callbacks:
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:
-    """Log the error of an asynchronous commit. This is the callback of commits for which the user gave none."""
+    """Log the error of an asynchronous commit. This is the default commit callback."""
     if error is not None:
         log.warning("an asynchronous commit failed: %s", error)

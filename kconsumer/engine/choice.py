@@ -1,4 +1,4 @@
-"""Decides which driver a consumer gets: a network thread for the consumer protocol, otherwise the calling thread."""
+"""Decides which driver a consumer has: with a network thread for the consumer protocol, otherwise without one."""
 
 from __future__ import annotations
 

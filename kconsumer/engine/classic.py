@@ -21,7 +21,7 @@ from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
 log = get_logger(__name__)
 
 BUFFERED_POLL_INTERVAL_MS = 10.0
-"""Interval of network steps while polls return buffered records. Large responses are read earlier (`has_urgent_io`)."""
+"""The interval of steps (ms) while polls return buffered records. `has_urgent_io` makes a step due earlier."""
 
 
 class ClassicDriver(Driver):
@@ -62,19 +62,19 @@ class ClassicDriver(Driver):
             parts.dispatcher.step(0.0 if self.wakeup_requested and self.wakeup_enabled else wait_ms)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Run the network for at most `timeout_ms` without polling managers. Returns True if any request ended."""
+        """Run the network for at most `timeout_ms`, without polling managers. Returns True if a request ended."""
         self._check_open()
         with self._components.changing():
             return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
 
     def idle(self) -> bool:
-        """Returns True if nothing has arrived. Changes nothing, so a signal handler may run meanwhile."""
+        """Returns True if nothing has arrived. Changes no state, so a signal handler may run meanwhile."""
         parts = self._components
         with parts.lock:
             return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
     def yield_to_network(self) -> None:
-        """Make the poll() that calls this run the network before it returns records."""
+        """Make the running poll() run the network before it returns records."""
         self.next_manager_poll = 0.0
 
     def flush_managers(self, *managers: RequestManager) -> None:
@@ -88,13 +88,13 @@ class ClassicDriver(Driver):
         self._components.dispatcher.submit(requests, now)
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver:
-        """Returns this driver, which runs the network on the calling thread anyway."""
+        """Returns this driver, which already runs the network on the calling thread."""
         return self
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------
 
     def keep_alive(self) -> None:
-        """Start the heartbeat thread unless it runs."""
+        """Start the heartbeat thread unless it is running."""
         group = self._components.group
         if self._thread is None and group is not None:
             name = f"kconsumer-heartbeat-{group.member.group_id}"
@@ -111,8 +111,8 @@ class ClassicDriver(Driver):
     def _heartbeat_step(self, group: Group) -> float:
         """Send a heartbeat if one is due. Returns how long (ms) the heartbeat thread may sleep.
 
-        It never sleeps longer than the heartbeat interval. A join may end right after this step, and then heartbeats
-        are due while the rebalance callbacks run.
+        This is never longer than the heartbeat interval. A join may end right after this step, and then heartbeats are
+        due while the rebalance callbacks run.
         """
         return min(self._heartbeat_once(group), float(self._components.config.heartbeat_interval_ms))
 

@@ -1,6 +1,6 @@
 """Decides the steps of close(), their order, and how long each may take.
 
-Every step runs, even if the one before it raised, and all share one timer. The first error is raised at the end.
+Every step runs, even if an earlier one raised, and all share one timer. The first error is raised at the end.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-Step: TypeAlias = "Callable[[], Operation[None] | None]"  # a step that must wait returns an operation
+Step: TypeAlias = "Callable[[], Operation[None] | None]"  # returns an operation if the step must wait
 
-MAX_JOIN_WAIT_INTERVALS = 2  # heartbeat intervals that close() waits for the end of a join
-COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # the time for which close() looks for a lost coordinator
+MAX_JOIN_WAIT_INTERVALS = 2  # the wait for the end of a join, in heartbeat intervals
+COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # how long close() looks up a lost coordinator
 SESSION_CLOSE_TIMEOUT_MS = 1000.0  # close() waits this long, plus fetch_max_wait_ms, for the end of fetch sessions
 
 
@@ -80,8 +80,8 @@ class CloseSequence:
     def _end_sessions(self) -> None:
         """Send the connected brokers requests that end their fetch sessions.
 
-        This is the first step, because a broker responds in order and may delay the fetch in flight for
-        `fetch_max_wait_ms`. The other steps run meanwhile.
+        This is the first step, because these requests may take long: a broker responds in order, and may delay the
+        response to the fetch in flight for `fetch_max_wait_ms`. The other steps run meanwhile.
         """
         parts, client = self._components, self._components.client
         with parts.changing():
@@ -109,8 +109,8 @@ class CloseSequence:
     def _finish_join(self, group: Group) -> Operation[None]:
         """Wait until a join in flight has ended, because a commit is not possible during a join.
 
-        A cooperative member continues to read while it joins, so there may be something to commit. A join takes about
-        one heartbeat interval: the other members rejoin after the response to their next heartbeat.
+        A cooperative member continues to read while it joins, so there may be positions to commit. A join takes about
+        one heartbeat interval, because the other members rejoin after the response to their next heartbeat.
         """
         limit = self._limit(MAX_JOIN_WAIT_INTERVALS * self._config.heartbeat_interval_ms)
         while group.member.rebalancing and self._has_read() and not limit.expired:
@@ -130,10 +130,10 @@ class CloseSequence:
         self._engine.callbacks.run_commits()
 
     def _find_coordinator(self) -> Operation[None]:
-        """Look up the coordinator again if the connection to it was lost. Waits COORDINATOR_LOOKUP_LIMIT_MS at most.
+        """Look up the coordinator again if the connection to it was lost. Waits at most COORDINATOR_LOOKUP_LIMIT_MS.
 
-        LeaveGroup can be sent only to the coordinator. Without it the member stays in the group until its session times
-        out.
+        Only the coordinator accepts a LeaveGroup request. Without one, the member stays in the group until its session
+        times out.
         """
         group = self._components.group
         if group is None or not group.member.in_group:
@@ -152,15 +152,15 @@ class CloseSequence:
     def _await_sessions(self) -> Operation[None]:
         """Wait until the brokers have ended their fetch sessions.
 
-        The wait is hardly longer than for a fetch: a session that is not ended takes room in the broker's cache until
-        the broker evicts it.
+        Waits at most SESSION_CLOSE_TIMEOUT_MS plus the time that a broker may delay a fetch. A session that is not
+        ended takes room in the broker's cache until the broker evicts it.
         """
         in_flight = self._components.client.in_flight
         limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS
         yield from self._await(lambda: not any(map(in_flight, self._ending_sessions)), limit_ms)
 
     def _await(self, ended: Callable[[], bool], limit_ms: float = math.inf) -> Operation[None]:
-        """Wait until `ended()` returns True, for at most `limit_ms` and `request_timeout_ms`. Polls no managers."""
+        """Wait until `ended()` is True, but not longer than `limit_ms` or `request_timeout_ms`. Polls no managers."""
         limit = self._limit(min(limit_ms, float(self._config.request_timeout_ms)))
         while not limit.expired and not ended():
             yield Wait(limit.deadline, managers=False)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Group:
-    """The parts that only a consumer with a `group_id` has."""
+    """The components that only a consumer with a `group_id` has."""
 
     member: Member | ConsumerMember
     coordinator: CoordinatorManager
@@ -69,8 +69,8 @@ class Group:
 class Components:
     """The state, the managers and the network of one consumer. Creating them does no I/O.
 
-    `lock` guards all of them. A driver holds it for one step at a time, and never while user code runs, except for
-    assignors. Every step polls `managers`. A step inside poll() also polls the membership and `fetch`.
+    `lock` guards all of them. A driver holds the lock for one step at a time. It never holds the lock while user code
+    runs, except for assignors. Every step polls `managers`. A step inside poll() also polls the membership and `fetch`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Components:
         client: NetworkClient | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Create the components without I/O. Tests pass `client`, and `rng`, which all backoffs use for jitter."""
+        """Create the components without I/O. Tests pass a `client`, and an `rng` for the jitter of backoffs."""
         rng = self._rng = rng or random.Random()
         self.config = config
         self.clock = clock
@@ -90,7 +90,7 @@ class Components:
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait
-        self.user_calls = DeferredCalls(self.lock)  # to log handlers and reporters, made after the lock is released
+        self.user_calls = DeferredCalls(self.lock)  # log handlers, reporters: called without the lock
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -210,7 +210,7 @@ class Components:
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
-        """Set the time of state changes that responses cause. The step may have begun long before they arrived."""
+        """Update `subscription.now` before responses change the state. The step may have begun long before."""
         self.subscription.set_now(now)
 
     def _coordinator_found(self, now: float) -> None:

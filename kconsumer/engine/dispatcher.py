@@ -1,7 +1,7 @@
-"""Dispatcher: holds the requests of managers until they can be sent, and passes each reply to its handler.
+"""Dispatcher: keeps the requests of managers until they can be sent, and passes each reply to the request's handler.
 
 A request waits while its connection is opened. It fails if the connection fails, if no broker can be reached, or when
-its timeout ends. Failed requests are not retried here: the managers decide that.
+its timeout ends. The managers decide whether a failed request is retried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Dispatcher:
         self._client = client
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._no_node = no_node  # called when no broker at all can be reached
+        self._no_node = no_node  # called when no broker can be reached
         self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
         self.on_sent: list[Callable[[float, float], None]] = []  # called with how long a request waited (ms), and `now`
         self._waiting: list[tuple[UnsentRequest, float]] = []
@@ -62,27 +62,27 @@ class Dispatcher:
                 self._waiting.append((request, deadline))
 
     def enqueue(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Keep requests for the next `step`, which may run on another thread."""
+        """Queue requests for the next `step`, which may run on another thread."""
         self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
 
     def step(self, timeout_ms: float) -> bool:
         """Run the network for at most `timeout_ms`, and call the handlers of the requests that ended.
 
-        A request ends with a response or an error. Returns True if any ended. Raises the first KafkaError of a handler
-        after all handlers have run.
+        A request ends with a response or an error. Returns True if a request ended. If handlers raise a KafkaError,
+        raises the first one after all handlers have run.
         """
         now = self._clock.now()
         return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
-        """Do the first part of a step: send waiting requests. Returns how long (ms) the network may then wait."""
+        """Send the waiting requests, as the first part of a step. Returns how long (ms) the network may then wait."""
         self._flush(now)
         if self._failed:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
     def end_step(self, responses: list[ClientResponse]) -> bool:
-        """Do the last part of a step: call the handlers of `responses`. Returns and raises like `step`."""
+        """Call the handlers of `responses`, as the last part of a step. Returns and raises the same as `step`."""
         if not responses and not self._waiting and not self._failed:
             return False
         if responses:
@@ -100,7 +100,7 @@ class Dispatcher:
         return ended
 
     def disconnect(self, node: str, now: float) -> None:
-        """Close a connection. Requests that wait for it fail at once, requests in flight fail in the next step."""
+        """Close a connection. Requests that wait for it fail at once, and requests in flight fail in the next step."""
         self._client.disconnect(node, now)
         waiting, self._waiting = self._waiting, []
         for request, deadline in waiting:
@@ -156,7 +156,7 @@ class Dispatcher:
     def _waiting_ms(self, now: float) -> float:
         """Returns how long (ms) the network may wait while requests wait for their connections.
 
-        That is until a request times out, or until the backoff or throttle time of its connection ends.
+        The wait ends when the first request times out, or when the backoff or throttle time of its connection ends.
         """
         wait_ms = min(deadline for _, deadline in self._waiting) - now
         for request, _ in self._waiting:

@@ -31,10 +31,10 @@ MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 class Driver(ABC):
     """Polls the managers and runs the network of one consumer.
 
-    Its methods are called by the thread inside a public call. Any thread may call `wakeup`.
+    The thread inside a public call calls its methods. Any thread may call `wakeup`.
     """
 
-    leave_wait_ms = 0.0  # how long unsubscribe() waits for the response to LeaveGroup
+    leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         self.next_manager_poll = 0.0  # ms; before this time poll() need not poll the managers
@@ -44,7 +44,7 @@ class Driver(ABC):
         self._callbacks = callbacks
         self._clock = parts.clock
         self._receiver = parts.client.receiver
-        self._failure: KafkaError | None = None  # error of a manager or a thread, for `raise_errors`
+        self._failure: KafkaError | None = None  # the error of a manager or a thread, for `raise_errors`
         self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
         self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
         # Raised only by calls that need a position: end_offsets() must work after a log truncation.
@@ -64,7 +64,7 @@ class Driver(ABC):
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         """Poll the managers, and run the network for at most `timeout_ms`.
 
-        Returns earlier if anything has happened, or if the promise of the wait is done. Inside a rebalance callback the
+        Returns earlier after any activity, or if the promise of the wait is done. Inside a rebalance callback the
         member does not join and nothing is fetched, even if the wait allows it.
         """
 
@@ -72,12 +72,12 @@ class Driver(ABC):
     def wait_for_activity(self, timeout_ms: float) -> bool:
         """Wait up to `timeout_ms` for activity after the last step, without polling managers.
 
-        Returns False if there was none.
+        Returns False if there was no activity.
         """
 
     @abstractmethod
     def idle(self) -> bool:
-        """Returns True if nothing has arrived since the last step. Changes nothing."""
+        """Returns True if nothing has arrived since the last step. Changes no state."""
 
     @property
     def has_urgent_io(self) -> bool:
@@ -86,7 +86,7 @@ class Driver(ABC):
 
     @abstractmethod
     def yield_to_network(self) -> None:
-        """Let urgent I/O happen now, because the caller may process the records of this poll for a long time."""
+        """Start urgent I/O before poll() returns, because the caller may then process records for a long time."""
 
     @abstractmethod
     def flush_managers(self, *managers: RequestManager) -> None:
@@ -105,7 +105,7 @@ class Driver(ABC):
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Ensure that heartbeats are sent while the caller processes records. Called by each poll of a member."""
+        """Ensure that heartbeats are sent while the caller processes records. Called by each poll() of a member."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class Driver(ABC):
     # --- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, wait: Wait) -> None:
-        """Block the calling thread until something has happened, or until the deadline of the wait.
+        """Block the calling thread until there is any activity, or until the deadline of the wait.
 
         A signal ends the wait. Its handler runs before this method returns. Raises StateError if a handler or a
         callback has closed the consumer.
@@ -176,7 +176,7 @@ class Driver(ABC):
     def raise_errors(self, *, positions: bool = False) -> None:
         """Raise an error of a manager or a thread, if there is one that was not raised yet.
 
-        With `positions`, this includes the errors that concern only calls that need a position.
+        With `positions`, this includes errors of positions, which concern only calls that need a position.
         """
         if self._failure is not None:
             error, self._failure = self._failure, None
@@ -192,7 +192,7 @@ class Driver(ABC):
     def _poll_safely(self, manager: RequestManager, now: float, submit: Submit | None = None) -> float:
         """Poll a manager and send its requests. Returns the time (ms) until the next poll is due.
 
-        An exception of the manager is kept for `raise_errors`, so that the other managers can still be polled. Only a
+        An exception of the manager is stored for `raise_errors`, so that the other managers can still be polled. Only a
         MemoryError is raised here.
         """
         try:

@@ -1,9 +1,9 @@
 """Communication between the calling thread and the network thread, with its metrics (KIP-1068).
 
-The calling thread puts application events into a queue, and the network thread takes them. In the other direction the
-network thread sets a signal. It reports that state under the engine's lock has changed: records, rebalance callbacks,
-errors or finished promises. Adding an event and setting the signal never block on a lock, so signal handlers and
-finalizers may do both.
+The calling thread puts application events into a queue, and the network thread takes them. In the other direction, the
+network thread sets a signal when state that the engine's lock guards has changed. Examples are records, rebalance
+callbacks, errors and finished promises. Adding an event and setting the signal never block on a lock, so signal
+handlers and finalizers may do both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
 MAX_WAIT_MS = 3_600_000.0
-"""The longest single wait. select() and locks do not accept the longest timeouts that a caller may give."""
+"""The longest single wait (ms). select() and locks do not accept timeouts as long as a caller may give."""
 
 QUEUED: tuple[Row, ...] = (
     ("application-event-queue-time-avg", Stat.AVG, "Mean time events of the caller's thread waited, ms"),
@@ -52,7 +52,7 @@ BETWEEN: tuple[Row, ...] = (
 
 @dataclass(slots=True, eq=False)
 class ApplicationEvent:
-    """Reports to the network thread that a call has begun to wait, and what may happen during the wait."""
+    """Reports to the network thread that a call has begun to wait, and which work is allowed during the wait."""
 
     joining: bool = False  # the member may join the group
     fetching: bool = False  # records may be fetched
@@ -96,8 +96,8 @@ class ApplicationEvents:
 class Signal:
     """Notifies the calling thread that something has changed since its last wait.
 
-    It is a lock that `notify` releases and `wait` acquires. A SimpleQueue cannot be used: in CPython before 3.13 its
-    `get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
+    It is a lock that `notify` releases and `wait` acquires. It is not a SimpleQueue, because before CPython 3.13,
+    `SimpleQueue.get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
@@ -110,7 +110,7 @@ class Signal:
         metrics.gauge(name, lambda _now: float(self.is_set))
 
     def notify(self) -> None:
-        """End the current `wait`, or else the next one. May be called by any thread or signal handler."""
+        """End the current `wait`, or the next one if none is running. Any thread or signal handler may call this."""
         if self._lock.locked():
             self._given_at = self._clock.now()
             with contextlib.suppress(RuntimeError):  # another thread has released it first
@@ -122,7 +122,7 @@ class Signal:
         return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait until `notify` is called, or was called since the last `wait`. Returns False after `timeout_ms`."""
+        """Wait until `notify` is called. A call since the last `wait` counts, too. Returns False after `timeout_ms`."""
         if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()

@@ -1,7 +1,7 @@
 """The thread that sends heartbeats of a classic member while the caller processes records.
 
-It does nothing while the engine's lock is held: the calling thread is then inside a call and sends heartbeats itself.
-Otherwise one short, non-blocking step sends the requests that are due and handles the responses that have arrived.
+The thread does nothing while the engine's lock is held. The calling thread is then inside a call, and sends heartbeats
+itself. Otherwise a short, non-blocking step sends the requests that are due and handles the responses that arrived.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HeartbeatThread(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Call `step` and sleep, until stopped. The `step` handles all errors itself."""
+        """Call `step` and sleep in turn, until stopped. `step` handles all errors itself."""
         sleep_ms = 0.0
         while not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
             sleep_ms = self._step()

@@ -1,5 +1,7 @@
-"""The `interceptors` option: user objects that get every batch before poll() returns it, and every successful commit
-(Java `ConsumerInterceptors`). They run on the calling thread. Their exceptions are logged and not raised.
+"""Calls the interceptors of the option `interceptors` (Java `ConsumerInterceptors`).
+
+Interceptors are user objects. They receive every batch before poll() returns it, and the offsets of every successful
+commit. They run on the calling thread. Their exceptions are logged and not raised.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ log = get_logger(__name__)
 
 
 class Interceptors:
-    """The interceptors in their configured order. Each has some of the methods `on_consume`, `on_commit`, `close`."""
+    """The interceptors in the configured order. Each may have the methods `on_consume`, `on_commit` and `close`."""
 
     def __init__(self, chain: Iterable[object]) -> None:
         self._chain = tuple(chain)
         self._consumers = tuple(one for one in self._chain if hasattr(one, "on_consume"))
 
     def consumed(self, records: ConsumerRecords) -> ConsumerRecords:
-        """Pass records through all interceptors, and return the records that poll() must return.
+        """Pass records through all interceptors. Returns the records that poll() must return.
 
-        Each interceptor receives the result of the one before it. If an interceptor raises, or returns anything but
+        Each interceptor receives the result of the previous one. If an interceptor raises, or returns anything but
         ConsumerRecords, its result is ignored.
         """
         for interceptor in self._consumers:

@@ -1,4 +1,4 @@
-"""Iteration record by record over the batches that `poll` returns.
+"""Iterates record by record over the batches that `poll` returns.
 
 `poll` moves the positions past the whole batch that it returns. A loop that stops in the middle has consumed only a
 part of the batch, so the rest must be neither committed nor skipped.
@@ -18,8 +18,8 @@ from kconsumer.types import TopicPartition
 class Iteration:
     """The batch that `for` loops iterate over, with the number of records that the loops have not reached.
 
-    All loops share one compiled iterator, which is restarted with each new batch: a Python function called for every
-    record would cost more than the record itself.
+    All loops share one compiled iterator, which is restarted with each new batch. It is compiled because a Python
+    function called for every record would cost more time than the record itself.
     """
 
     __slots__ = ("_left", "_records")

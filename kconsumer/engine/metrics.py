@@ -1,7 +1,7 @@
 """Metrics of polls and blocking commits (`consumer-metrics`), and of the running version (`app-info`).
 
-Polls that find buffered data (quick polls) are too many and too short to be recorded one by one. The engine only keeps
-the times at which they began. The next poll that may have to wait records all of them together.
+Polls that find buffered data (quick polls) are too frequent to be recorded one by one. The engine only stores when they
+began. The next poll that may have to wait records all of them together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class ConsumerMetrics:
         self._commit = metrics.sensor(GROUP, COMMIT_SYNC)
         self._committed = metrics.sensor(GROUP, COMMITTED)
         self._last: float | None = None  # when the last recorded poll began
-        self._work_ms = 0.0  # the time between that poll and the one before it
-        self.quick: list[float] = []  # when quick polls began since the last recorded one; the engine appends
+        self._work_ms = 0.0  # the time between the last two recorded polls
+        self.quick: list[float] = []  # when each quick poll since the last recorded poll began; the engine appends
         self.waited_until = 0.0  # when the last recorded poll ended its wait
         name = metrics.name("last-poll-seconds-ago", GROUP, "Time since the last poll, s; -1: there was none")
         metrics.seconds_since(name, lambda: self._last)
 
     def poll_began(self, now: float) -> None:
-        """Record a poll that may have to wait. The time before the first one counts as 0, as in Java."""
+        """Record a poll that may have to wait. The time before the first poll counts as 0, as in Java."""
         self.settle()
         self._work_ms = 0.0 if self._last is None else now - self._last
         self._between.record(self._work_ms, now)

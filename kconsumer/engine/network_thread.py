@@ -1,4 +1,4 @@
-"""The thread of a ThreadedDriver: runs managers and network until it is stopped.
+"""The thread of a ThreadedDriver, which runs managers and network until it is stopped.
 
 The thread decides only how long to wait after a failed iteration. The driver decides what an iteration does.
 """
@@ -26,7 +26,7 @@ class NetworkThread(threading.Thread):
         self._at_end: Callable[[], object] | None = None
 
     def run(self) -> None:
-        """Run until stopped. The thread continues after an iteration that failed."""
+        """Run iterations until stopped. A failed iteration does not end the thread."""
         while not self._stopped.is_set():
             try:
                 self._run_once()
@@ -38,7 +38,7 @@ class NetworkThread(threading.Thread):
             self._at_end()
 
     def when_ended(self, function: Callable[[], object]) -> None:
-        """Call `function` when the thread ends, or now if it has ended. The function may be called twice."""
+        """Call `function` when the thread ends, or now if the thread has ended. The function may be called twice."""
         self._at_end = function
         if not self.is_alive():
             function()

@@ -1,8 +1,8 @@
 """The blocking operations of a consumer, except poll() and close(): commits, offsets, positions, topics, leaving.
 
-Each is a generator, as `waiting.py` describes. It decides which managers to call, which errors to raise and when to
-time out. The driver decides how the calling thread waits. poll() is in `base.py`, because it shares state with a poll
-that does not wait. close() is in `close_sequence.py`.
+Each is a generator, as `waiting.py` describes. An operation decides which managers to call, which errors to raise and
+when to time out. The driver decides how the calling thread waits. poll() is in `base.py`, and close() is in
+`close_sequence.py`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Operations:
     def result(
         self, promise: Promise[T], timer: Timer, what: str, partitions: Iterable[TopicPartition] = ()
     ) -> Operation[T]:
-        """Wait until the promise is done, and return its value.
+        """Wait until the promise is done. Returns its value.
 
         Raises the error of the promise, TimeoutError, WakeupError, or the error of a manager. The message of the
-        TimeoutError contains `what` and causes that concern the `partitions`. If the wait fails, the promise is
-        completed with an error, so that its manager stops trying.
+        TimeoutError contains `what`, and errors of the `partitions`. If the wait fails, the promise is completed with
+        an error, so that its manager stops trying.
         """
         driver, wait = self.driver, Wait(timer.deadline, promise)
         try:
@@ -69,7 +69,7 @@ class Operations:
         raise timed_out from cause
 
     def _abandon(self, promise: Promise[Any], error: KafkaError) -> None:
-        """Complete a promise that no call waits for any more with an error, so that its manager stops trying."""
+        """Complete a promise with an error when no call waits for it any more, so that its manager stops trying."""
         with self._components.changing():
             promise.set_exception(error)
 
@@ -78,8 +78,8 @@ class Operations:
     def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
         """Commit `offsets`, or all positions if it is None, and wait for the response.
 
-        If the timer has expired already, the commit is sent once, and TimeoutError is raised if it is not done by then.
-        `automatic`: the commit is an auto-commit.
+        If the timer has expired already, the commit is sent once, and TimeoutError is raised at once unless the commit
+        is already done. `automatic` is True for an auto-commit.
         """
         group, driver = self.group(), self.driver
         what = f"the commit in group {group.member.group_id!r}"
@@ -103,7 +103,7 @@ class Operations:
             self._callbacks.run_commits()
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Send a commit without waiting. `callback(offsets, error)` runs inside a later call of the API."""
+        """Send a commit without waiting. `callback(offsets, error)` runs inside a later call of the user."""
         group, parts = self.group(), self._components
         with parts.changing():
             chosen = dict(parts.subscription.all_consumed() if offsets is None else offsets)
@@ -134,7 +134,7 @@ class Operations:
     # --- positions, offsets, topics --------------------------------------------------------------------------------
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Returns the position of a partition. Waits for the lookup of the position if there is none yet."""
+        """Returns the position of a partition. If there is no position yet, waits until it is looked up."""
         driver, parts, wait = self.driver, self._components, Wait(timer.deadline)
         existence = ExistenceCheck(parts.metadata)
         while True:
@@ -155,7 +155,7 @@ class Operations:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
     ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Returns the offset for a timestamp (ms; -1 latest, -2 earliest) in each partition, from its leader."""
+        """Request the offset for each partition's timestamp (ms; -1 latest, -2 earliest). Returns the offsets."""
         if not timestamps:
             return {}
         with self._components.changing():
@@ -174,7 +174,7 @@ class Operations:
     # --- leaving the group -----------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> Operation[None]:
-        """Run the revoked or lost callback, leave the group, and drop the subscription and the assignment."""
+        """Run on_revoke or on_lost, leave the group, and drop the subscription and the assignment."""
         parts = self._components
         self._membership_ended = False
         try:
@@ -190,7 +190,7 @@ class Operations:
                     self._callbacks.set_listener(None)
 
     def leave(self, reason: str, leave_group: bool | None) -> None:
-        """Run the revoked or lost callback, then send LeaveGroup. Raises the error of the callback at the end.
+        """Run on_revoke or on_lost, then send LeaveGroup. Raises the error of the callback at the end.
 
         Sets `leave_promise`, which is done when the LeaveGroup request has ended.
         """
@@ -236,14 +236,14 @@ class Operations:
 
 
 def _track_completion(request: UnsentRequest) -> Promise[None]:
-    """Returns a promise that is done when the request has ended, by a response or an error."""
+    """Returns a promise that is done when the request has ended with a response or an error."""
     promise: Promise[None] = Promise()
     request.add_done_callback(lambda: promise.set_result(None))
     return promise
 
 
 def _separate(promise: Promise[T]) -> Promise[T]:
-    """Returns a new promise with the result of `promise`. If the new one is abandoned, `promise` is not affected."""
+    """Returns a new promise for the result of `promise`. An error set on the new one does not affect `promise`."""
     separate: Promise[T] = Promise()
     promise.add_done_callback(
         lambda done: separate.set_exception(done.error) if done.error else separate.set_result(done.result())

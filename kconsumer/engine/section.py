@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from kconsumer.engine.components import Components
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
-"""Errors that argument checks and managers raise only before they change any state."""
+"""Argument checks and managers raise these errors only before they change any state."""
 
 
 class Step:
     """Records whether a thread is changing the state of an engine.
 
     `unfinished` is True during a change. It stays True if an exception ends the change in the middle, because the state
-    may then be inconsistent. Such exceptions are MemoryError, those of PyThreadState_SetAsyncExc, and those of signal
-    handlers that are not deferred.
+    may then be inconsistent. Examples are a MemoryError, an exception set with PyThreadState_SetAsyncExc, and an
+    exception raised by a signal handler that is not deferred.
     """
 
     __slots__ = ("unfinished",)
@@ -38,10 +38,10 @@ class Step:
 
 
 class Section:
-    """Holds the engine's lock and defers signal handlers. A thread may enter a section inside another one.
+    """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
 
-    If an exception that is not in EXPECTED leaves the section, the change may be incomplete. `Step.unfinished` then
-    stays set, and every later call except close() raises StateError.
+    If the body raises an exception that is not in EXPECTED, the change may be incomplete. `Step.unfinished` then stays
+    set, and every later call except close() raises StateError.
     """
 
     __slots__ = ("_holds", "_nested", "_parts")
@@ -73,7 +73,7 @@ class Section:
 
 
 class Unlocked:
-    """A context manager for user code inside a section: releases the lock, and lets signal handlers run.
+    """A context manager for user code inside a section. It releases the lock and lets signal handlers run.
 
     The thread must hold the lock exactly once, and the state must be consistent. The user code may change the state.
     """

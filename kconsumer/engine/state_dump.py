@@ -1,6 +1,6 @@
-"""The state of a consumer as text: partitions, the member, connections.
+"""Describes the state of a consumer as text: its partitions, its membership and its connections.
 
-Decides the layout. `fetching/partition_status.py` explains why a partition waits. No request is sent from here.
+Decides the layout. `fetching/partition_status.py` explains why a partition waits. This module sends no requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The status of the partitions of a consumer, and the reason why each of them waits. No request is sent for it."""
+"""Reports the status of a consumer's partitions, with the reason why each of them waits. Sends no requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kconsumer.types import PartitionStatus, TopicPartition
 
 
 class StatusView:
-    """Reads the status of one consumer's partitions. Changes nothing."""
+    """Reads the status of one consumer's partitions. Changes no state."""
 
     def __init__(self, parts: Components) -> None:
         self._components = parts
@@ -32,7 +32,7 @@ class StatusView:
     def summary(self) -> str:
         """Returns one line with the number of partitions in each state, for `repr`.
 
-        Never blocks, because any thread may call `repr`: while another thread holds the lock, the states are left out.
+        Never blocks, because any thread may call `repr`. If another thread holds the lock, the states are left out.
         """
         parts = self._components
         holds = SIGNALS.hold(parts.end_wait)  # a signal handler must not change the state while it is read

@@ -2,8 +2,8 @@
 
 The network thread repeats these steps: take the caller's events, poll every manager with the same `now`, send their
 requests, wait for the network without the lock, handle responses, and signal the calling thread if anything has
-changed. The calling thread changes state and polls managers under the lock. It waits for the signal, and never uses a
-socket. The fetch buffer passes whole batches to the calling thread, which decodes them.
+changed. The calling thread changes state and polls managers only under the lock. It waits for the signal, and never
+uses a socket. It takes whole batches from the fetch buffer and decodes them.
 
 close() ends the network thread. From then on the calling thread runs the network.
 """
@@ -37,7 +37,7 @@ from kconsumer.types import TopicPartition
 log = get_logger(__name__)
 
 IDLE = ApplicationEvent(active=False)
-YIELD_MS = 1.0  # how long one thread gives up the GIL for urgent work of the other
+YIELD_MS = 1.0  # how long one thread releases the GIL for urgent work of the other
 
 
 class ThreadedDriver(Driver):
@@ -67,10 +67,10 @@ class ThreadedDriver(Driver):
         self._retired = False  # True once close() has begun: no network thread may be started again
         self._fetch_event = IDLE  # the event of the last poll()
         self._event = IDLE  # the last event that the network thread has taken
-        self._fetches_created = 0  # how often the calling thread has created fetches; written under the lock
-        self._fetches_flushed = 0  # how many of these were written to sockets; written by the network thread
+        self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
+        self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
         self._run_began: float | None = None
-        self._fetch_until = 0.0  # ms; until then the network thread fetches ahead without another event
+        self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
 
     # --- the calling thread ---------------------------------------------------------------------------------------
 
@@ -114,8 +114,8 @@ class ThreadedDriver(Driver):
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
         """Start a due auto-commit and poll the membership before this poll() returns records.
 
-        So the auto-commit contains only records of earlier polls, and partitions that the group revokes return no
-        further records. In Java the caller waits for an AsyncPollEvent for the same reason.
+        Then the auto-commit contains only records of earlier polls, and poll() returns no records of partitions that
+        the group revokes. In Java, the caller waits for an AsyncPollEvent for the same reason.
         """
         parts, group = self._components, self._components.group
         if group is None:
@@ -131,9 +131,9 @@ class ThreadedDriver(Driver):
         self._handled.record(took_ms, now)
 
     def wait_for_activity(self, timeout_ms: float) -> bool:
-        """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False if there was none.
+        """Wait up to `timeout_ms` for records, a wakeup, callbacks or an error. Returns False after the timeout.
 
-        The network thread continues to fetch and to poll managers. Its other signals do not end the wait.
+        The network thread continues to fetch and to poll managers. Signals for other reasons do not end the wait.
         """
         if timeout_ms <= 0:
             return self._signal.is_set
@@ -157,16 +157,16 @@ class ThreadedDriver(Driver):
             event.wait_ended()
 
     def idle(self) -> bool:
-        """Returns True if the network thread has given no signal since the last wait."""
+        """Returns True if the network thread has not signalled since the last wait."""
         return not self._signal.is_set
 
     @property
     def has_urgent_io(self) -> bool:
-        """True if a large response was received and not handled, or a fetch was created and not sent."""
+        """True if a large response was received but not handled, or a fetch was created but not sent."""
         return self._fetches_created != self._fetches_flushed or self._receiver.completed > 0
 
     def yield_to_network(self) -> None:
-        """Release the GIL briefly so that the network thread can send the fetch or arm the receiver.
+        """Release the GIL briefly, so that the network thread can send the fetch or start the background receiver.
 
         Otherwise that thread would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
         """
@@ -177,8 +177,8 @@ class ThreadedDriver(Driver):
     def flush_managers(self, *managers: RequestManager) -> None:
         """Wake the network thread, which polls these managers and sends their requests.
 
-        The fetch manager is polled on the calling thread. The network thread is then woken only if there is
-        a fetch to send.
+        Only the fetch manager is polled on the calling thread. The network thread is then woken if there is a fetch to
+        send.
         """
         self._start()
         fetch = self._components.fetch
@@ -192,7 +192,7 @@ class ThreadedDriver(Driver):
             self._components.client.wakeup()
 
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
-        """Let the network thread send these requests in its next iteration."""
+        """Queue these requests. The network thread sends them in its next iteration."""
         self._start()
         self._components.dispatcher.enqueue(requests, now)
         self._components.client.wakeup()
@@ -209,12 +209,12 @@ class ThreadedDriver(Driver):
         self._signal.notify()
 
     def keep_alive(self) -> None:
-        """Do nothing: the network thread sends heartbeats."""
+        """Do nothing, because the network thread sends heartbeats."""
 
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """End the network thread. Returns a driver that runs the network on the calling thread.
 
-        Returns None if the thread does not end within `timeout_s`. The thread then closes the connections when it ends.
+        Returns None if the thread does not end within `timeout_s`. It then closes the connections later, when it ends.
         """
         self._retired = True
         network, self._network = self._network, None
@@ -250,8 +250,8 @@ class ThreadedDriver(Driver):
     def _deliver_responses(self, responses: list[ClientResponse]) -> bool:
         """Handle responses, send the next fetch, then signal the calling thread.
 
-        Returns True if the calling thread waits for records and the buffer has some. The calling thread should then get
-        the GIL before the next iteration of this thread.
+        Returns True if the calling thread waits for records and the buffer contains some. The calling thread should
+        then get the GIL before the next iteration of this thread.
         """
         parts = self._components
         with parts.lock:
@@ -279,8 +279,8 @@ class ThreadedDriver(Driver):
     def _write(self, created: int, now: float) -> None:
         """Write requests to sockets.
 
-        `created` is the number of fetches that the calling thread has created so far. If some of them were written just
-        now, the calling thread is signalled, because `yield_to_network` may wait for that.
+        `created` is the value of `_fetches_created` before the write. If this call has written new fetches of the
+        calling thread, that thread is signalled, because `yield_to_network` may wait for this.
         """
         self._components.client.flush(now)
         if self._fetches_flushed != created:

@@ -1,16 +1,16 @@
 """`Wait`, which operations yield, and `run`, which drives an operation on the calling thread.
 
 An operation is a generator that does the work of one blocking call of the API. It changes state and calls managers.
-Where it must wait, it yields a `Wait` instead of blocking. Its return value is the result of the call. The code that
-drives it is its runner: `run` blocks the calling thread at each `Wait`, and a runner for asyncio would await there.
+Where it must wait, it yields a `Wait` instead of blocking. Its return value is the result of the call. A runner drives
+the operation: `run` blocks the calling thread at each `Wait`, and a runner for asyncio would await there.
 
 The rules of an operation:
 
-- It does not yield while it holds the lock, nor inside a `Section`, because user code and other threads run during a
+- It yields neither while it holds the lock nor inside a `Section`, because user code and other threads run during a
   wait.
 - Any activity may end a wait early. The operation then checks its condition, and yields again if it must still wait.
 - The operation checks its deadline, `wakeup()` and the errors of managers. The runner checks nothing.
-- An exception that ends a wait (of a signal handler, or an error of a response) is raised at the `yield`.
+- If an exception ends a wait, such as one raised by a signal handler, it is raised at the `yield`.
 - It does not yield in a `finally` or `except` clause around another `yield`. An interrupted runner closes the operation
   (GeneratorExit), which must then end without another wait.
 """
@@ -26,12 +26,12 @@ from kconsumer.managers import Promise
 T = TypeVar("T")
 
 AT_ONCE = 0.0
-"""The deadline of a wait that does not block: managers are polled, and the network is polled once."""
+"""The deadline of a wait that does not block. The managers and the network are polled once."""
 
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """What ends a wait of an operation, and what may happen during the wait. Any activity may end it early."""
+    """A wait of an operation: what ends it, and which work is allowed meanwhile. Any activity may end it early."""
 
     deadline: float  # the latest end of the wait; ms on the engine's clock
     promise: Promise[Any] | None = None  # the wait ends when this promise is done
@@ -44,10 +44,10 @@ Operation: TypeAlias = Generator[Wait, None, T]
 
 
 def run(operation: Operation[T], wait: Callable[[Wait], object]) -> T:
-    """Drive an operation to its end, and return its result. Calls `wait` with each `Wait` that the operation yields.
+    """Drive an operation to its end. Returns its result. Calls `wait` with each `Wait` that the operation yields.
 
-    There is no call between the end of the operation and the return. After a call a signal handler could raise, and
-    the records that the operation has taken from the buffer would be lost.
+    There is no call between the end of the operation and the return. After a call, a signal handler could raise an
+    exception, and the records that the operation has taken from the buffer would be lost.
     """
     try:
         request = next(operation)

@@ -1,12 +1,12 @@
 """Reads offset ranges of partitions, or whole topics, without joining a group. Records are returned as Arrow columns.
 
-    read_range    read one range of one partition batch by batch; offsets without a record are reported with a reason
-    RangeClient   read many ranges over the same connections, look up offsets and topics, commit; it can be pickled
+    read_range    read one range of one partition batch by batch; reports offsets without a record, with the reasons
+    RangeClient   read many ranges over the same connections, look up offsets and topics, commit; can be pickled
     borrow        borrow a RangeClient with the given options from the pool of this process
     read_topic    read all partitions of a topic into a table in memory
     scan_topic    read all partitions of a topic batch by batch
 
-Each creates its own consumers, which join no group and do not commit automatically.
+Each of these creates its own consumers, which join no group and do not auto-commit.
 """
 
 from kconsumer.ranges.client import RangeClient, TopicListing, borrow

@@ -1,4 +1,4 @@
-"""RangeClient: reads ranges over connections that it keeps, looks up offsets and topics, and commits for groups.
+"""RangeClient: reads ranges over connections that it reuses, looks up offsets and topics, and commits for groups.
 
 Decides when connections are made (at the first use, and again after a fork or `close`) and when they are closed (after
 an idle time). Allows one thread and one open range at a time.
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESERVED_OPTIONS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
-# While the last records of a range are decoded, a fetch of the offsets after the range is in flight. If they are beyond
-# the end of the log, the broker keeps the fetch for this time (ms), and the next range must wait for its response.
+# While the last records of a range are decoded, a fetch of the next offsets is in flight. If these are beyond the end
+# of the log, the broker delays the response for this time (ms), and the next range must wait for the response.
 FETCH_MAX_WAIT_MS = 20
 CLOSE_S = 5.0
 IDLE_CLOSE_S = 60.0
-MAX_IDLE_CLIENTS = 8  # in the pool
+MAX_IDLE_CLIENTS = 8  # the maximum number of clients in the pool
 
 
 class TopicListing(NamedTuple):
-    """A topic and its partitions, as the cluster describes them."""
+    """A topic and its partitions, as metadata describes them."""
 
     name: str
     internal: bool  #: whether Kafka created the topic for its own use, such as `__consumer_offsets`
@@ -50,8 +50,8 @@ class RangeClient:
 
     The client connects at its first use. It closes its connections after `idle_close_s` seconds without a call or an
     open range, in `close()`, and at the end of a `with` block; the next use connects again. A pickle contains only the
-    options. After a fork, the child makes its own connections. Only one thread may use the client at a time; a second
-    one gets ConcurrentAccessError.
+    options. After a fork, the child makes its own connections. Only one thread may use the client at a time; calls of
+    a second thread raise ConcurrentAccessError.
 
     `options` are those of `Consumer`; dotted Java keys are accepted. Raises ConfigError for options that do not apply
     to ranges, such as `group_id`.
@@ -92,8 +92,11 @@ class RangeClient:
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *, idle_close_s: float = IDLE_CLOSE_S) -> Self:
-        """Returns a client with the options of a mapping. Keys are dotted Java names or snake_case names; values are
-        typed or text. Raises ConfigError for options that are missing or do not apply."""
+        """Returns a client with the options of a mapping.
+
+        Keys are dotted Java names or snake_case names. Values are typed or text. Raises ConfigError for options that
+        are missing or do not apply.
+        """
         options = {name.replace(".", "_"): value for name, value in mapping.items()}
         if "bootstrap_servers" not in options:
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
@@ -120,15 +123,17 @@ class RangeClient:
         max_rows: int = 20_000,
         on_data_loss: OnDataLoss = "error",
     ) -> RangeReader:
-        """Returns a reader for a range, like the function `kconsumer.read_range`. Ends a range that is still open on
-        this client."""
+        """Returns a reader for a range, like the function `kconsumer.read_range`.
+
+        Ends the range that is still open on this client, if there is one.
+        """
         from kconsumer.ranges.reader import Limits
 
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return self.open_range(TopicPartition(*partition), start, end, limits)
 
     def open_range(self, partition: TopicPartition, start: Point, end: Point, limits: Limits) -> RangeReader:
-        """Returns a reader for a range, like `read_range`. `limits` are checked already."""
+        """Returns a reader for a range, like `read_range`. `limits` contains the other arguments."""
         from kconsumer.ranges.reader import RangeReader
 
         with self.in_use():
@@ -147,7 +152,7 @@ class RangeClient:
             self._reading.unsubscribe()
 
     def close_range(self, reader: RangeReader) -> None:
-        """End the open range if it belongs to this reader; otherwise do nothing."""
+        """End the open range if it belongs to this reader."""
         if self._reader is not None and self._reader() is reader and not self._own_guard.forked:
             with self.in_use():
                 self.end_range()
@@ -160,22 +165,22 @@ class RangeClient:
             return self.consumer.beginning_offsets(partitions, timeout)
 
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the end offset of each partition: the high watermark, or with read_committed the last stable
-        offset."""
+        """Returns the high watermark of each partition. With read_committed, returns the last stable offset."""
         with self.in_use():
             return self.consumer.end_offsets(partitions, timeout)
 
     def offsets_for_times(
         self, timestamps: Mapping[P, int], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the offset and timestamp of the first record at or after a time (ms since 1970), for each partition.
-        The value is None for partitions without such a record."""
+        """Returns, for each partition, the offset and timestamp of the first record at or after a time (ms since 1970).
+
+        The value is None if there is no such record.
+        """
         with self.in_use():
             return self.consumer.offsets_for_times(timestamps, timeout)
 
     def topics(self, names: Iterable[str] | None = None, timeout: Timeout = None) -> dict[str, TopicListing]:
-        """Returns the topics with these names (None: all topics), from new metadata. Topics that do not exist are left
-        out."""
+        """Request metadata of the topics with these names (None: all topics). Returns the topics that exist."""
         if isinstance(names, str):
             raise TypeError(f"topics() takes a list of names, not one string; write topics([{names!r}])")
         wanted = None if names is None else list(names)
@@ -200,7 +205,7 @@ class RangeClient:
     def committed(
         self, group_id: str, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offset of a group for each partition; None for partitions without one."""
+        """Returns the committed offset of a group for each partition, or None if the partition has none."""
         with self.in_use():
             return self._committer(group_id).committed(partitions, timeout)
 
@@ -215,8 +220,10 @@ class RangeClient:
 
     @property
     def _guard(self) -> AccessGuard:
-        """The access guard. After a fork, the first use in the child creates a new guard and drops the parent's
-        consumers."""
+        """The access guard.
+
+        After a fork, the first access in the child creates a new guard and drops the parent's consumers.
+        """
         if self._own_guard.forked:
             self._reset()
         return self._own_guard
@@ -230,11 +237,11 @@ class RangeClient:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Reserve the client for the calling thread and stop the idle timer. Raises ConcurrentAccessError if another
-        thread uses the client.
+        """Reserve the client for the calling thread and stop the idle timer.
 
-        An exception that is not a KafkaError, such as Ctrl-C or an exception from a signal handler, may have
-        interrupted a consumer between any two calls. The consumers are then discarded, and the next use connects again.
+        Raises ConcurrentAccessError if another thread uses the client. After an exception that is not a KafkaError,
+        such as a KeyboardInterrupt, the state of the consumers may be inconsistent. They are then discarded, and the
+        next use connects again.
         """
         guard = self._guard
         outer = guard.enter()
@@ -252,7 +259,7 @@ class RangeClient:
             self.start_idle_timer()
 
     def _discard(self) -> None:
-        """Discard all consumers after an exception: close their sockets without sending anything."""
+        """Discard all consumers after an exception. Closes their sockets without sending any request."""
         with self._lock:
             consumers = self._take_consumers()
         for consumer in consumers:
@@ -277,7 +284,7 @@ class RangeClient:
             self._timer = None
 
     def take_if_idle(self) -> list[Consumer]:
-        """Remove the consumers if the client is idle. Returns the removed consumers. Runs in the timer's thread."""
+        """Remove the consumers if the client is idle. Returns these consumers. Runs in the timer's thread."""
         with self._lock:
             return self._take_consumers() if self._is_idle() else []
 
@@ -287,14 +294,14 @@ class RangeClient:
         return consumers
 
     def wakeup(self) -> None:
-        """Make a blocking call of another thread raise WakeupError: the running one, or else the next one."""
+        """Make the running blocking call of another thread raise WakeupError, or the next one if none is running."""
         consumer = self._reading
         if consumer is not None:
             consumer.wakeup()
 
     @property
     def connected(self) -> bool:
-        """Whether there are consumers that `close` would close."""
+        """True if there are consumers that `close` would close."""
         return not self._own_guard.forked and (self._reading is not None or bool(self._committing))
 
     def close(self) -> None:
@@ -323,9 +330,9 @@ def _unpickle(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:
 
 
 class _IdleTimer(threading.Thread):
-    """Closes the connections of an idle client after `idle_close_s`, unless it is cancelled before.
+    """Closes the connections of an idle client after `idle_close_s` seconds, unless it is cancelled before.
 
-    It does not use `threading.Timer`: if Ctrl-C interrupted its `cancel`, its lock would stay locked for ever.
+    It is not a `threading.Timer`. If Ctrl-C interrupted the `cancel` of such a timer, its lock would stay locked.
     """
 
     def __init__(self, client: RangeClient) -> None:
@@ -339,7 +346,7 @@ class _IdleTimer(threading.Thread):
         self._cancelled.put(None)
 
     def run(self) -> None:
-        """Wait until the timeout, then close the connections. Do nothing if the timer is cancelled before."""
+        """Wait until the timeout, and then close the connections. Returns early if the timer is cancelled."""
         try:
             self._cancelled.get(timeout=self._timeout_s)
         except queue.Empty:
@@ -349,8 +356,7 @@ class _IdleTimer(threading.Thread):
 def _close_idle(client: weakref.ref[RangeClient]) -> None:
     """Close the consumers of an idle client. Runs in the timer's thread.
 
-    The consumers are removed from the client first. So a call that begins meanwhile does not wait until they are
-    closed.
+    First removes the consumers from the client. So a call that begins meanwhile does not wait until they are closed.
     """
     found = client()
     if found is not None:
@@ -384,11 +390,11 @@ _idle_forks = fork_count()
 
 @contextmanager
 def borrow(**options: Any) -> Iterator[RangeClient]:
-    """Lend a client with these options to the calling thread for a `with` block. Takes the arguments of RangeClient.
+    """Borrow a client from the pool for a `with` block. `options` are the arguments of RangeClient.
 
-    A client that was returned to the pool with the same options is used again. So tasks that run one after the other in
-    one process, as on the workers of a Spark cluster, use the same connections. These are closed after `idle_close_s`
-    seconds without a task.
+    If the pool contains a client with the same options, it is used again. So tasks that run one after the other in one
+    process, as on the workers of a Spark cluster, use the same connections. The connections are closed after
+    `idle_close_s` seconds without a task.
     """
     client = _take(options)
     try:
@@ -404,8 +410,11 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
 
 
 def _pool_lock() -> threading.Lock:
-    """Returns the lock of the pool. After a fork, creates a new lock and empties the pool, because a thread of the
-    parent may have held the old lock."""
+    """Returns the lock of the pool.
+
+    After a fork, first empties the pool and creates a new lock, because a thread of the parent may have held the old
+    one.
+    """
     global _idle_lock, _idle_forks
     if _idle_forks != fork_count():
         _idle.clear()

@@ -1,4 +1,4 @@
-"""Collects the offsets of a range that had no record, with the reasons, for the reports of range readers."""
+"""Collects the offsets of a range that have no record, with the reasons. Range readers report them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MAX_GAPS = 10_000  # gaps that are listed; a compacted partition can have as many gaps as records
+MAX_GAPS = 10_000  # the maximum number of listed gaps; a compacted partition can have as many as records
 
 
 class Gap(NamedTuple):
-    """Offsets from `start` up to, not including, `end` that had no record.
+    """A range of offsets that have no record. It begins at `start` and ends before `end`.
 
     `reason` is one of:
 
@@ -19,7 +19,7 @@ class Gap(NamedTuple):
         retention    records that were deleted before they were read
         missing      offsets beyond the end of the log
         truncated    offsets that the log lost at its end while it was being read
-        compaction   all others: the records were removed by compaction
+        compaction   all other offsets: compaction removed their records
     """
 
     start: int
@@ -28,10 +28,10 @@ class Gap(NamedTuple):
 
 
 class Gaps:
-    """Collects gaps, which are added in the order of their offsets."""
+    """Collects gaps. They must be added in the order of their offsets."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # how many offsets had no record, by reason
+        self.counts: Counter[str] = Counter()  # the number of offsets without a record, by reason
         self.first: list[Gap] = []  # the first MAX_GAPS gaps
         self.complete = True  # whether `first` contains all gaps
 
@@ -44,7 +44,7 @@ class Gaps:
         return copied
 
     def add(self, start: int, end: int, reason: str) -> None:
-        """Add a gap. It is merged with the last gap if it starts where that one ends and has the same reason."""
+        """Add a gap. Merges it with the previous gap if they are adjacent and have the same reason."""
         if start >= end:
             return
         self.counts[reason] += end - start
@@ -57,9 +57,10 @@ class Gaps:
             self.complete = False
 
     def explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
-        """Add the gaps between records, split by reason.
+        """Add the gaps between records, and find the reasons.
 
-        Offsets within an entry (start, end, reason) of `skipped` get its reason; all other offsets get `compaction`.
+        `skipped` contains entries (start, end, reason). Offsets within an entry get its reason, and all other offsets
+        get the reason `compaction`.
         """
         reasons = iter(sorted(set(skipped)))
         reason = next(reasons, None)

@@ -28,11 +28,11 @@ def check(point: Point) -> None:
 
 
 def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
-    """Returns the offset of a point in each partition. `first` and `last` are the first and the end offsets of the
-    partitions.
+    """Returns the offset of a point in each partition.
 
-    A datetime is converted to the offset of the first record of that time or later, or to the end offset if there is no
-    such record. An offset is returned unchanged, even if the partition does not contain it.
+    `first` and `last` contain the first and the end offset of each partition. A datetime is converted to the offset of
+    the first record of that time or later, or to the end offset if there is no such record. An offset is returned
+    unchanged, even if the partition does not contain it.
     """
     if isinstance(point, datetime):
         found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))

@@ -11,8 +11,10 @@ WIDTH = 24
 
 
 class ProgressLine:
-    """Draws a line with the number of offsets that were read. The line is drawn at most ten times a second, and once
-    more at the end."""
+    """Draws a line with the number of offsets that were read.
+
+    The line is drawn at most ten times a second, and always at the end.
+    """
 
     def __init__(self, name: str, stream: TextIO, clock: Clock) -> None:
         self._name = name
@@ -23,8 +25,10 @@ class ProgressLine:
         self._length = 0
 
     def __call__(self, done: int, total: int) -> None:
-        """Draw the line for `done` of `total` offsets, unless it was drawn less than REDRAW_MS ago. End the line if all
-        are done."""
+        """Draw the line for `done` of `total` offsets, unless it was drawn less than REDRAW_MS ago.
+
+        If all offsets are done, always draws the line, and ends it.
+        """
         now = self._clock.now()
         if done < total and now - self._drawn < REDRAW_MS:
             return
@@ -46,7 +50,7 @@ class ProgressLine:
         self._stream.flush()
 
     def text(self, done: int, total: int, seconds: float) -> str:
-        """Returns the text of the line, `seconds` after the start."""
+        """Returns the text of the line. `seconds` is the time since the start."""
         share = done / total if total else 1.0
         bar = ("█" * round(WIDTH * share)).ljust(WIDTH, "░")
         rate = done / seconds if seconds > 0 else 0.0

@@ -1,6 +1,6 @@
 """read_range and RangeReader: read the records of one partition between two points, and report offsets without records.
 
-Decides where a range starts and ends, what happens when records were deleted, and why an offset had no record.
+Decides where a range starts and ends, what happens if records were deleted, and why an offset has no record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Limits:
     max_rows: int = 20_000
     max_bytes: int = 4 << 20
     on_data_loss: OnDataLoss = "error"
-    names: tuple[str, ...] = field(init=False)  # of the columns that are read
+    names: tuple[str, ...] = field(init=False)  # the names of the columns to read
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_bytes < 1:
@@ -66,15 +66,15 @@ def read_range(
 ) -> RangeReader:
     """Returns an iterator over the records of one partition from `start` up to, not including, `end`, as Arrow batches.
 
-    `start` and `end` are each an offset, `EARLIEST`, `LATEST` (as of now; with read_committed the last stable offset)
-    or a `datetime` with a time zone (the first record of that time or later). `columns` are those of `kconsumer.arrow`,
-    or with `schema="spark"` those of Spark's Kafka source with exactly its types. A batch ends with the row that
-    reaches `max_bytes`. `options` are those of `Consumer`.
+    `start` and `end` are each an offset, `EARLIEST`, `LATEST` or a `datetime` with a time zone. `LATEST` is the current
+    end of the log (with read_committed the last stable offset). A `datetime` means the first record of that time or
+    later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
+    with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
 
     Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, in this call or when the
-    iterator reaches them. With `on_data_loss="skip"` they are listed in `gaps` instead. With read_committed, the
-    iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError when there is no progress
-    for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
+    iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With read_committed,
+    the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if there is no
+    progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
     """
     limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
@@ -88,11 +88,13 @@ def read_range(
 
 
 class RangeReader:
-    """Iterates over the Arrow batches of a range. Reading ends after the last batch, in `close()`, or at the end of a
-    `with` block.
+    """Iterates over the Arrow batches of a range.
 
-    `start_offset` and `end_offset` are looked up when the range is opened; reading continues at `next_offset`.
-    `log_start_offset`, `high_watermark` and (with read_committed) `last_stable_offset` are those of the last fetch.
+    Reading ends after the last batch, in `close()`, or at the end of a `with` block.
+
+    `start_offset` and `end_offset` are looked up when the range is opened. Reading continues at `next_offset`.
+    `log_start_offset`, `high_watermark` and (with read_committed) `last_stable_offset` are the values of the last
+    fetch.
     """
 
     def __init__(
@@ -105,16 +107,18 @@ class RangeReader:
         self._client = client
         self._limits = limits
         self._gaps = Gaps()
-        self._end_reason = "missing"  # why there are no records from `_readable_end` to `end_offset`
-        self._positioned: Consumer | None = None  # the consumer whose position is `next_offset`, if any
+        self._end_reason = "missing"  # why offsets from `_readable_end` to `end_offset` have no record
+        self._positioned: Consumer | None = None  # the consumer if its position is `next_offset`, else None
         self._clock = Clock()
         self._locate(start, end)
 
     # --- start -----------------------------------------------------------------------------------------------------
 
     def _locate(self, start: Point, end: Point) -> None:
-        """Look up the offsets of the range and of the log, and seek to the start. Raises ValueError for illegal
-        points."""
+        """Look up the offsets of the range and of the log, and seek to the start.
+
+        Raises ValueError for illegal points.
+        """
         tp, consumer = self.partition, self._client.consumer
         for point in (start, end):
             offset_bounds.check(point)
@@ -137,7 +141,9 @@ class RangeReader:
 
     def _check_log(self, fixed_end: bool) -> None:
         """Skip offsets of the range that are not in the log. Raises OffsetOutOfRangeError if `on_data_loss` is "error".
-        `fixed_end`: `end` was given as an offset."""
+
+        `fixed_end` is True if the user gave `end` as an offset.
+        """
         if self.next_offset < self.log_start_offset:
             self._skip_deleted(min(self.log_start_offset, self.end_offset))
         if fixed_end and not self._client.read_committed and self.end_offset > self.high_watermark:
@@ -154,8 +160,10 @@ class RangeReader:
             )
 
     def _skip_deleted(self, until: int) -> None:
-        """Skip the deleted records before `until` and add a gap. Raises OffsetOutOfRangeError if `on_data_loss` is
-        "error"."""
+        """Skip the deleted records before `until`, and add a gap.
+
+        Raises OffsetOutOfRangeError if `on_data_loss` is "error".
+        """
         tp = self.partition
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
@@ -184,16 +192,16 @@ class RangeReader:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """The offsets before `next_offset` that had no record, and the reasons. Adjacent offsets with the same reason
-        are one gap.
+        """The offsets before `next_offset` that have no record, with the reasons.
 
-        Only the first 10,000 gaps are listed; `skipped` counts the offsets of all gaps.
+        Adjacent offsets with the same reason are one gap. Only the first 10,000 gaps are listed; `skipped` counts the
+        offsets of all gaps.
         """
         return tuple(self._gaps.first)
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many offsets had no record, by reason (see `Gap`)."""
+        """The number of offsets without a record, by reason (see `Gap`)."""
         return dict(self._gaps.counts)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -223,8 +231,10 @@ class RangeReader:
         raise StopIteration
 
     def _read(self) -> tuple[RecordBatch | None, int, Gaps, Consumer]:
-        """Poll once. Returns a batch or None, the offset where reading continues, the gaps up to that offset, and the
-        consumer, whose position is that offset."""
+        """Poll once. Returns a batch or None, the offset where reading continues, the gaps before it, and the consumer.
+
+        The position of the consumer is the offset where reading continues.
+        """
         tp, consumer = self.partition, self._client.consumer
         if self._positioned is not consumer:  # the last step was interrupted after the consumer's position had moved
             self._seek()
@@ -249,8 +259,10 @@ class RangeReader:
         return SparkBatch(batch) if self._limits.schema == "spark" else batch, reached, gaps, consumer
 
     def _poll(self) -> ConsumerRecords:
-        """Poll until there are records, or the position has moved past offsets without records. Returns the result of
-        that poll. Raises TimeoutError after `default_api_timeout_ms`."""
+        """Poll until there are records, or the position has moved past offsets without records.
+
+        Returns the result of the last poll. Raises TimeoutError after `default_api_timeout_ms`.
+        """
         timer = Timer(self._clock, self._client.timeout_ms)
         while True:
             records = self._client.consumer._poll(MAX_POLL_S, self._limits.max_rows, self._limits.max_bytes)
@@ -272,8 +284,10 @@ class RangeReader:
             self.last_stable_offset = state.last_stable_offset
 
     def _recover(self, error: OffsetOutOfRangeError) -> None:
-        """Handle a position that is not in the log: skip the lost offsets and continue after them. Raises
-        OffsetOutOfRangeError if `on_data_loss` is "error", or if no offsets were lost."""
+        """Handle a position that is not in the log: skip the lost offsets and continue after them.
+
+        Raises OffsetOutOfRangeError if `on_data_loss` is "error", or if no offsets were lost.
+        """
         tp, consumer = self.partition, self._client.consumer
         truncated = isinstance(error, LogTruncationError)
         self.log_start_offset = consumer.beginning_offsets([tp])[tp]
@@ -287,7 +301,7 @@ class RangeReader:
         self._seek()  # without a leader epoch: a truncated log that has grown again is read as it is now
 
     def close(self) -> None:
-        """End the range. If `read_range` created the client, close its connections, too. May be called again."""
+        """End the range. If `read_range` created the client, also closes its connections. Further calls do nothing."""
         if self.owns_client:
             self._client.close()
         else:
@@ -306,7 +320,7 @@ class RangeReader:
         client = getattr(self, "_client", None)
         if client is not None and not self.ended and not self.owns_client:
             self.ended = True
-            client.start_idle_timer()  # the range is never closed, so the idle timer must not wait for it
+            client.start_idle_timer()  # the range will never be closed, so the idle timer must not wait for this
 
     def __repr__(self) -> str:
         return f"<RangeReader {self.partition} at {self.next_offset} of {self.end_offset}>"

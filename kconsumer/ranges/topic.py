@@ -1,7 +1,7 @@
 """read_topic and scan_topic: read all partitions of a topic between two points, into a table or batch by batch.
 
-Decides which partitions are read in parallel and how many batches may wait to be returned. However reading ends, no
-thread is left running.
+Decides which partitions are read in parallel, and how many batches may wait for the caller. When reading has ended, for
+whatever reason, no thread is left running.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kconsumer.types import TopicPartition
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 Progress = Callable[[int, int], object] | bool | None
-Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and how many offsets were read
+Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and the number of offsets read
 MAX_THREADS = 4
-MIN_MEMORY = 8 << 20  # bytes of fetched data, for each thread
-# While this number of batches, times the number of threads, waits for the caller, the threads block.
+MIN_MEMORY = 8 << 20  # the least `buffer_memory` of a thread (bytes)
+# The maximum number of batches that wait for the caller, for each thread. The threads block while it is reached.
 MAX_WAITING_BATCHES = 2
 
 
@@ -50,16 +50,17 @@ def read_topic(
 ) -> Table:
     """Returns all records of a topic's partitions between two points, as a table in memory.
 
-    `start` and `end` are each `earliest`, `latest` (as of now), an offset or a `datetime` with a time zone (the first
-    record of that time or later). An offset outside a partition is replaced by the partition's first or end offset.
-    Records of one partition are in order. `threads` is the number of threads that read in parallel; the default is the
-    number of processors, but at most four. `options` are those of `Consumer`.
+    `start` and `end` are each `earliest`, `latest` (the current end), an offset, or a `datetime` with a time zone (the
+    first record of that time or later). An offset outside a partition is replaced by the partition's first or end
+    offset. The records of one partition are in order. `threads` is the number of threads that read in parallel; the
+    default is the number of processors, but at most four. `options` are those of `Consumer`.
 
-    `progress`: by default a progress line is written to stderr if that is a terminal. True always writes it, and False
-    never. A function is called with the number of offsets that were read and their total.
+    By default, a progress line is written to stderr if stderr is a terminal. With `progress` True, it is always
+    written, and with False never. If `progress` is a function, it is called with the number of offsets that were read,
+    and the number of all offsets.
 
     Raises OffsetOutOfRangeError if records are deleted while they are being read, TimeoutError if there is no progress
-    for `default_api_timeout_ms`, ValueError if the topic does not exist.
+    for `default_api_timeout_ms`, and ValueError if the topic does not exist.
     """
     with scan_topic(
         topic,
@@ -94,8 +95,8 @@ def scan_topic(
 ) -> TopicReader:
     """Returns an iterator over the records that `read_topic` would return, as Arrow batches in bounded memory.
 
-    Takes the arguments of `read_topic`, and `schema` as `read_range` does. `close()`, or leaving a `with` block early,
-    ends reading and its threads.
+    The arguments are those of `read_topic`, and `schema` is that of `read_range`. To end reading and its threads early,
+    call `close()` or leave a `with` block.
     """
     limits = Limits(columns, schema, max_rows, max_bytes)
     for point in (start, end):
@@ -113,7 +114,7 @@ def scan_topic(
 
 
 def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
-    """Returns the function that is called with the number of read and of all offsets, or None."""
+    """Returns the function to call with the number of read offsets and the number of all offsets, or None."""
     if callable(progress):
         return progress
     wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
@@ -121,8 +122,10 @@ def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], ob
 
 
 def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ranges:
-    """Returns the start and end offset of each partition. The end is never before the start. Raises ValueError if the
-    topic does not exist."""
+    """Returns the start and end offset of each partition. The end is never before the start.
+
+    Raises ValueError if the topic does not exist.
+    """
     found = client.topics([topic]).get(topic)
     if found is None:
         raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
@@ -135,8 +138,10 @@ def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ra
 
 
 def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
-    """Divide the ranges that are not empty among at most `count` threads. Returns the ranges of each thread; the
-    threads get about the same number of offsets."""
+    """Divide the ranges among at most `count` threads. Returns the ranges of each thread.
+
+    Empty ranges are left out. The threads get about the same number of offsets.
+    """
     by_thread: list[Ranges] = [{} for _ in range(count)]
     sizes = [0] * count
     for tp, (at, after) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
@@ -170,8 +175,10 @@ def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator
 
 
 def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limits) -> ConsumerRecords:
-    """Poll until there are records, or a position has moved past offsets without records. Returns the result of that
-    poll. Raises TimeoutError after `default_api_timeout_ms`."""
+    """Poll until there are records, or a position has moved past offsets without records.
+
+    Returns the result of the last poll. Raises TimeoutError after `default_api_timeout_ms`.
+    """
     timer = Timer(Clock(), client.timeout_ms)
     while True:
         records = client.consumer._poll(MAX_POLL_S, limits.max_rows, limits.max_bytes)
@@ -185,20 +192,20 @@ def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limit
 class _StepQueue:
     """A bounded queue that passes batches from the reading threads to the caller.
 
-    It uses `queue.SimpleQueue`, which Ctrl-C cannot leave locked. `queue.Queue` and `threading.Event` are Python code
-    that holds a lock: if an exception interrupted this code, the lock would stay locked, and `close()` would wait for
-    ever.
+    It consists of `queue.SimpleQueue` objects, because Ctrl-C cannot leave these locked. `queue.Queue` and
+    `threading.Event` are Python code that holds a lock. If an exception interrupted this code, the lock would stay
+    locked, and `close()` would wait for ever.
     """
 
     def __init__(self, capacity: int) -> None:
-        #: Steps; None when a thread has read all its ranges; or the exception that ended a thread.
+        #: Steps. None means that a thread has read all its ranges, and an exception that it has ended the thread.
         self.items: queue.SimpleQueue[Step | BaseException | None] = queue.SimpleQueue()
         self.stopped = False  # reading has ended, and the threads must end, too
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()  # one entry for each step that may be put
         self.release(capacity)
 
     def put(self, step: Step) -> None:
-        """Pass a step to the caller. Blocks while as many steps as allowed wait to be taken."""
+        """Pass a step to the caller. Blocks while the queue is full."""
         self._permits.get()
         self.items.put(step)
 
@@ -209,8 +216,10 @@ class _StepQueue:
 
 
 def _run(client: RangeClient, ranges: Ranges, limits: Limits, steps: _StepQueue) -> None:
-    """Read the ranges of one thread, and pass the steps to the caller. Runs in that thread, and ends early after
-    `steps.stopped` is set."""
+    """Read the ranges of one thread, and pass the steps to the caller.
+
+    This is the main function of a reading thread. It returns early after `steps.stopped` was set.
+    """
     try:
         if steps.stopped:
             return
@@ -228,8 +237,10 @@ def _run(client: RangeClient, ranges: Ranges, limits: Limits, steps: _StepQueue)
 
 
 class TopicReader:
-    """Iterates over the Arrow batches of a topic. Reading ends after the last batch, in `close()`, or at the end of a
-    `with` block."""
+    """Iterates over the Arrow batches of a topic.
+
+    Reading ends after the last batch, in `close()`, or at the end of a `with` block.
+    """
 
     def __init__(
         self,
@@ -238,12 +249,12 @@ class TopicReader:
         progress: Callable[[int, int], object] | None,
         total: int,
     ) -> None:
-        self.total = total  # offsets to read
-        self.done = 0  # offsets read until now
+        self.total = total  # the number of offsets to read
+        self.done = 0  # the number of offsets read until now
         self._limits = limits
         self._progress = progress
         self._work = work
-        self._incomplete = ""  # why reading ended before the end of the topic, if it did
+        self._incomplete = ""  # why reading ended early; empty if it did not
         self._queue = _StepQueue(MAX_WAITING_BATCHES * len(work))
         self._threads: list[threading.Thread] = []
         self._steps = self._read_in_caller() if len(work) < 2 else self._read_in_threads()
@@ -298,7 +309,7 @@ class TopicReader:
                 yield found
 
     def close(self) -> None:
-        """End reading. Waits until all threads have ended and all connections are closed. May be called again."""
+        """End reading. Waits until all threads have ended and all connections are closed. May be called repeatedly."""
         if self.done < self.total and not self._incomplete:
             self._incomplete = "the reader was closed"
         self._finish()
