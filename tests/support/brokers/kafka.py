@@ -1,9 +1,8 @@
 """A real Apache Kafka in KRaft mode for tests, benchmarks and the demo.
 
-Decides ports, configuration, start, stop and kill of nodes.  What one does to a running cluster from
-outside (topics, records, who leads what) is kafka_admin.py; where the jars come from is kafka_jars.py; what
-ends a JVM whose owner was killed is kafka_guard.py; one broker for all parallel test workers is
-kafka_shared.py.
+Decides ports and configuration, and starts, stops and kills nodes. Other modules operate on a running cluster from
+outside (`kafka_admin.py`), fetch the jars (`kafka_jars.py`), end a JVM whose owner was killed (`kafka_guard.py`), and
+share one broker between parallel test workers (`kafka_shared.py`).
 """
 
 from __future__ import annotations
@@ -268,11 +267,11 @@ class KafkaNode:
 class KafkaCluster(Kafka):
     """One or more nodes, each broker and controller at once; a context manager.
 
-    `properties` override the brokers' options, with `{node}` for the broker's id; `jvm` are options of the JVM
-    (JVM_LIGHT starts fast, JVM_FULL is for measurements). `proxy` (`Proxy.listen_for`) gives each node a second
-    listener for clients: it gets the listener's port and returns which port to advertise in its place. Nodes talk to
-    each other past it. `listeners` are further ones, by name, with their security protocols; what these need is in
-    `properties` (`listener.name.<name in small letters>.…`), and `servers(name)` is where they are.
+    `properties` override the brokers' options; `{node}` in them stands for the broker's id. `jvm` are options of the
+    JVM: JVM_LIGHT starts fast, JVM_FULL is for measurements. With `proxy` (`Proxy.listen_for`), each node has a second
+    listener for clients. `proxy` is called with this listener's port and returns the port to advertise in its place;
+    nodes connect to each other without the proxy. `listeners` are more listeners: names and security protocols. Their
+    options are in `properties` (`listener.name.<name in small letters>.…`); `servers(name)` returns their addresses.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""The keeper of one JVM: a tiny process that ends the JVM when no test run needs it any more.
+"""The guard of one JVM: a small process that ends the JVM when its owner has ended.
 
 Usage: kafka_guard.py LIFELINE ROOT LOG COMMAND...
 
-LIFELINE is a FIFO whose write end the owner (a test process) holds open.  The kernel closes it however the
-owner ends, SIGKILL included; then this process kills the JVM and removes ROOT.  If this process itself is
-killed, the kernel kills the JVM (PR_SET_PDEATHSIG).  That signal alone would not do in the owner: it fires
-when the starting *thread* ends, and it needs code between fork and exec, unsafe in a threaded parent.
-Prints the JVM's pid, then stays silent.
+LIFELINE is a FIFO whose write end the owner (a test process) holds open. The kernel closes it however the owner ends,
+also by SIGKILL. Then this process kills the JVM and removes ROOT. If this process itself is killed, the kernel kills
+the JVM (PR_SET_PDEATHSIG). The owner cannot use that signal without a guard: the kernel sends it when the *thread*
+ends that started the JVM, and it is requested between fork and exec, which is unsafe in a process with threads.
+The guard prints the JVM's pid and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The jars of brokers and tools. Maven resolves them once into a cache outside the tree.
 
-Decides which artifacts make a broker or the Java tools, and how parallel test workers share one download.
-Each set of jars is a folder that appears whole (renamed into place) or not at all.  Nothing is started here.
+Decides which artifacts a broker and the Java tools consist of, and how parallel test workers share one download. Each
+set of jars is a folder that is renamed into place when it is complete. This module starts no broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The folder of one test run, and the lifeline: a FIFO whose end stops the brokers of the run.
 
-Kept apart from kafka.py so that sessions without a broker load no client and no Java.
+A module of its own, so that test sessions without a broker import no client.
 """
 
 from __future__ import annotations

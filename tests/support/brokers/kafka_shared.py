@@ -1,8 +1,8 @@
 """One broker of each version for a whole test run, however many pytest workers it has.
 
-The controlling process makes a run folder with a lifeline and hands its path to the workers.  The first
-worker that wants a broker starts it there under a lock; the others find it.  The broker belongs to the run,
-not to the worker that started it: it ends when the controlling process lets go of the lifeline, or dies.
+The controlling process creates a run folder with a lifeline and passes its path to the workers. The first worker that
+needs a broker starts it there under a lock; the others find it. The broker belongs to the run and not to that worker:
+it ends when the controlling process closes the lifeline or dies.
 """
 
 from __future__ import annotations

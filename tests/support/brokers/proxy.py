@@ -1,7 +1,7 @@
 """A TCP proxy in front of brokers that disturbs the connections between a client and them.
 
-It delivers bytes at once, late, a few at a time, or not at all, or resets the connection; the caller decides when.
-Every method may be called from any thread; the proxy works on a thread of its own.
+The proxy delivers bytes at once, late, a few at a time, or not at all, or it resets the connection; the caller decides
+when. Every method may be called from any thread. The proxy runs on a thread of its own.
 """
 
 from __future__ import annotations

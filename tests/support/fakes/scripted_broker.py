@@ -1,8 +1,8 @@
 """A broker whose responses a test chooses, as a function of bytes or as a TCP server on a thread.
 
-`Script` is the broker without a socket: bytes of one connection in, bytes out. `ScriptedBroker` serves
-scripts on a loopback port. Responses go through the package's own tables and codec; a test that doubts those
-sends raw bytes.
+`Script` is the broker without a socket: it maps the bytes of one connection to the bytes of the responses.
+`ScriptedBroker` serves a script on a loopback port. The library's own tables and codec encode the responses; a test
+that must not rely on these sends raw bytes.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Conversation:
 class ScriptedBroker(Script):
     """A `Script` on a loopback port, served by one thread. A context manager.
 
-    `chunk` sends responses in chunks of that many bytes; `raw` is all that this server ever says (something
-    that is no broker), after which it closes; `tls` is spoken if given.
+    Responses are sent in chunks of `chunk` bytes. With `raw`, the server is no broker: it sends these bytes and closes
+    the connection. With `tls`, connections begin with a TLS handshake.
     """
 
     def __init__(
@@ -173,8 +173,7 @@ class ScriptedBroker(Script):
         self.stop()
 
     def stop(self) -> None:
-        """Close the port and every connection, as when a broker dies; raises what went wrong on the
-        thread."""
+        """Close the port and every connection, as when a broker dies. Raises the error of the thread, if any."""
         if self._thread.is_alive():
             self._stop_writing.send(b"x")
             self._thread.join(10)

@@ -1,4 +1,4 @@
-"""Every error code that Kafka has, by number and by name, and one that it does not have: for tables of reactions."""
+"""Every error code of Kafka, by number and by name, and an unknown one, for tests of the error tables."""
 
 from __future__ import annotations
 

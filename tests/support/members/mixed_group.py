@@ -1,4 +1,4 @@
-"""A group whose members are processes of several clients, while records are written; and the checks of each run."""
+"""A group whose members are processes of several clients, a load that writes meanwhile, and the checks of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTLE_S = 120  # on a busy machine a JVM alone takes a minute to start
 
 
 class MixedGroup:
-    """Members come and go by its methods; `finish` checks the whole story."""
+    """A group whose methods start and stop members; `finish` checks the whole run."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._kafka = kafka

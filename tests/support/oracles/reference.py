@@ -1,8 +1,8 @@
 """A slow decoder of record batches of all formats, written from the protocol guide: the oracle for the compiled one.
 
-Reads one byte after the other, keeps everything in Python objects, and shares no code with kconsumer. Where the guide
-is silent it does what Java's decoder was seen to do (negative lengths are null, five-byte varints of small numbers
-are read, additions wrap at 64 bits).
+It reads one byte after the other, keeps everything in Python objects, and shares no code with kconsumer. Where the
+guide specifies nothing, it follows the observed behaviour of Java's decoder: negative lengths are null, five-byte
+varints of small numbers are read, and additions wrap at 64 bits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TRANSACTIONAL_BIT, CONTROL_BIT, LOG_APPEND_BIT, CODEC_BITS = 0x10, 0x20, 0x08, 0
 
 
 class Malformed(Exception):
-    """The bytes are not what the guide says."""
+    """The bytes do not follow the protocol guide."""
 
 
 @dataclass
 class Decoded:
-    """What came out: records as tuples (offset, timestamp, timestamp type, key, value, headers, leader epoch), where
-    the reader continues, and whether it was stopped by malformed bytes."""
+    """A result: records as tuples (offset, timestamp, timestamp type, key, value, headers, leader epoch), the position
+    after them, and whether malformed bytes ended the decoding."""
 
     records: list[tuple[object, ...]] = field(default_factory=list)
     next_offset: int | None = None

@@ -1,8 +1,8 @@
 """A chaos run: a group of six and sixty partitions while members and coordinators are killed, suspended and cut off.
 
-Decides how storms and calms follow each other and what is held against the group. Faults are in
-`chaos_faults.py`, rules in `chaos_checker.py`; load, members and their journals are the soak's. By hand, from the root
-of the project:
+Decides how storms and calms follow each other and which checks the group must pass. Faults are in `chaos_faults.py`,
+rules in `chaos_checker.py`. Load, members and journals are those of the soak. To run it by hand, from the root of the
+project:
 
     KCONSUMER_CHAOS_SECONDS=600 KCONSUMER_CHAOS_SEED=7 pytest tests/integration/test_chaos.py -s
 """
@@ -76,7 +76,7 @@ PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
 
 
 class LogLoad(PlainLoad):
-    """A load of which the log is the truth, not the numbers of its records.
+    """A load that is checked by its log and not by the numbers of its records.
 
     When a leader died, librdkafka's idempotent producer was seen to write a record twice, about once in twenty kills.
     """
@@ -96,7 +96,7 @@ class LogLoad(PlainLoad):
 
 
 class ChaosMember(ReaderProcess):
-    """A member whose whole event log is kept, for the report of a failure."""
+    """A member that keeps its whole event log, for the report of a failure."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self.event_lines: list[str] = []

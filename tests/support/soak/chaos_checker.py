@@ -1,12 +1,12 @@
 """The rules that a group keeps while its members have faults, and where a run broke one: pure functions.
 
-Decides from the events of members (`soak_journal.py`: event logs in, ownerships out) and from the faults that were done
-to them. Lost and repeated records are the business of `check_group`; here it is who owned what when, in which
-generation, and how soon all came right after the faults had ended.
+The rules read the ownerships of members, which `soak_journal.py` derives from their event logs, and the faults that
+were injected. They are about owners, generations and the time until the group is stable after faults; `check_group`
+finds lost and repeated records.
 
-Two members may own a partition at the same time only when the first of them had been out of touch with its coordinator
-for long enough that its session expired, and could not have learnt of it yet. A coordinator that dies is no excuse for
-two owners: the next one gives every member a whole session to find it.
+Two members may own a partition at the same time only if the first one was disconnected from its coordinator until its
+session expired, and cannot have learnt of it yet. The death of a coordinator does not permit two owners, because the
+next coordinator gives every member a whole session timeout to find it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ STABLE_SESSIONS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done to a member, or to every member (`member` None), from when until when.
+    """A fault of one member, or of every member (`member` None), with its begin and end.
 
-    `silences`: whether it keeps members from being heard by a coordinator that continues without them.
+    `silences`: whether the coordinator receives nothing from the members meanwhile and may continue without them.
     """
 
     kind: str
@@ -52,7 +52,7 @@ def replay(name: str, events: Iterable[Mapping[str, Any]], killed_at: float | No
 
 
 def check_owners(journals: Sequence[Journal], faults: Sequence[Fault], session_s: float, until: float) -> list[str]:
-    """Returns where two members owned a partition at the same time without an excuse. `until` is the end of the
+    """Returns where two members owned a partition at the same time and no fault permits it. `until` is the end of the
     logs.
     """
     wrong: list[str] = []

@@ -1,7 +1,7 @@
 """Faults of a chaos run: what happens to the members of a group, its coordinator and their connections.
 
-`draw_storm` decides from a random source alone: the same seed draws the same storms, whatever the machine does
-meanwhile. `GroupFaults` does what was drawn, and reports each `Fault`: to whom it was done, from when until when.
+`draw_storm` depends only on its random source, so the same seed draws the same storms on any machine. `GroupFaults`
+injects them and reports each `Fault` with its member, begin and end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WEIGHTS = {Kind.KILL: 30, Kind.STOP: 8, Kind.SUSPEND: 28, Kind.STALL: 22, Kind.C
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault: what, to the member at which place (-1: all), when after the start of the storm, and for how long."""
+    """One fault: its kind, its member's place (-1: all), its start after the begin of the storm, and its duration."""
 
     kind: Kind
     slot: int
@@ -82,7 +82,7 @@ def _draw(source: random.Random, kind: Kind, slot: int, session_s: float) -> Str
 
 
 class GroupFaults:
-    """Does what was drawn to `members`, a list whose places are refilled by `replace`."""
+    """Injects the drawn faults into `members`, a list in which `replace` puts new members for ended ones."""
 
     def __init__(
         self,

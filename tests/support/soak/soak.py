@@ -1,8 +1,8 @@
 """A soak: three brokers, a load, readers behind a proxy, and faults; nothing lost or repeated, memory flat.
 
-Decides how storms and calms follow each other and what is held against the readers at the end. Faults are in
-`soak_faults.py`, the load in `soak_load.py`, what readers report in `soak_journal.py`. By hand, from the root of the
-project:
+Decides how storms and calms follow each other and which checks the readers must pass at the end. Faults are in
+`soak_faults.py`, the load in `soak_load.py`, the reports of readers in `soak_journal.py`. To run it by hand, from the
+root of the project:
 
     KCONSUMER_SOAK_SECONDS=300 KCONSUMER_SOAK_SEED=7 pytest tests/integration/test_soak.py -s
 """

@@ -1,8 +1,8 @@
 """Faults of a soak: what happens to brokers, members and the connections between them, drawn from a seed.
 
-Decides what happens and when. Brokers suffer one at a time, and the next one only when all replicas are in sync again,
-so that no acknowledged record is lost by the cluster itself. Faults of connections run at the same time, on a
-thread of their own.
+Decides which faults happen, and when. Only one broker has a fault at a time, and the next fault waits until all
+replicas are in sync again, so that the cluster itself loses no acknowledged record. Faults of connections run at the
+same time, on a thread of their own.
 """
 
 from __future__ import annotations

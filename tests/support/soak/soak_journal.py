@@ -1,8 +1,8 @@
 """The reports of a soak's readers, and checks that they agree with what was written.
 
-A span is one ownership of one partition by one reader. Inside a span records follow each other without a gap and
-without a repetition, whatever the faults. From one span to the next of a partition nothing is left out, and nothing is
-repeated either if the first ended with a commit that its member knows of.
+A span is one ownership of one partition by one reader. Within a span, records follow each other without a gap or a
+repetition, whatever the faults. Between two spans of a partition no record is lost, and none is repeated if the first
+span ended with a commit that succeeded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a soak writes, and what brokers acknowledged of it: the truth that readers are held to.
+"""The load of a soak, and the records that brokers acknowledged, with which the readers' records are compared.
 
-Two topics. In the plain one, numbers of a partition are its offsets: one idempotent producer at a time writes a
-partition, and no record fails. In the transactional one each number is committed once; aborted records carry numbers
-that come again.
+There are two topics. In the plain one the numbers of a partition's records are their offsets, because one idempotent
+producer at a time writes a partition, and no record fails. In the transactional one each number is committed once;
+numbers of aborted records are written again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One reader of a soak as a process of its own: `python soak_reader.py '{"assign": {"topic": 5}, …}'`.
 
-Reads what `soak_load.py` wrote, by `assign` or as a member of a group, checks every record's value, and prints one JSON
-object per line: runs of consecutive records, rebalances, errors of commits, and now and then what the process uses.
-Ends cleanly when its standard input closes. Options are `Consumer`'s; see `soak_journal.py` for the other end.
+It reads the records of `soak_load.py`, by `assign` or as a member of a group, and checks every value. It prints one
+JSON object per line: runs of consecutive records, rebalances, errors of commits, and sometimes the resources that the
+process uses; `soak_journal.py` reads these lines. It closes the consumer and ends when its standard input is closed.
+Options are those of `Consumer`.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def commit(consumer: kconsumer.Consumer) -> None:
 class Reader:
     """Polls, checks and reports. `commits`: auto, sync, async; `restless`: pauses and seeks now and then.
 
-    `epochs`: the generation may change without a callback, and is durable before a member hears of it; in the classic
-    protocol it is so only when callbacks are called. `by_offset`: the number in a record is not checked.
+    `epochs`: the generation may change without a callback, and the coordinator stores it before the member receives
+    it; in the classic protocol only when callbacks are called. `by_offset`: numbers of records are not checked.
     """
 
     def __init__(
