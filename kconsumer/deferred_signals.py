@@ -178,7 +178,7 @@ def _in_our_code(frame: FrameType | None) -> bool:
 
 
 def _holder_on_stack() -> bool:
-    """Returns True if a call that defers handlers is on the stack: of an engine, or `_next_batch` of a consumer.
+    """Returns True if a call that defers handlers is on the stack: a call of an engine, or a consumer's `_next_batch`.
 
     Frames of `access_guard` do not count, because the call that begins now has one, too.
     """

@@ -379,8 +379,8 @@ class NodeConnection:
         return refusal if self.closed_before_use >= limit else None
 
     def on_closed_before_use(self) -> None:
-        """Count a disconnect before the first response. Sets `failures`, which was reset when the connection became
-        ready, to this count, so that the backoff grows."""
+        """Count a disconnect before the first response. Also sets `failures` to this count, so that the backoff grows:
+        `failures` was reset when the connection became ready."""
         self.closed_before_use += 1
         self.failures = self.closed_before_use
 

@@ -3,7 +3,7 @@
 A driver calls `connect`, passes bytes to the connections, calls `run_timers` when a deadline has passed, and sends the
 output of the connections in `writable`. Every call takes the current time in ms. Nothing happens between calls.
 
-What the handlers of an API family need is in a module of its own; this module decides who leads what.
+Each family of APIs has a module of its own with its handlers. This module decides which brokers lead partitions.
 """
 
 from __future__ import annotations

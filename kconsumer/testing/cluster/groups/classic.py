@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Stored:
-    """What the offsets topic has of a classic group: the state after the last completed rebalance."""
+    """The state of a classic group that the offsets topic stores: that after the last completed rebalance."""
 
     def __init__(self, group: ClassicGroup) -> None:
         self.generation = group.generation
@@ -98,7 +98,7 @@ class ClassicGroup(Group):
         self.pending_sync.discard(member_id)
 
     def remove_pending(self, member_id: str) -> None:
-        """Remove an id that was handed out."""
+        """Remove a pending member: a member id that was sent to a new member, which has not used it yet."""
         timer = self.pending_members.pop(member_id, None)
         if timer is not None:
             timer.cancel()
@@ -246,13 +246,16 @@ class ClassicGroup(Group):
             raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to a topic; True if the subscriptions of consumers are unknown."""
+        """Returns whether a member subscribes to a topic. Returns True if the subscriptions are unknown."""
         if self.subscribed_topics is None:
             return self.protocol_type == PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
-        """Returns when the group became empty, or the time of the commit if it is stable or has offsets only."""
+        """Returns when the retention time of an offset began: when the group became empty, or when it was committed.
+
+        Returns None if the offset cannot expire now.
+        """
         if not self.protocol_type:
             return offset.commit_ms
         if self.state == EMPTY:

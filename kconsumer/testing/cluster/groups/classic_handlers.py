@@ -59,9 +59,10 @@ class ClassicHandlers:
             return rejected(request, error.error, "")
 
     def _group_to_join(self, group_id: str, member_id: str, now: float) -> Group | None:
-        """Returns the group for a JoinGroup request; a new one if there is none, or an empty one of another protocol.
+        """Returns the group for a JoinGroup request. Creates it if it does not exist and the member has no id yet.
 
-        Returns None if a member has an id but there is no group.
+        An empty group of the consumer protocol is removed first. Returns None if the member has an id but the group
+        does not exist. Raises GroupError for a share group.
         """
         group = self._coordinator.get(group_id)
         if group is not None and group.type == "consumer" and group.is_empty:

@@ -68,9 +68,10 @@ def new_member_id(group: ClassicGroup, request: Request) -> str:
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Returns whether the group is small enough for a member that joins.
+    """Returns whether the group has fewer members than its maximum size, so that another member can join.
 
-    While members join, those that wait count, so that a group that is too large loses those that join last.
+    In PreparingRebalance only the members that wait in JoinGroup are counted. So a group that is too large loses the
+    members that join last.
     """
     limit = group.coordinator.cluster.settings.group_max_size
     if group.state == EMPTY:
@@ -97,7 +98,7 @@ def _join_new(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> Pending:
-    """Add a new member; its response waits for the rebalance."""
+    """Add a new member. Its response waits for the rebalance."""
     message = request.message
     member = ClassicMember(
         member_id,
@@ -115,7 +116,7 @@ def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> P
 
 
 def _replace_static(group: ClassicGroup, request: Request, member_id: str, now: float) -> Response:
-    """A static member joins without its member id: it replaces the member with the same instance id.
+    """Handle JoinGroup of a static member without a member id. It replaces the member with the same instance id.
 
     If the group is stable and its protocol stays the same, there is no rebalance.
     """

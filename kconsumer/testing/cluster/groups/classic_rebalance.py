@@ -46,20 +46,20 @@ class ClassicRebalance:
         member.session = self._timers.add(deadline, lambda at: self._session_expired(member, at))
 
     def add_pending(self, member_id: str, session_timeout_ms: int, now: float) -> None:
-        """Add an id that was handed out. It expires if no member joins with it."""
+        """Add a pending member: a member id that was sent to a new member. It expires if no member joins with it."""
         self._group.pending_members[member_id] = self._timers.add(
             now + session_timeout_ms, lambda at: self.pending_left(member_id, at)
         )
 
     def pending_left(self, member_id: str, now: float) -> None:
-        """Remove an id that was handed out. The rebalance may be able to proceed then."""
+        """Remove a pending member. The rebalance may be able to proceed then."""
         group = self._group
         group.remove_pending(member_id)
         if group.state == PREPARING_REBALANCE and group.all_joined():
             self._complete_join(now)
 
     def _session_expired(self, member: ClassicMember, now: float) -> None:
-        """Remove a member without a heartbeat, unless it waits in JoinGroup or SyncGroup."""
+        """Remove a member that has sent no heartbeat, unless it waits in JoinGroup or SyncGroup."""
         group = self._group
         if group.members.get(member.id) is not member:
             return
@@ -113,13 +113,13 @@ class ClassicRebalance:
             self._start_join_timer(group.rebalance_timeout_ms(), now)
 
     def proceed(self, now: float) -> None:
-        """Complete the joining phase if all members have joined, but not the initial delay of an empty group."""
+        """Complete the joining phase if all members have joined. Does not shorten the initial delay of a new group."""
         group = self._group
         if group.state == PREPARING_REBALANCE and group.previous_state != EMPTY and group.all_joined():
             self._complete_join(now)
 
     def _delay_initial(self, delay: float, remaining: float, now: float) -> None:
-        """Wait for more members; as long as new ones arrive, up to the rebalance timeout."""
+        """Wait for more members. Waits again while new members arrive, up to the rebalance timeout in total."""
         self._cancel_join_timer()
         self._join_timer = self._timers.add(now + delay, lambda at: self._initial_delay_ended(delay, remaining, at))
 
@@ -136,7 +136,10 @@ class ClassicRebalance:
         self._join_timer = self._timers.add(now + timeout_ms, self._complete_join)
 
     def _complete_join(self, now: float) -> None:
-        """End the joining phase: dynamic members that have not joined are removed, the others get the generation."""
+        """End the joining phase. Removes dynamic members that have not joined, and begins the next generation.
+
+        If no member has joined, starts the joining phase again.
+        """
         group = self._group
         self._cancel_join_timer()
         for member in list(group.members.values()):
