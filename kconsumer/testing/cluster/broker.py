@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
+
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.connection import Connection
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 class Broker:
     """One broker. It stores only what is lost when it stops. The cluster stores the logs and the groups."""
 
-    def __init__(self, node_id: int, *, host: str, port: int, rack: str | None, release: str) -> None:
+    def __init__(
+        self, node_id: int, *, host: str, port: int, rack: str | None, release: str, sessions: FetchSessionCache
+    ) -> None:
         self.id = node_id
         self.host = host  # advertised to clients
         self.port = port
@@ -19,6 +23,7 @@ class Broker:
         self.release = release  # the version of Kafka, such as "4.4", which decides the API versions
         self.alive = True
         self.connections: set[Connection] = set()
+        self.fetch_sessions = sessions
 
     def __repr__(self) -> str:
         return f"<Broker {self.id} {self.host}:{self.port}{'' if self.alive else ', stopped'}>"

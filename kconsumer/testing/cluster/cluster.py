@@ -16,16 +16,18 @@ from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.fetch import FetchHandlers
+from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
+from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.timers import Timers
-from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
+from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 
 CoordinatorType = Literal["group", "transaction"]
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 WALL_MS = 1_700_000_000_000
 
 
@@ -55,18 +57,26 @@ class Cluster:
         self.timers = Timers()
         self.apis = releases.apis()
         self.brokers = {
-            node: Broker(node, host="localhost", port=9091 + node, rack=rack, release=release)
+            node: Broker(
+                node, host="localhost", port=9091 + node, rack=rack, release=release, sessions=self._session_cache()
+            )
             for node, rack in enumerate(racks or [None] * brokers, start=1)
         }
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.writable: set[Connection] = set()  # connections with output, or that were closed; the driver removes them
         self._wall_offset_ms = wall_offset_ms
+        self.replication = Replication(self)
+        self.fetch = FetchHandlers(self)
         self.groups = GroupCoordinator(self)
+        self.list_offsets = ListOffsetsHandlers(self)
         self.metadata = MetadataHandlers(self)
         self._handlers: dict[Api, Handler] = {}
-        for component in (self.groups, self.metadata):
+        for component in (self.fetch, self.groups, self.list_offsets, self.metadata):
             self._handlers.update(component.handlers())
+
+    def _session_cache(self) -> FetchSessionCache:
+        return FetchSessionCache(self.settings.max_incremental_fetch_session_cache_slots, self.random)
 
     # --- the driver's side ---
 
@@ -178,14 +188,15 @@ class Cluster:
             index = len(topic.partitions)
             replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
             partition = Partition(topic, index, replicas)
-            if not self.brokers[replicas[0]].alive:
-                self._elect(partition)
+            self.replication.created(partition)
             topic.partitions.append(partition)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. A topic that is created with the same name later has another id."""
         topic = self.topics.pop(name)
         del self.topics_by_id[topic.id]
+        for partition in topic.partitions:
+            partition.log.notify()
         self.groups.on_topic_deleted(name)
 
     # --- brokers ---
@@ -194,38 +205,19 @@ class Cluster:
         """Stop a broker: its connections are closed, and other in-sync replicas become leaders."""
         broker = self.brokers[broker_id]
         broker.alive = False
+        broker.fetch_sessions.clear()
         for connection in list(broker.connections):
             connection.close()
-        for partition in self.partitions():
-            if partition.leader == broker_id:
-                self._elect(partition)
+        self.replication.broker_stopped(broker_id)
 
     def start(self, broker_id: int) -> None:
-        """Start a stopped broker. It becomes the leader of partitions that have none."""
+        """Start a stopped broker. Its replicas catch up, and it becomes the leader of partitions that have none."""
         self.brokers[broker_id].alive = True
-        for partition in self.partitions():
-            if partition.leader == NO_LEADER and broker_id in partition.isr:
-                self._set_leader(partition, broker_id)
+        self.replication.broker_started(broker_id)
 
     def move_leader(self, topic: str, index: int, broker_id: int) -> None:
         """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
-        partition = self.topics[topic].partitions[index]
-        if broker_id not in partition.replicas:
-            raise ValueError(
-                f"broker {broker_id} has no replica of {topic}-{index}; the replicas are on {partition.replicas}"
-            )
-        self._set_leader(partition, broker_id)
-
-    def _elect(self, partition: Partition) -> None:
-        """Make the first in-sync replica on a running broker the leader; without one the partition has no leader."""
-        alive = (node for node in partition.isr if self.brokers[node].alive)
-        self._set_leader(partition, next(alive, NO_LEADER))
-
-    def _set_leader(self, partition: Partition, leader: int) -> None:
-        """Make a replica the leader of a partition. If the partition is one of the offsets topic, its groups move."""
-        partition.elect(leader)
-        if partition.topic.name == OFFSETS_TOPIC:
-            self.groups.on_leader_change(partition)
+        self.replication.move_leader(self.topics[topic].partitions[index], broker_id)
 
 
 def java_hash(text: str) -> int:

@@ -160,6 +160,15 @@ class Log:
                 return _read(segment, first, max_bytes, up_to, following, min_one)
         return ReadResult(b"", False, self.end)
 
+    def position(self, offset: int) -> tuple[int, int]:
+        """Returns where the batch with an offset begins: the base offset of its segment, and the bytes before it.
+
+        If there is no such batch, it is where the next one begins or will begin.
+        """
+        segment = self.segments[self._segment_of(offset)]
+        at = segment.find(offset)
+        return segment.base_offset, segment.positions[at] if at < len(segment.positions) else segment.size
+
     def _segment_of(self, offset: int) -> int:
         """Returns the position of the last segment that begins at or before an offset."""
         return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
@@ -187,9 +196,9 @@ class Log:
         newest = max((segment.max_timestamp for segment in self.segments), default=-1)
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
-    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
+    def end_offset_for(self, epoch: int, end: int | None = None) -> tuple[int, int] | None:
         """Returns the largest leader epoch that is not larger than `epoch`, and its end offset, or None."""
-        return self.epochs.end_offset_for(epoch, self.end)
+        return self.epochs.end_offset_for(epoch, self.end if end is None else end)
 
     # --- removing ---
 

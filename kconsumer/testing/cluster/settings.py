@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 @dataclass
 class Settings:
@@ -26,6 +28,9 @@ class Settings:
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_state_log_num_partitions: int = 50
+    replica_lag_time_max_ms: int = 30_000
+    replica_selector_class: str = RACK_AWARE  # Kafka's default is "": consumers fetch from the leader
+    log_retention_check_interval_ms: int = 300_000
     max_incremental_fetch_session_cache_slots: int = 1000
     fetch_max_bytes: int = 55 << 20
     message_max_bytes: int = (1 << 20) + 12
@@ -34,6 +39,7 @@ class Settings:
 #: The defaults of the topic settings that the model follows.
 TOPIC_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
+    "compression.type": "producer",
     "index.interval.bytes": "4096",
     "max.message.bytes": str((1 << 20) + 12),
     "message.timestamp.type": "CreateTime",

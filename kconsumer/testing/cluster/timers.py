@@ -47,6 +47,10 @@ class Timers:
         heapq.heappush(self._heap, (deadline, next(self._numbers), timer))
         return timer
 
+    def soon(self, callback: Callback) -> Timer:
+        """Returns a new timer that runs at the next call of `run`, for callers that do not have the time."""
+        return self.add(0.0, callback)
+
     def next_deadline(self) -> float | None:
         """Returns the deadline of the next active timer in ms, or None if there is none."""
         while self._heap and not self._heap[0][2].active:

@@ -1,17 +1,19 @@
-"""Topics and partitions: which brokers replicate a partition, and which one leads it.
+"""Topics and partitions: which brokers replicate a partition, which one leads it, and what is replicated.
 
-A partition has one log for all in-sync replicas. A replica that fell out of sync has the same log up to an end offset
-of its own; an unclean election of such a replica truncates the log there.
+A partition has one log for all replicas. A replica that does not replicate has this log up to an end offset of its own;
+if such a replica becomes the leader, the log is truncated there. `replication` decides who leads and who is in sync.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kconsumer.testing.cluster.log import Log
+from kconsumer.testing.cluster.log import AppendResult, Log
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 
 NO_LEADER = -1
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class Partition:
@@ -24,21 +26,82 @@ class Partition:
         self.isr = list(replicas)
         self.leader = replicas[0]  # or NO_LEADER
         self.leader_epoch = 0
+        self.leader_epoch_start = 0  # the end of the log when the leader was elected
         self.log = Log(topic.configs)
         self.log.epochs.assign(0, 0)
-        self.lagging: dict[int, int] = {}  # the log end offset of each replica that is not in sync
+        self.stopped: dict[int, int] = {}  # the log end offset of each replica that does not replicate
+
+    # --- records ---
+
+    def append(self, data: bytes, wall_ms: int) -> AppendResult:
+        """Store produced batches, and replicate them to the replicas that are running.
+
+        Raises ValueError if the bytes are not whole batches.
+        """
+        by_broker = self.topic.configs["message.timestamp.type"] == "LogAppendTime"
+        result = self.log.append(data, self.leader_epoch, wall_ms, by_broker)
+        self.advance_high_watermark()
+        return result
+
+    def append_stored(self, data: bytes, wall_ms: int = 0) -> None:
+        """Store batches as they are, with their own offsets and leader epochs, and replicate them.
+
+        Raises ValueError if an offset is below the end of the log.
+        """
+        self.log.append_stored(data, wall_ms)
+        self.advance_high_watermark()
+
+    @property
+    def min_isr(self) -> int:
+        """How many replicas must be in sync so that the high watermark advances and acks=all succeeds."""
+        return min(int(self.topic.configs["min.insync.replicas"]), len(self.replicas))
+
+    def end_offset_on(self, broker_id: int) -> int:
+        """Returns the log end offset of a replica."""
+        return self.stopped.get(broker_id, self.log.end)
+
+    def advance_high_watermark(self) -> None:
+        """Set the high watermark to the smallest log end offset of the in-sync replicas, if these are enough."""
+        if self.leader != NO_LEADER and len(self.isr) >= self.min_isr:
+            replicated = min(map(self.end_offset_on, self.isr))
+            self.log.set_high_watermark(max(self.log.high_watermark, replicated))
+
+    # --- replicas ---
+
+    def stop_replica(self, broker_id: int) -> None:
+        """Let a replica stop replicating. It stays in sync until `remove_from_isr`."""
+        self.stopped.setdefault(broker_id, self.log.end)
+
+    def resume_replica(self, broker_id: int) -> None:
+        """Let a replica catch up with the leader and be in sync again."""
+        self.stopped.pop(broker_id, None)
+        if broker_id not in self.isr:
+            self.isr = [node for node in self.replicas if node in self.isr or node == broker_id]
+        self.advance_high_watermark()
+
+    def remove_from_isr(self, broker_id: int) -> None:
+        """Remove a replica from the in-sync replicas, unless it is the last one."""
+        if broker_id in self.isr and len(self.isr) > 1:
+            self.isr = [node for node in self.isr if node != broker_id]
+            self.advance_high_watermark()
 
     def elect(self, leader: int) -> None:
         """Make a replica the leader, or none with NO_LEADER. The leader epoch grows by one.
 
-        If the replica was not in sync, the records that it lacks are lost.
+        Records that the replica lacks are lost. If it was not in sync, it is the only in-sync replica then.
         """
         self.leader = leader
         self.leader_epoch += 1
-        if leader in self.lagging:
-            self.log.truncate(self.lagging.pop(leader))
-            self.isr = [leader]
-            self.lagging = {node: min(end, self.log.end) for node, end in self.lagging.items()}
+        if leader != NO_LEADER:
+            end = self.stopped.pop(leader, self.log.end)
+            if leader not in self.isr:
+                self.isr = [leader]
+            self.stopped = {node: min(known, end) for node, known in self.stopped.items()}
+            self.log.truncate(end)
+            self.leader_epoch_start = end
+            self.log.epochs.assign(self.leader_epoch, end)
+            self.advance_high_watermark()
+        self.log.notify()
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic.name}-{self.index}, leader {self.leader}, epoch {self.leader_epoch}>"

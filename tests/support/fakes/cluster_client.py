@@ -51,7 +51,7 @@ class ClusterClient:
             deadline = self._cluster.next_deadline()
             if deadline is None or deadline > end:
                 raise AssertionError(f"{api.name} has no response after {wait_ms} ms")
-            advance(self._cluster, self._clock, deadline - self._clock.now())
+            advance(self._cluster, self._clock, max(0.0, deadline - self._clock.now()))
         return response
 
 

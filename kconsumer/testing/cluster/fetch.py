@@ -1,0 +1,133 @@
+"""Handles Fetch: long polling, and the response from the results of the partitions.
+
+Reading a partition is in `fetch_reads`, fetch sessions are in `fetch_sessions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import FETCH, ZERO_UUID, Api
+from kconsumer.schema.fetch import (
+    FetchableTopicResponse,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
+from kconsumer.testing.cluster.delayed_fetch import DelayedFetch
+from kconsumer.testing.cluster.fetch_reads import PartitionReader, failed
+from kconsumer.testing.cluster.fetch_sessions import TOPIC_IDS, FetchContext, FetchRow, Results
+from kconsumer.testing.cluster.requests import Handler, Pending, Request
+from kconsumer.testing.cluster.topic import NO_LEADER
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+ZSTD = 10  # the first version in which topics with compression.type=zstd may be read
+LEADER_HINTS = 16  # the first version whose responses name the new leader (KIP-951)
+MOVED = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
+
+
+class FetchHandlers:
+    """Handles Fetch."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of the API."""
+        return {FETCH: self._fetch}
+
+    def _fetch(self, request: Request, now: float) -> FetchResponse | Pending:
+        message: FetchRequest = request.message
+        context = request.broker.fetch_sessions.open(message, request.version, self._name_of, now)
+        errors: Results = {}
+        rows = []
+        for key, row in context.rows.items():
+            error = self._error(row)
+            if error:
+                errors[key] = failed(row.index, error)
+                errors[key].aborted_transactions = []
+            else:
+                rows.append(row)
+        reader = PartitionReader(self._cluster, request)
+        results = reader.read_all(rows)
+        if not rows or message.max_wait_ms <= 0 or _complete(results, reader.min_bytes):
+            return self._respond(request, context, rows, results, errors, now)
+        pending = Pending(request)
+
+        def complete(at: float) -> None:
+            pending.complete(self._respond(request, context, rows, reader.read_all(rows), errors, at), at)
+
+        DelayedFetch(self._cluster, pending, reader, rows, complete).start(now, message.max_wait_ms)
+        return pending
+
+    def _name_of(self, topic_id: bytes) -> str | None:
+        topic = self._cluster.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def _error(self, row: FetchRow) -> int:
+        """Returns the error of a partition that is not read at all, or NONE."""
+        if row.topic is None:
+            return Errors.UNKNOWN_TOPIC_ID
+        if self._cluster.partition(row.topic, row.index) is None:
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION
+        return Errors.NONE
+
+    def _respond(
+        self,
+        request: Request,
+        context: FetchContext,
+        rows: list[FetchRow],
+        results: list[FetchPartitionData],
+        errors: Results,
+        now: float,
+    ) -> FetchResponse:
+        """Returns the response with the results of the partitions that were read, and the errors of the others."""
+        found: Results = {row.key: result for row, result in zip(rows, results, strict=True)} | errors
+        nodes: dict[int, NodeEndpoint] = {}
+        if request.version >= LEADER_HINTS:
+            for row, result in zip(rows, results, strict=True):
+                if result.error_code in MOVED:
+                    self._add_leader(row, result, nodes)
+        error, session_id, sent = context.finish(found, now)
+        response = FetchResponse(error_code=error, session_id=session_id, node_endpoints=list(nodes.values()))
+        for key, result in sent.items():
+            self._add(response, context.rows[key], result, request.version)
+        return response
+
+    def _add_leader(self, row: FetchRow, result: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> None:
+        """Add the leader of a partition to its result, and the address of the leader to `nodes`."""
+        partition = self._cluster.partition(row.topic or "", row.index)
+        if partition is None:
+            return
+        result.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        if partition.leader != NO_LEADER:
+            broker = self._cluster.brokers[partition.leader]
+            nodes[broker.id] = NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+
+    def _add(self, response: FetchResponse, row: FetchRow, result: FetchPartitionData, version: int) -> None:
+        """Add the result of a partition to the response. Consecutive results of a topic are in one row."""
+        topic = self._cluster.topics.get(row.topic or "")
+        if version < ZSTD and topic is not None and topic.configs["compression.type"] == "zstd":
+            result = failed(row.index, Errors.UNSUPPORTED_COMPRESSION_TYPE)
+        rows = response.responses
+        same = rows and (rows[-1].topic_id, rows[-1].topic) == (row.topic_id, row.topic or "")
+        if not same:
+            by_id = version >= TOPIC_IDS
+            topic_id = row.topic_id if by_id else ZERO_UUID
+            rows.append(FetchableTopicResponse(topic=row.topic or "", topic_id=topic_id))
+        rows[-1].partitions.append(result)
+
+
+def _complete(results: list[FetchPartitionData], min_bytes: int) -> bool:
+    """Returns whether results are sent at once: there are enough bytes, or one of them cannot wait."""
+    size = sum(len(result.records or b"") for result in results)
+    return size >= min_bytes or any(
+        result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0
+        for result in results
+    )

@@ -1,0 +1,192 @@
+"""Reads one partition for a Fetch request: who may be asked, what may be read, and the errors.
+
+Long polling is decided in `fetch`, and which partitions a request reads in `fetch_sessions`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import ZERO_UUID
+from kconsumer.schema.fetch import AbortedTransaction, FetchEpochEndOffset, FetchPartitionData, FetchRequest
+from kconsumer.testing.cluster.fetch_sessions import FetchRow
+from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.settings import RACK_AWARE
+from kconsumer.testing.cluster.topic import Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+READ_COMMITTED = 1
+FROM_FOLLOWERS = 11  # the first version in which a consumer may fetch from a follower (KIP-392)
+
+
+class PartitionError(Exception):
+    """A partition cannot be read. `code` is the error code of its result."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def check_leader_epoch(partition: Partition, asked_epoch: int) -> None:
+    """Raise PartitionError if a client has an older or a newer leader epoch than the partition. -1 means none."""
+    if asked_epoch >= 0 and asked_epoch != partition.leader_epoch:
+        older = asked_epoch < partition.leader_epoch
+        raise PartitionError(Errors.FENCED_LEADER_EPOCH if older else Errors.UNKNOWN_LEADER_EPOCH)
+
+
+def find_partition(cluster: Cluster, broker_id: int, topic: str, index: int) -> Partition:
+    """Returns the partition as a broker has it. Raises PartitionError if it does not exist or has no replica there."""
+    partition = cluster.partition(topic, index)
+    if partition is None:
+        raise PartitionError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    if broker_id not in partition.replicas:
+        raise PartitionError(Errors.NOT_LEADER_OR_FOLLOWER)
+    return partition
+
+
+def failed(index: int, code: int) -> FetchPartitionData:
+    """Returns the result of a partition that cannot be read."""
+    return FetchPartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+
+
+class PartitionReader:
+    """Reads partitions for one Fetch request."""
+
+    def __init__(self, cluster: Cluster, request: Request) -> None:
+        message: FetchRequest = request.message
+        self.max_bytes = min(message.max_bytes, cluster.settings.fetch_max_bytes)
+        self.min_bytes = min(message.min_bytes, self.max_bytes)
+        self._committed = message.isolation_level == READ_COMMITTED
+        self._from_followers = request.version >= FROM_FOLLOWERS
+        self._rack = message.rack_id if self._from_followers else ""
+        self._cluster, self._broker = cluster, request.broker
+
+    def read_all(self, rows: list[FetchRow]) -> list[FetchPartitionData]:
+        """Returns the results of partitions, in their order, with at most `max_bytes` together.
+
+        The first batch of the first partition with records is complete even if it is larger.
+        """
+        results = []
+        left, min_one = self.max_bytes, True
+        for row in rows:
+            try:
+                result = self._read(row, left, min_one)
+            except PartitionError as error:
+                result = failed(row.index, error.code)
+            size = len(result.records or b"")
+            left, min_one = max(0, left - size), min_one and not size
+            results.append(result)
+        return results
+
+    def find(self, row: FetchRow) -> Partition:
+        """Returns a partition. Raises PartitionError if the broker does not have it, or its topic was re-created."""
+        partition = find_partition(self._cluster, self._broker.id, row.topic or "", row.index)
+        if row.topic_id not in (ZERO_UUID, partition.topic.id):
+            raise PartitionError(Errors.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def check_replica(self, partition: Partition, row: FetchRow) -> None:
+        """Raise PartitionError if the broker may not serve a partition to this client."""
+        check_leader_epoch(partition, row.asked.current_leader_epoch)
+        if partition.leader != self._broker.id and not self._from_followers:
+            raise PartitionError(Errors.NOT_LEADER_OR_FOLLOWER)
+
+    def end_offset(self, partition: Partition) -> int:
+        """Returns the end of what the client may read from this broker."""
+        high_watermark, last_stable_offset = self._offsets(partition)
+        return last_stable_offset if self._committed else high_watermark
+
+    def diverging_epoch(self, partition: Partition, row: FetchRow) -> FetchEpochEndOffset | None:
+        """Returns where the log and what the client has read diverge, or None if they agree (KIP-595).
+
+        Raises PartitionError if the log does not have the epoch of the last record that the client read.
+        """
+        epoch, offset = row.asked.last_fetched_epoch, row.asked.fetch_offset
+        if epoch < 0:
+            return None
+        found = partition.log.end_offset_for(epoch, partition.end_offset_on(self._broker.id))
+        if found is None or offset < partition.log.start:
+            raise PartitionError(Errors.OFFSET_OUT_OF_RANGE)
+        if found[0] < epoch or found[1] < offset:
+            return FetchEpochEndOffset(epoch=found[0], end_offset=found[1])
+        return None
+
+    def _offsets(self, partition: Partition) -> tuple[int, int]:
+        """Returns the high watermark and the last stable offset on this broker."""
+        end = partition.end_offset_on(self._broker.id)
+        return min(partition.log.high_watermark, end), min(partition.log.last_stable_offset, end)
+
+    def _read(self, row: FetchRow, left: int, min_one: bool) -> FetchPartitionData:
+        """Returns the result of a partition with at most `left` bytes, or raises PartitionError."""
+        partition = self.find(row)
+        preferred = self._preferred_replica(partition, row.asked.fetch_offset)
+        if preferred is not None:
+            check_leader_epoch(partition, row.asked.current_leader_epoch)
+            return self._result(partition, preferred_read_replica=preferred)
+        self.check_replica(partition, row)
+        diverging = self.diverging_epoch(partition, row)
+        if diverging is not None:
+            return self._result(partition, diverging_epoch=diverging)
+        return self._read_log(partition, row, min(row.asked.partition_max_bytes, left), min_one)
+
+    def _read_log(self, partition: Partition, row: FetchRow, max_bytes: int, min_one: bool) -> FetchPartitionData:
+        """Returns the records of a partition from an offset on."""
+        log, offset = partition.log, row.asked.fetch_offset
+        if not log.start <= offset <= partition.end_offset_on(self._broker.id):
+            raise PartitionError(Errors.OFFSET_OUT_OF_RANGE)
+        limit = self.end_offset(partition)
+        if offset >= limit:
+            return self._result(partition, aborted_transactions=[] if self._committed else None)
+        read = log.read(offset, max_bytes, limit, min_one=min_one)
+        if read.first_batch_incomplete:
+            return self._result(partition)
+        if not self._committed:
+            return self._result(partition, records=read.data)
+        aborted = [
+            AbortedTransaction(producer_id=ended.producer_id, first_offset=ended.first_offset)
+            for ended in log.aborted_between(offset, read.upper_bound)
+        ]
+        return self._result(partition, records=read.data, aborted_transactions=aborted)
+
+    def _result(
+        self,
+        partition: Partition,
+        *,
+        records: bytes = b"",
+        aborted_transactions: list[AbortedTransaction] | None = None,
+        diverging_epoch: FetchEpochEndOffset | None = None,
+        preferred_read_replica: int = -1,
+    ) -> FetchPartitionData:
+        high_watermark, last_stable_offset = self._offsets(partition)
+        return FetchPartitionData(
+            partition_index=partition.index,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=partition.log.start,
+            diverging_epoch=diverging_epoch,
+            aborted_transactions=aborted_transactions,
+            preferred_read_replica=preferred_read_replica,
+            records=records,
+        )
+
+    def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
+        """Returns the broker in the client's rack from which it should fetch, or None if that is this broker.
+
+        Only the leader decides it. Followers must be in sync and have the offset.
+        """
+        brokers = self._cluster.brokers
+        if self._cluster.settings.replica_selector_class != RACK_AWARE or partition.leader != self._broker.id:
+            return None
+        if not self._rack or brokers[partition.leader].rack == self._rack or offset < partition.log.start:
+            return None
+        near = [
+            node
+            for node in partition.isr
+            if brokers[node].alive and brokers[node].rack == self._rack and partition.end_offset_on(node) >= offset
+        ]
+        return max(near, key=partition.end_offset_on, default=None)

@@ -1,0 +1,105 @@
+"""Which replicas lead and which are in sync, as brokers stop and start and replicas fall behind.
+
+It has the rules of Kafka's controller. A stopped broker leaves the in-sync replicas at once, as after a controlled
+shutdown. The last in-sync replica stays one, so that only it, or an unclean election, brings the partition back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+
+class Replication:
+    """Changes leaders and in-sync replicas of all partitions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def created(self, partition: Partition) -> None:
+        """Elect the first leader of a new partition. Replicas on stopped brokers are not in sync."""
+        running = [node for node in partition.replicas if self._cluster.brokers[node].alive]
+        if running != partition.replicas:
+            partition.stopped = {node: 0 for node in partition.replicas if node not in running}
+            partition.isr = running or partition.replicas[:1]
+            partition.leader = next(iter(running), NO_LEADER)
+
+    def broker_stopped(self, broker_id: int) -> None:
+        """Remove a broker from the in-sync replicas, and elect other leaders in place of it."""
+        for partition in self._cluster.partitions():
+            if broker_id not in partition.replicas:
+                continue
+            partition.stop_replica(broker_id)
+            partition.remove_from_isr(broker_id)
+            if partition.leader == broker_id:
+                self.elect(partition)
+
+    def broker_started(self, broker_id: int) -> None:
+        """Let the replicas of a broker catch up. It becomes the leader of partitions that have none."""
+        for partition in self._cluster.partitions():
+            if broker_id not in partition.replicas:
+                continue
+            if partition.leader == NO_LEADER:
+                self.elect(partition)
+            if partition.leader != NO_LEADER:
+                self._resume_replicas(partition)
+
+    def elect(self, partition: Partition) -> None:
+        """Elect the first in-sync replica on a running broker.
+
+        Without one, any running replica becomes the leader if the topic allows unclean elections; otherwise the
+        partition has no leader.
+        """
+        running = [node for node in partition.replicas if self._cluster.brokers[node].alive]
+        clean = [node for node in running if node in partition.isr]
+        unclean = running if partition.topic.configs["unclean.leader.election.enable"] == "true" else []
+        leader = next(iter(clean or unclean), NO_LEADER)
+        if leader != NO_LEADER or partition.leader != NO_LEADER:
+            self._set_leader(partition, leader)
+
+    def move_leader(self, partition: Partition, broker_id: int) -> None:
+        """Make a broker the leader of a partition. An election of a replica that is not in sync is unclean.
+
+        Raises ValueError if the broker has no replica of the partition, or is stopped.
+        """
+        name = f"{partition.topic.name}-{partition.index}"
+        if broker_id not in partition.replicas:
+            raise ValueError(f"broker {broker_id} has no replica of {name}; the replicas are on {partition.replicas}")
+        if not self._cluster.brokers[broker_id].alive:
+            raise ValueError(f"broker {broker_id} is stopped and cannot lead {name}")
+        self._set_leader(partition, broker_id)
+
+    def stop_replica(self, partition: Partition, broker_id: int, now: float) -> None:
+        """Let a follower stop replicating. It leaves the in-sync replicas after `replica.lag.time.max.ms`.
+
+        Raises ValueError if the broker is the leader, or has no replica of the partition.
+        """
+        if broker_id not in partition.replicas or broker_id == partition.leader:
+            raise ValueError(f"broker {broker_id} is no follower of {partition.topic.name}-{partition.index}")
+        partition.stop_replica(broker_id)
+
+        def remove(_: float) -> None:
+            if broker_id in partition.stopped:
+                partition.remove_from_isr(broker_id)
+
+        self._cluster.timers.add(now + self._cluster.settings.replica_lag_time_max_ms, remove)
+
+    def resume_replica(self, partition: Partition, broker_id: int) -> None:
+        """Let a follower catch up with the leader and be in sync again. Does nothing if its broker is stopped."""
+        if partition.leader != NO_LEADER and self._cluster.brokers[broker_id].alive:
+            partition.resume_replica(broker_id)
+
+    def _set_leader(self, partition: Partition, leader: int) -> None:
+        """Make a replica the leader of a partition. If it is one of the offsets topic, its groups move."""
+        partition.elect(leader)
+        if partition.topic.name == OFFSETS_TOPIC:
+            self._cluster.groups.on_leader_change(partition)
+
+    def _resume_replicas(self, partition: Partition) -> None:
+        """Let all replicas on running brokers catch up."""
+        for node in list(partition.stopped):
+            self.resume_replica(partition, node)
