@@ -27,7 +27,7 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Runs Kafka's own assignors on cases read from standard input, one answer for each; the other side is
+ * Runs Kafka's own assignors on cases read from standard input, one result for each; the other side is
  * tests/support/oracles/assignor_oracle.py. Words are separated by spaces, "-" stands for nothing:
  *
  *   topic NAME RACKS...          racks of each partition's replicas, comma-separated, in partition order
@@ -49,27 +49,27 @@ public final class AssignorOracle {
         AssignorOracle oracle = new AssignorOracle();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            StringBuilder answer = new StringBuilder();
-            oracle.handle(line.split(" "), answer);
-            if (answer.length() > 0) {
-                System.out.write(answer.toString().getBytes(StandardCharsets.UTF_8));
+            StringBuilder output = new StringBuilder();
+            oracle.handle(line.split(" "), output);
+            if (output.length() > 0) {
+                System.out.write(output.toString().getBytes(StandardCharsets.UTF_8));
                 System.out.flush();
             }
         }
     }
 
-    private void handle(String[] words, StringBuilder answer) {
+    private void handle(String[] words, StringBuilder output) {
         switch (words[0]) {
             case "topic" -> addTopic(words);
             case "member" -> members.put(words[1], words);
             case "topics" -> topics.put(words[1], rest(words, 2));
             case "owns" -> owned.put(words[1], parse(rest(words, 2)));
             case "assign" -> {
-                assign(words[1], Integer.parseInt(words[2]), answer);
-                answer.append("end\n");
+                assign(words[1], Integer.parseInt(words[2]), output);
+                output.append("end\n");
                 forget();
             }
-            case "userdata" -> userData(words, answer);
+            case "userdata" -> userData(words, output);
             default -> throw new IllegalArgumentException("unknown command " + words[0]);
         }
     }
@@ -86,7 +86,7 @@ public final class AssignorOracle {
         return brokers.computeIfAbsent(rack, r -> new Node(brokers.size(), "localhost", 9092, r));
     }
 
-    private void assign(String name, int runs, StringBuilder answer) {
+    private void assign(String name, int runs, StringBuilder output) {
         Cluster cluster = new Cluster("oracle", brokers.values(), partitions, Set.of(), Set.of());
         Map<String, Assignment> given = Map.of();
         StringBuilder times = new StringBuilder("ns");
@@ -99,17 +99,17 @@ public final class AssignorOracle {
                 times.append(' ').append(System.nanoTime() - start);
             }
         } catch (RuntimeException error) {
-            answer.append("failed ").append(error.getClass().getSimpleName()).append(' ')
+            output.append("failed ").append(error.getClass().getSimpleName()).append(' ')
                 .append(String.valueOf(error.getMessage()).replace('\n', ' ')).append('\n');
             return;
         }
         given.forEach((member, assignment) -> {
-            answer.append("given ").append(member);
+            output.append("given ").append(member);
             for (TopicPartition partition : assignment.partitions())
-                answer.append(' ').append(partition.topic()).append(':').append(partition.partition());
-            answer.append('\n');
+                output.append(' ').append(partition.topic()).append(':').append(partition.partition());
+            output.append('\n');
         });
-        answer.append(times).append('\n');
+        output.append(times).append('\n');
     }
 
     private Map<String, Subscription> subscriptions() {
@@ -125,14 +125,14 @@ public final class AssignorOracle {
     }
 
     @SuppressWarnings("removal") // the constructor goes in a later release; no other exists in this one
-    private void userData(String[] words, StringBuilder answer) {
+    private void userData(String[] words, StringBuilder output) {
         ConsumerPartitionAssignor assignor = assignor(words[1]);
         ConsumerGroupMetadata metadata = new ConsumerGroupMetadata("g", Integer.parseInt(words[2]), "m", Optional.empty());
         assignor.onAssignment(new Assignment(parse(rest(words, 3))), metadata);
         ByteBuffer data = assignor.subscriptionUserData(Collections.emptySet());
         byte[] bytes = new byte[data.remaining()];
         data.get(bytes);
-        answer.append("bytes ").append(HexFormat.of().formatHex(bytes)).append('\n');
+        output.append("bytes ").append(HexFormat.of().formatHex(bytes)).append('\n');
     }
 
     private static ConsumerPartitionAssignor assignor(String name) {

@@ -1,4 +1,4 @@
-// Answers questions about Kafka's own wire format, one line in, one line out, for tests/integration/test_java_wire.py:
+// Encodes and decodes with Kafka's own wire code, one line in, one line out, for tests/integration/test_java_wire.py:
 //
 //   facts                               every API: key, versions, and per version header versions and throttling
 //   write CLASS VERSION JSON            the bytes of a message, in hex
@@ -6,7 +6,7 @@
 //   request API VERSION ID CLIENT JSON  a whole request without its size: header and message
 //
 // CLASS is a generated class of org.apache.kafka.common.message, JSON is in the form of its converter, CLIENT is a
-// client id or - for null. Answers start with "ok", or with "error" and the reason.
+// client id or - for null. Responses start with "ok", or with "error" and the reason.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -34,7 +34,7 @@ public class ProtocolDump {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
-                out.println("ok " + answer(line));
+                out.println("ok " + respond(line));
             } catch (Exception e) {
                 Throwable cause = e.getCause() == null ? e : e.getCause();
                 out.println("error " + cause.toString().replace('\n', ' '));
@@ -42,7 +42,7 @@ public class ProtocolDump {
         }
     }
 
-    private static String answer(String line) throws Exception {
+    private static String respond(String line) throws Exception {
         String[] words = line.split(" ", 4);
         switch (words[0]) {
             case "facts":

@@ -9,7 +9,7 @@
 //
 // A record is OFFSET,TIMESTAMP,KEY,VALUE,HEADERS; to those that were read TYPE and EPOCH are added in front. Keys and
 // values are hex after an x, or - for null; headers are NAME=VALUE joined by semicolons, the name in hex. ABORTED is
-// PRODUCER_ID:FIRST_OFFSET joined by commas, or -. Answers start with "ok", or with "error" and the reason.
+// PRODUCER_ID:FIRST_OFFSET joined by commas, or -. Responses start with "ok", or with "error" and the reason.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -65,14 +65,14 @@ public class RecordsDump {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
-                out.println("ok " + answer(line.split(" ", -1)));
+                out.println("ok " + respond(line.split(" ", -1)));
             } catch (Exception e) {
                 out.println("error " + e.toString().replace('\n', ' '));
             }
         }
     }
 
-    private static String answer(String[] words) throws Exception {
+    private static String respond(String[] words) throws Exception {
         switch (words[0]) {
             case "write":
                 return write(words);
