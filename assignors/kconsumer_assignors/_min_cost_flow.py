@@ -61,7 +61,7 @@ class Step(NamedTuple):
     giver: int
     class_id: int
     receiver: int
-    owned: bool  # whether the move may take partitions that the giver owned before
+    owned: bool  # True: the move may take partitions that the giver owned before
 
 
 class MinCostFlow:

@@ -13,7 +13,7 @@ from kconsumer.types import IsolationLevel, OffsetReset
 
 
 class DeserializerObject(Protocol):
-    """A deserializer with the interface of Java's."""
+    """An object with the method of Java's interface `Deserializer`."""
 
     def deserialize(self, topic: Any, headers: Any, data: Any, /) -> Any:
         """Returns the deserialized object."""

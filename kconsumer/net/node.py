@@ -62,7 +62,7 @@ class ReconnectPolicy:
         return self._backoff.delay_ms(failures)
 
     def setup_timeout_ms(self, failures: int) -> float:
-        """Returns how long (ms) the next attempt may take. `failures`: the number of failed rounds in a row before."""
+        """Returns how long (ms) the next attempt may take. `failures`: the number of rounds in a row that failed."""
         return self._setup_timeout.delay_ms(failures)
 
 

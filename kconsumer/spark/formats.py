@@ -27,7 +27,7 @@ class ValueFormat:
     type: SparkType  # of the column `value`
     schema: str = ""  # in the form that the decoder takes
     message: str = ""  # the option valueMessage
-    framed: bool = False  # whether each value begins with the header of Confluent's serializers
+    framed: bool = False  # True: each value begins with the header of Confluent's serializers
 
     @property
     def keys_are_text(self) -> bool:
@@ -49,7 +49,7 @@ class Format(NamedTuple):
     #: (valueSchema, valueMessage) -> (type of the values, schema for the decoder); None: no valueSchema is allowed
     read: Callable[[str, str], tuple[SparkType, str]] | None = None
     fixed: str = ""  # if `read` is None: the type of the values
-    has_message: bool = False  # whether valueMessage is required; otherwise it is not allowed
+    has_message: bool = False  # True: valueMessage is required; False: it is not allowed
     module: str = ""  # a module that the decoder imports and that may be missing
     package: str = ""  # the package with this module, as `pip install` names it
 

@@ -43,7 +43,7 @@ class Projection:
 
     columns: tuple[str, ...]  # in the order of the rows
     value: ValueFormat = RAW  # the format of the column `value`
-    headers_map: bool = False  # whether `headers` is a map instead of an array of structs
+    headers_map: bool = False  # True: `headers` is a map instead of an array of structs
 
     def type_of(self, column: str) -> str:
         """Returns the Spark type of a column, as Spark prints it."""

@@ -27,9 +27,9 @@ __all__ = ["PipelineConfig", "dry_run", "load", "parse", "run"]
 def run(config: PipelineConfig, spark: Any = None) -> Outcome:
     """Run a pipeline until SIGTERM or Ctrl-C, or until everything is read if the trigger is `available_now`.
 
-    Without `spark`, a session is created, and stopped at the end. A session that the caller passes is not stopped, and
-    only gets a listener for the time of the run. Raises ConfigError for a wrong expression, and PipelineError if the
-    pipeline fails.
+    Without `spark`, a session is created, and stopped at the end. A session that the caller passes is not stopped. The
+    run adds a listener to it and removes it at the end. Raises ConfigError for a wrong expression, and PipelineError if
+    the pipeline fails.
     """
     from kconsumer.spark.pipeline.runner import run
 

@@ -98,7 +98,7 @@ class FileSink:
         self._spark, self._sink = spark, sink
         self._folder = Folder(spark, sink.path)
         self._tried: set[Batch] = set()  # the last batch whose files this object began to rename
-        self._began = False  # whether this object has written a batch completely
+        self._began = False  # True: this object has written a batch completely
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write to a staging folder, delete files of an earlier attempt, then rename the new files into the output."""

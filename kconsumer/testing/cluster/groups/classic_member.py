@@ -1,4 +1,4 @@
-"""One member of a classic group: its identity, its protocols, and the requests of it that wait for a response."""
+"""One member of a classic group: its identity, its protocols, and its requests that wait for a response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Protocols = list[tuple[str, bytes]]  # names and metadata of the protocols that 
 
 
 class ClassicMember:
-    """A member that has joined with its member id. Ids that were only handed out are the pending members of a group."""
+    """A member that has joined with its member id."""
 
     def __init__(
         self,
