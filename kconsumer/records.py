@@ -60,7 +60,7 @@ class ConsumerRecords:
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
-        """Returns an instance without records and next offsets."""
+        """Returns an instance without records or next offsets."""
         return cls.EMPTY
 
     @property
@@ -82,7 +82,7 @@ class ConsumerRecords:
         return frozenset(run.topic_partition for run in self._runs)
 
     def records(self, topic_partition: tuple[str, int]) -> list[ConsumerRecord]:
-        """Returns the records of one partition, which may be none."""
+        """Returns the records of one partition. The list may be empty."""
         return list(RecordIterator(tuple(run for run in self._runs if run.topic_partition == topic_partition)))
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:

@@ -178,7 +178,7 @@ class CommitManager:
     def poll(self, now: float) -> PollResult:
         """Returns the requests that are due.
 
-        While the coordinator is unknown, no request is due. The call then requests a lookup of it, and fails the
+        While the coordinator is unknown, no request is due. The call then requests a lookup, and fails the
         requests whose deadline has passed. If the last lookup failed, commits without a deadline fail, too.
         """
         pending = len(self._commits) + len(self._fetches.pending)
@@ -219,7 +219,10 @@ class CommitManager:
         return None
 
     def _commits_to_send(self) -> list[PendingCommit]:
-        """Returns the oldest MAX_IN_FLIGHT commits. If a newer one has `must_send`, returns all up to that one."""
+        """Returns the oldest MAX_IN_FLIGHT commits, or more if a newer commit has `must_send`.
+
+        In that case, returns all commits up to the newest one with `must_send`.
+        """
         must_send = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
         return self._commits.first(max(must_send, MAX_IN_FLIGHT))
 

@@ -64,7 +64,10 @@ class CoordinatorManager:
         self.lookup_requested = needed
 
     def poll(self, now: float) -> PollResult:
-        """Returns the FindCoordinator request if one is due, and the connection to a lost coordinator, to close it."""
+        """Returns the FindCoordinator request if one is due.
+
+        If the coordinator was lost, the result also contains its connection, which the engine then closes.
+        """
         lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return PollResult(disconnect=lost)

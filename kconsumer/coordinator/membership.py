@@ -139,8 +139,10 @@ class Membership(ABC, Generic[M]):
             self._matched_pattern = pattern
 
     def _forget_match(self) -> None:
-        """Let a later subscription to the same pattern match it again. Called by `leave`, because `unsubscribe`, which
-        follows it, drops the matching topics."""
+        """Forget that the pattern was matched, so that a later subscription to the same pattern matches it again.
+
+        `leave` calls this, because `unsubscribe` then drops the matching topics.
+        """
         self._matched_pattern = None
 
     def _commit_first(self, now: float) -> None:
@@ -228,7 +230,7 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         """Returns a heartbeat if one is due."""
 
     def _on_poll_interval_exceeded(self) -> None:
-        """Log that the user did not poll for `max_poll_interval_ms`, and stop this timer until the next poll."""
+        """Log that the user did not poll for `max_poll_interval_ms`. The next poll starts the poll interval again."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
             " max_poll_records if processing takes longer than that",

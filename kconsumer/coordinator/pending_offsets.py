@@ -137,7 +137,7 @@ class PendingRequests(Generic[R]):
         return self._pending[count:]
 
     def append(self, request: R) -> None:
-        """Add a request as the newest one."""
+        """Add a request to the end of the queue."""
         self._pending.append(request)
 
     def drop_done(self) -> None:

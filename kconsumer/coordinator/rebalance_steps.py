@@ -85,7 +85,7 @@ class RebalanceSteps:
         self.commit = commit
 
     def take_commit(self) -> Promise[Offsets] | None:
-        """Returns the commit that the steps wait for, or None. From then on they wait for no commit."""
+        """Returns the commit that the steps wait for, or None, and removes it. The steps then wait for no commit."""
         commit, self.commit = self.commit, None
         return commit
 

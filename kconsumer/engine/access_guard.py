@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def fork_count() -> int:
-    """Returns the number of forks between this process and the one that imported kconsumer."""
+    """Returns the number of forks between the process that imported kconsumer and this process."""
     return _forks
 
 

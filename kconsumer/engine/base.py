@@ -83,7 +83,7 @@ class Engine:
     # --- poll ------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns at most `max_records` records. Waits up to `timeout_ms` for the first ones.
+        """Returns at most `max_records` records. Waits up to `timeout_ms` for the first record.
 
         The result is empty after the timeout. It is also empty if a position moved over control records and there were
         no other records. If `max_bytes` is given, the record that reaches this size is the last one, and no
@@ -312,8 +312,9 @@ class Engine:
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
         """Run the steps of CloseSequence: commit, leave the group, close the connections.
 
-        The timer limits the sum of all steps. Every step runs, and the first error is raised at the end. If an
-        exception has interrupted an earlier change of the state, nothing is sent, because the positions may be wrong.
+        The timer limits the total duration of the steps. Every step runs, and the first error is raised at the end. If
+        an exception has interrupted an earlier change of the state, nothing is sent, because the positions may be
+        wrong.
         """
         self._closing = True
         interrupted = self.components.step.unfinished
@@ -341,7 +342,7 @@ class Engine:
         self.components.metrics.close()
 
     def _release_lock(self) -> None:
-        """Release the lock until this thread no longer holds it. An interrupted step may not have released it."""
+        """Release the lock as many times as this thread has acquired it. An interrupted step may have kept it."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.lock.release()

@@ -210,7 +210,7 @@ class Components:
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
-        """Update `subscription.now` before responses change the state. The step may have begun long before."""
+        """Update `subscription.now` before responses are handled, because the step may have begun long ago."""
         self.subscription.set_now(now)
 
     def _coordinator_found(self, now: float) -> None:

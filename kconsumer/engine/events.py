@@ -122,7 +122,10 @@ class Signal:
         return not self._lock.locked()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait until `notify` is called. A call since the last `wait` counts, too. Returns False after `timeout_ms`."""
+        """Wait until `notify` is called. Returns True then, and False after `timeout_ms`.
+
+        If `notify` was called since the last `wait`, returns True at once.
+        """
         if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
             return False
         now = self._clock.now()

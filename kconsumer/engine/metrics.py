@@ -49,7 +49,7 @@ class ConsumerMetrics:
         self._last = now
 
     def wait_ended(self, now: float) -> None:
-        """Set when the last recorded poll ended its wait. Each further wait of this poll sets it again."""
+        """Record when the last recorded poll stopped waiting. If it waits several times, the last end counts."""
         self.waited_until = now
 
     def settle(self) -> None:

@@ -214,7 +214,7 @@ class ThreadedDriver(Driver):
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """End the network thread. Returns a driver that runs the network on the calling thread.
 
-        Returns None if the thread does not end within `timeout_s`. It then closes the connections later, when it ends.
+        Returns None if the thread does not end within `timeout_s`. The thread closes the connections when it ends.
         """
         self._retired = True
         network, self._network = self._network, None

@@ -209,7 +209,7 @@ class FetchPlanner:
         return self._broker_of.get(tp)
 
     def order(self) -> Iterator[TopicPartition]:
-        """Returns an iterator over all partitions. It begins with the one that has waited longest for data."""
+        """Returns an iterator over all partitions. The partition that has waited longest for data is the first."""
         return iter(self._subscription.states())
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class CompletedFetch:
     """The part of a Fetch response for one partition.
 
-    It contains data, or an error code, or the end of the common log if the leader's log diverges from the records read
-    before (`diverging_epoch`).
+    It contains data, or an error code, or the offset at which the leader's log begins to differ from the records that
+    were read (`diverging_epoch`).
     """
 
     __slots__ = (

@@ -145,7 +145,7 @@ class Collector:
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
-        """Set a partition's position back to `position`. Does nothing if the offset is no longer that of `reached`."""
+        """Set a partition's position back to `position`. Does nothing unless it is still `reached`."""
         state = self._subscription.find(tp)
         if state is None or not state.has_valid_position or state.position is None:
             return

@@ -207,9 +207,9 @@ class FetchManager:
     def _make_room(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest | None:
         """Make room for a fetch while the buffer contains nothing that the caller could read.
 
-        Returns the request, or None if it must wait for the fetches in flight. Data of paused partitions is dropped if
-        the memory would have no room even when all responses in flight are empty; this data is fetched again later. If
-        nothing is in flight, the fetch is sent even without room. In that case, a batch larger than all limits uses the
+        Drops data of paused partitions if there would be no room even when all responses in flight are empty. This data
+        is fetched again later. Returns the request, or None if it must wait for the fetches in flight. If nothing is in
+        flight, returns the request even if there is no room, because then a batch larger than all limits uses the
         memory.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)

@@ -25,7 +25,7 @@ from kconsumer.types import TopicPartition
 
 
 class AdminEngine(Engine):
-    """Queries groups on the calling thread. `run` runs its operations, like those of `Operations`."""
+    """Queries groups on the calling thread. `run` drives the operations of this class."""
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
         super().__init__(config, clock, (), ClassicDriver)

@@ -111,7 +111,7 @@ class MetadataManager:
     def request_leaders(self) -> None:
         """Request metadata because partitions have no leader.
 
-        Does nothing if a request for new topics is due, because that one is sent first.
+        Does nothing if a request for new topics is due, because that request is sent first.
         """
         if not self._needs_partial:
             self.request_update()

@@ -84,7 +84,8 @@ class Cluster:
     def leader(self, tp: TopicPartition) -> LeaderAndEpoch:
         """Returns the partition's leader and leader epoch.
 
-        The leader is None if it is unknown, or if a newer leader epoch than that of the cached leader was seen.
+        The leader is None if it is unknown. It is also None if the cached leader is outdated, because a newer leader
+        epoch was seen.
         """
         return self._leaders.get(tp, NO_LEADER)
 

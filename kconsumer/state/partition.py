@@ -178,7 +178,7 @@ class PartitionState:
         self.position = position
 
     def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
-        """Drop the position and await a reset by `strategy`. It is not requested before `retry_at` (ms)."""
+        """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
         self.reset_strategy = strategy
         self.reset_end = None
@@ -223,7 +223,7 @@ class PartitionState:
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
     def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
-        """Validate the position again if its leader differs from the current one, `leader`.
+        """Validate the position again if its leader is not `leader`, the current leader of the partition.
 
         Returns True if the position awaits validation.
         """

@@ -41,7 +41,7 @@ _BY_GROUP = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN, SubscriptionKind
 
 
 class Truncation(NamedTuple):
-    """A log that was truncated below the position."""
+    """A truncation of a partition's log below the position."""
 
     position: FetchPosition
     divergent: OffsetAndMetadata | None  # the log agrees with the records read up to this offset, if it is known
@@ -409,7 +409,7 @@ class SubscriptionState:
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 
     def maybe_validate(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """Validate the position again if its leader differs from the current one, `leader`.
+        """Validate the position again if its leader is not `leader`, the current leader of the partition.
 
         Returns True if the position awaits validation.
         """
@@ -422,7 +422,7 @@ class SubscriptionState:
         return self._tally.unchecked_leaders
 
     def validate_all(self, cluster: Cluster) -> None:
-        """Validate each position again if its leader differs from the current one in `cluster`."""
+        """Validate each position again whose leader is not the partition's current leader in `cluster`."""
         self._tally.clear_unchecked_leaders()
         leader_of = cluster.leader
         for tp, state in self._states.items():

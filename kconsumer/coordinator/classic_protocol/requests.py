@@ -55,7 +55,7 @@ def join_message(
 
 
 def join_timeout_ms(config: GroupRebalanceConfig) -> float:
-    """Returns the timeout of a JoinGroup (ms). The coordinator responds when all members have joined."""
+    """Returns the timeout of a JoinGroup (ms), to which the coordinator responds only when all members have joined."""
     return float(max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS))
 
 
