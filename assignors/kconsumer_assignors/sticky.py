@@ -25,7 +25,7 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns an assignment with even loads. Racks (KIP-881) have second priority, and few moves have third."""
+        """Returns an assignment with even loads. Among such assignments, prefers racks (KIP-881), then few moves."""
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 

@@ -108,7 +108,7 @@ class Writer(ABC):
         """Write a micro-batch."""
 
     def close(self) -> None:
-        """Reject further calls, and wait until a running call has ended. Spark has cancelled its jobs already."""
+        """Reject further calls, and wait until a running call has ended. Call this after the query was stopped."""
         self._closed = True
         with self._lock:
             pass

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DelayedFetch:
-    """A Fetch request that waits. It listens to the logs of its partitions, and to nothing else."""
+    """A Fetch request that waits. It is notified of changes by the logs of its partitions only."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DelayedFetch:
             self._complete(now)
 
     def _can_complete(self) -> bool:
-        """Returns whether the response need not wait any longer."""
+        """Returns whether the request can be completed now, without waiting for its timeout."""
         total = 0
         for row, partition in self._partitions:
             try:

@@ -1,6 +1,6 @@
-"""Reads one partition for a Fetch request: who may be asked, what may be read, and the errors.
+"""Reads one partition for a Fetch request. Decides which broker serves it, which records are read, and the errors.
 
-Long polling is decided in `fetch`, and which partitions a request reads in `fetch_sessions`.
+`fetch` decides how long a request waits. `fetch_sessions` decides which partitions a request reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_leader_epoch(partition: Partition, asked_epoch: int) -> None:
 
 
 def find_partition(cluster: Cluster, broker_id: int, topic: str, index: int) -> Partition:
-    """Returns the partition as a broker has it. Raises PartitionError if it does not exist or has no replica there."""
+    """Returns a partition. Raises PartitionError if it does not exist, or if the broker has no replica of it."""
     partition = cluster.partition(topic, index)
     if partition is None:
         raise PartitionError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -97,12 +97,12 @@ class PartitionReader:
             raise PartitionError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     def end_offset(self, partition: Partition) -> int:
-        """Returns the end of what the client may read from this broker."""
+        """Returns the offset up to which the client may read from this broker."""
         high_watermark, last_stable_offset = self._offsets(partition)
         return last_stable_offset if self._committed else high_watermark
 
     def diverging_epoch(self, partition: Partition, row: FetchRow) -> FetchEpochEndOffset | None:
-        """Returns where the log and what the client has read diverge, or None if they agree (KIP-595).
+        """Returns the epoch and offset at which the log diverges from the client's records, or None (KIP-595).
 
         Raises PartitionError if the log does not have the epoch of the last record that the client read.
         """

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): which partitions a Fetch request reads, and which of them its response contains.
+"""Fetch sessions (KIP-227). Decides which partitions a request reads, and which of them the response contains.
 
 `FetchSessionCache.open` gives the context of a request. Its `rows` are the partitions to read. `finish` receives all of
 their results, and returns those that the response contains. Reading is decided in `fetch`.
@@ -55,7 +55,7 @@ class FetchContext:
         return self.error, 0, results
 
     def finish_throttled(self) -> tuple[int, int, Results]:
-        """Returns the same for the empty response to a client that is throttled."""
+        """Returns the error and the session id of the empty response to a throttled client, and no results."""
         return Errors.NONE, 0, {}
 
 
@@ -75,7 +75,7 @@ class FullContext(FetchContext):
         self._cache, self._by_id = cache, by_id
 
     def finish(self, results: Results, now: float) -> tuple[int, int, Results]:
-        """As in the base class. The session is created here, unless the cache is full."""
+        """Create the session, unless the cache is full. Returns the same values as `FetchContext.finish`."""
         rows = {key: self.rows[key] for key in results}
         reported = {key: (result.high_watermark, result.log_start_offset) for key, result in results.items()}
         return Errors.NONE, self._cache.create(rows, reported, self._by_id, now), results
@@ -90,7 +90,7 @@ class IncrementalContext(FetchContext):
         self._expected_epoch = next_epoch(request_epoch)
 
     def finish(self, results: Results, now: float) -> tuple[int, int, Results]:
-        """As in the base class."""
+        """Returns the same values as `FetchContext.finish`. The results are those that have changed."""
         session = self._session
         if session.epoch != self._expected_epoch:
             return Errors.INVALID_FETCH_SESSION_EPOCH, session.id, {}
@@ -101,13 +101,13 @@ class IncrementalContext(FetchContext):
         return Errors.NONE, session.id, changed
 
     def finish_throttled(self) -> tuple[int, int, Results]:
-        """As in the base class."""
+        """Returns the same values as `FetchContext.finish_throttled`."""
         fits = self._session.epoch == self._expected_epoch
         return Errors.NONE if fits else Errors.INVALID_FETCH_SESSION_EPOCH, self._session.id, {}
 
 
 class FetchSession:
-    """A session: its partitions in the order in which they are read, and what the client knows of them."""
+    """A session: its partitions in the order in which they are read, and the state of each that was sent last."""
 
     def __init__(
         self, session_id: int, rows: Rows, reported: dict[Key, tuple[int, int]], by_id: bool, now: float
@@ -139,7 +139,7 @@ class FetchSession:
                 row.topic = name_of(row.topic_id)
 
     def update_reported(self, key: Key, result: FetchPartitionData) -> bool:
-        """Returns whether the response must contain a result, and stores what the client knows then."""
+        """Returns whether the response must contain a result. Stores the state that the client then has received."""
         offsets = (result.high_watermark, result.log_start_offset)
         changed = (
             bool(result.records)
@@ -153,7 +153,7 @@ class FetchSession:
         return changed
 
     def move_to_end(self, key: Key) -> None:
-        """Let a partition be read after all others next time."""
+        """Move a partition to the end, so that the next request reads it after all others."""
         self.rows[key] = self.rows.pop(key)
 
 
