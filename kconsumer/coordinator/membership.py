@@ -148,8 +148,8 @@ class Membership(ABC, Generic[M]):
     def _commit_first(self, now: float) -> None:
         """Start an auto-commit, if enabled, and make all queued steps wait for it.
 
-        The next owners of the partitions start at the committed offsets. Call this only inside the user's `poll`: only
-        then do all returned records count as processed.
+        The next owners of the partitions start at the committed offsets. Call this only inside the user's `poll`,
+        because all returned records count as processed only there.
         """
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)

@@ -212,9 +212,9 @@ class FetchResponseHandler:
     def _set_preferred_replica(
         self, tp: TopicPartition, requested: RequestedPartition, replica: int, now: float
     ) -> str:
-        """Set the replica from which the partition is fetched, because the leader prefers it.
+        """Set the replica that the leader prefers as the broker to fetch the partition from.
 
-        Returns "". If the replica is unknown or offline, does not set it, and returns the reason for a backoff.
+        Returns "" if the replica was set. If it is unknown or offline, returns the reason for a backoff.
         """
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()

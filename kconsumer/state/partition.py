@@ -201,7 +201,7 @@ class PartitionState:
     def set_reset_end(self, end: int) -> None:
         """Store the log's end offset for a reset by duration, and retry at once.
 
-        With `end` LATEST (-1), the next request is for the end offset.
+        If `end` is LATEST (-1), the end offset is not known yet, and is requested next.
         """
         self.reset_end = end
         self.next_retry = 0.0

@@ -50,8 +50,7 @@ class LeaderAssignment:
         """Run the assignor. Returns the encoded assignments by member id.
 
         If the coordinator asked to keep the current assignment (KIP-814), the assignor is not run, and the result is
-        empty.
-        Raises AssignorError if the assignor fails or returns an invalid assignment.
+        empty. Raises AssignorError if the assignor fails or returns an invalid assignment.
         """
         self._snapshot = self._snap(cluster)
         if self._skip:

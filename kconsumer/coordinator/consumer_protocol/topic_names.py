@@ -21,9 +21,9 @@ class TopicNames:
         self._names: dict[bytes, str] = {}
 
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
-        """Returns the part of the target assignment whose topic names are known.
+        """Find the topic names of the target assignment. Requests metadata of topics whose name is unknown.
 
-        Returns it in two forms: by topic id, and as TopicPartitions with names. Requests metadata of the other topics.
+        Returns the assignment without these topics in two forms: by topic id, and as TopicPartitions with names.
         """
         known = {
             topic_id: self._cluster.topic_name(topic_id) or self._names.get(topic_id) for topic_id in target.partitions
