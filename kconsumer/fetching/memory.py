@@ -76,7 +76,7 @@ class Memory:
         return bool(self._freed)
 
     def reap_freed(self) -> None:
-        """Subtract the sizes of blocks that were freed from the counters."""
+        """Subtract the sizes of freed blocks from the counters."""
         while self._freed:
             block = self._blocks.pop(id(self._freed.popleft()))
             self._alive -= block.size
