@@ -245,7 +245,7 @@ class Cluster:
     def forget(self) -> None:
         """Drop brokers and topics, so that the client can bootstrap again (KIP-899).
 
-        Leader epochs are kept. `_read_topic` ignores them for a topic that may have been created again.
+        Leader epochs and topic ids are kept. `_read_topic` ignores the epochs of a topic that has another id then.
         """
         self.nodes, self._topics = {}, {}
         self._rebuild()
@@ -257,11 +257,13 @@ class Cluster:
     ) -> TopicMetadata:
         new_id = topic.topic_id if topic.topic_id != _NO_ID else None
         before = self._topics.get(name)
-        # This is also True if the cache lacks the topic. The topic may have been deleted and created again, and then
-        # the leader epochs of the old topic must not be compared with those of the new one.
-        recreated = new_id is not None and (before is None or new_id != before.topic_id)
+        # The leader epochs of a topic that was deleted and created again mean nothing for the new one. The id is
+        # compared with the last id that was seen. Java compares it with the cache, which lacks a topic that one broker
+        # omitted: then the next response is accepted, even if it names an old leader with an older leader epoch.
+        last_id = self._last_ids.get(name)
+        recreated = new_id is not None and new_id != last_id
         if new_id is not None:
-            if self._last_ids.get(name, new_id) != new_id:
+            if recreated and last_id is not None:
                 result.recreated.add(name)
             self._last_ids[name] = new_id
         read = TopicMetadata(new_id, topic.is_internal, {}, len(topic.partitions))
@@ -290,10 +292,11 @@ class Cluster:
             self._epochs.pop(tp, None)
             result.progressed = True
         elif seen is not None and epoch < seen and not recreated:
+            result.stale |= kept is None  # a response of another broker may have the present leader
             return kept
         else:
             self._epochs[tp] = epoch
-            result.progressed |= seen is None or recreated or epoch > seen
+            result.progressed |= seen is None or kept is None or recreated or epoch > seen
         return PartitionMetadata(
             partition.leader_id,
             epoch,
