@@ -15,17 +15,22 @@ from typing import Literal
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
+from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
+from kconsumer.testing.cluster.topic_admin import TopicAdmin
+from kconsumer.testing.cluster.transaction_requests import TransactionRequests
+from kconsumer.testing.cluster.transactions import Transactions
 
 CoordinatorType = Literal["group", "transaction"]
 WALL_MS = 1_700_000_000_000
@@ -67,12 +72,26 @@ class Cluster:
         self.writable: set[Connection] = set()  # connections with output, or that were closed; the driver removes them
         self._wall_offset_ms = wall_offset_ms
         self.replication = Replication(self)
+        self.configs = Configs(self)
         self.fetch = FetchHandlers(self)
         self.groups = GroupCoordinator(self)
         self.list_offsets = ListOffsetsHandlers(self)
         self.metadata = MetadataHandlers(self)
+        self.produce = ProduceHandler(self)
+        self.topic_admin = TopicAdmin(self)
+        self.transaction_requests = TransactionRequests(self)
+        self.transactions = Transactions(self)
         self._handlers: dict[Api, Handler] = {}
-        for component in (self.fetch, self.groups, self.list_offsets, self.metadata):
+        for component in (
+            self.configs,
+            self.fetch,
+            self.groups,
+            self.list_offsets,
+            self.metadata,
+            self.produce,
+            self.topic_admin,
+            self.transaction_requests,
+        ):
             self._handlers.update(component.handlers())
 
     def _session_cache(self) -> FetchSessionCache:
@@ -165,9 +184,11 @@ class Cluster:
         configs: Mapping[str, str] | None = None,
         *,
         internal: bool = False,
+        assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
         """Create a topic, whose partitions are spread over the brokers. Returns the topic.
 
+        `assignments`: the brokers of some partitions, by the index of the partition.
         Raises ValueError if the topic exists, or if there are fewer brokers than replicas.
         """
         if name in self.topics:
@@ -178,16 +199,22 @@ class Cluster:
             )
         topic = Topic(name, self.random.randbytes(16), configs or {}, internal=internal)
         self.topics[name] = self.topics_by_id[topic.id] = topic
-        self.add_partitions(topic, partitions, replication_factor)
+        self.add_partitions(topic, partitions, replication_factor, assignments)
         return topic
 
-    def add_partitions(self, topic: Topic, count: int, replication_factor: int = 1) -> None:
-        """Add partitions to a topic."""
+    def add_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        replication_factor: int = 1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        """Add partitions to a topic. `assignments`: as in `create_topic`."""
         nodes = list(self.brokers)
         for _ in range(count):
             index = len(topic.partitions)
             replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
-            partition = Partition(topic, index, replicas)
+            partition = Partition(topic, index, list((assignments or {}).get(index, replicas)))
             self.replication.created(partition)
             topic.partitions.append(partition)
 

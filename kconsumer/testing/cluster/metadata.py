@@ -20,6 +20,7 @@ from kconsumer.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kconsumer.schema.topics import DESCRIBE_CLUSTER, DescribeClusterBroker, DescribeClusterResponse
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
@@ -38,14 +39,19 @@ def legal_name(name: str) -> bool:
 
 
 class MetadataHandlers:
-    """Handles ApiVersions, Metadata and FindCoordinator."""
+    """Handles ApiVersions, Metadata, DescribeCluster and FindCoordinator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""
-        return {API_VERSIONS: self._api_versions, METADATA: self._metadata, FIND_COORDINATOR: self._find_coordinator}
+        return {
+            API_VERSIONS: self._api_versions,
+            DESCRIBE_CLUSTER: self._describe_cluster,
+            FIND_COORDINATOR: self._find_coordinator,
+            METADATA: self._metadata,
+        }
 
     def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
         """Returns the response to an ApiVersions request in a version that the broker does not have (KIP-511)."""
@@ -101,6 +107,17 @@ class MetadataHandlers:
         if create:
             self._cluster.create_topic(name, self._cluster.settings.num_partitions)
         return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+
+    def _describe_cluster(self, _: Request, now: float) -> DescribeClusterResponse:
+        cluster = self._cluster
+        return DescribeClusterResponse(
+            cluster_id=cluster.id,
+            controller_id=cluster.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+                for broker in cluster.alive_brokers()
+            ],
+        )
 
     # --- FindCoordinator ---
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kconsumer.testing.cluster.log import AppendResult, Log
+from kconsumer.testing.cluster.producers import Producers
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 
 NO_LEADER = -1
@@ -29,6 +30,7 @@ class Partition:
         self.leader_epoch_start = 0  # the end of the log when the leader was elected
         self.log = Log(topic.configs)
         self.log.epochs.assign(0, 0)
+        self.producers = Producers(self.log)
         self.stopped: dict[int, int] = {}  # the log end offset of each replica that does not replicate
 
     # --- records ---
@@ -114,9 +116,17 @@ class Topic:
         self.name = name
         self.id = topic_id
         self.configs = {**TOPIC_DEFAULTS, **configs}
-        self.explicit_configs = set(configs)
+        self.explicit_configs = set(configs)  # the names of those that do not have their defaults
         self.internal = internal
         self.partitions: list[Partition] = []
+
+    def set_config(self, name: str, value: str | None) -> None:
+        """Change a setting. None restores its default. Raises KeyError for an unknown name."""
+        self.configs[name] = TOPIC_DEFAULTS[name] if value is None else value
+        if value is None:
+            self.explicit_configs.discard(name)
+        else:
+            self.explicit_configs.add(name)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}, {len(self.partitions)} partitions>"

@@ -6,7 +6,7 @@ import pytest
 
 from kconsumer._core.codec import encode_request
 from kconsumer.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, APIS, FIND_COORDINATOR, METADATA
+from kconsumer.schema import API_VERSIONS, FIND_COORDINATOR, METADATA
 from kconsumer.schema.metadata import (
     ApiVersionsRequest,
     FindCoordinatorRequest,
@@ -15,6 +15,7 @@ from kconsumer.schema.metadata import (
 )
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster, java_hash
+from kconsumer.testing.cluster.releases import apis
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient
 
@@ -34,7 +35,8 @@ def test_api_versions(client: ClusterClient) -> None:
     response = client.call(API_VERSIONS, 4, ApiVersionsRequest())
     assert API_VERSIONS.key in [row.api_key for row in response.api_keys]
     for row in response.api_keys:
-        assert APIS[row.api_key].min_version <= row.min_version <= row.max_version <= APIS[row.api_key].max_version
+        api = apis()[row.api_key]
+        assert api.min_version <= row.min_version <= row.max_version <= api.max_version
 
 
 def test_api_versions_in_an_unknown_version(client: ClusterClient) -> None:

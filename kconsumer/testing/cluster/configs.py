@@ -1,0 +1,139 @@
+"""DescribeConfigs and IncrementalAlterConfigs: the settings of topics and brokers that the model follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.schema.topics import (
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsResponse,
+)
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.topic import Topic
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+TOPIC, BROKER = 2, 4  # types of resources
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5  # sources of a setting
+SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
+
+
+class Configs:
+    """Handles the requests that read and change settings."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {DESCRIBE_CONFIGS: self._describe, INCREMENTAL_ALTER_CONFIGS: self._alter}
+
+    def _describe(self, request: Request, _: float) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[self._describe_resource(row) for row in request.message.resources])
+
+    def _describe_resource(self, row: DescribeConfigsResource) -> DescribeConfigsResult:
+        """Returns the settings of one topic or broker."""
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
+        )
+        if row.resource_type == TOPIC:
+            topic = self._cluster.topics.get(row.resource_name)
+            if topic is None:
+                result.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                result.error_message = "This server does not host this topic-partition."
+                return result
+            result.configs = _topic_rows(topic)
+        elif row.resource_type == BROKER:
+            result.configs = self._broker_rows()
+        else:
+            result.error_code, result.error_message = Errors.INVALID_REQUEST, "Unsupported resource type."
+        keys = row.configuration_keys
+        if keys is not None:
+            result.configs = [config for config in result.configs if config.name in keys]
+        return result
+
+    def _broker_rows(self) -> list[DescribeConfigsResourceResult]:
+        """Returns the settings of a broker. All brokers have the same ones."""
+        return [
+            DescribeConfigsResourceResult(
+                name=name.replace("_", "."),
+                value=_text(value),
+                read_only=True,
+                config_source=STATIC_BROKER_CONFIG,
+                documentation=None,
+            )
+            for name, value in asdict(self._cluster.settings).items()
+        ]
+
+    def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
+        rows = [self._alter_resource(row, request.message.validate_only) for row in request.message.resources]
+        return IncrementalAlterConfigsResponse(responses=rows)
+
+    def _alter_resource(self, row: AlterConfigsResource, validate_only: bool) -> AlterConfigsResourceResponse:
+        """Change the settings of one topic: all that the request names, or none if one is not valid."""
+        response = AlterConfigsResourceResponse(
+            error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
+        )
+        topic = self._cluster.topics.get(row.resource_name)
+        if row.resource_type != TOPIC:
+            response.error_code, response.error_message = Errors.INVALID_REQUEST, "Only topics can be changed."
+        elif topic is None:
+            response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            response.error_message = f"The topic '{row.resource_name}' does not exist."
+        else:
+            unknown = sorted({config.name for config in row.configs} - set(TOPIC_DEFAULTS))
+            if unknown:
+                response.error_code = Errors.INVALID_CONFIG
+                response.error_message = f"Unknown topic config name: {unknown[0]}"
+            elif not validate_only:
+                for config in row.configs:
+                    _change(topic, config)
+        return response
+
+
+def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
+    """Returns the settings of a topic."""
+    return [
+        DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            config_source=TOPIC_CONFIG if name in topic.explicit_configs else DEFAULT_CONFIG,
+            documentation=None,
+        )
+        for name, value in topic.configs.items()
+    ]
+
+
+def _change(topic: Topic, config: AlterableConfig) -> None:
+    """Apply one operation to a setting of a topic."""
+    name, operation = config.name, config.config_operation
+    present = topic.configs[name].split(",")
+    given = (config.value or "").split(",")
+    values = {
+        SET: given,
+        DELETE: None,
+        APPEND: [*filter(None, present), *(item for item in given if item not in present)],
+        SUBTRACT: [item for item in present if item not in given],
+    }[operation]
+    topic.set_config(name, None if values is None else ",".join(values))
+
+
+def _text(value: object) -> str:
+    """Returns a setting as Kafka writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

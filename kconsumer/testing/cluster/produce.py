@@ -1,0 +1,244 @@
+"""Produce: checks the batches of a producer and appends them to the logs.
+
+With acks=all, the response waits until the in-sync replicas have the records. With acks=0 there is no response; an
+error closes the connection then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kconsumer._core.crc import crc32c
+from kconsumer._core.wire import Slice
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.schema.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kconsumer.testing.cluster.log import AppendResult
+from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
+from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+ALL_REPLICAS = -1
+VALID_ACKS = (ALL_REPLICAS, 0, 1)
+FIRST_WITH_LEADER, FIRST_WITH_TOPIC_ID = 10, 13  # versions
+FIRST_WITH_ZSTD, ZSTD = 7, 4
+ADMIN_CLIENT_ID = "__admin_client"
+CRC_AT, CRC_FROM = 17, 21
+
+
+class Row(NamedTuple):
+    """The result of the batch for one partition."""
+
+    response: PartitionProduceResponse
+    partition: Partition | None = None
+    required_offset: int = 0  # acks=all: the high watermark for which the response waits
+
+
+class ProduceHandler:
+    """Handles Produce."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {PRODUCE: self._produce}
+
+    def _produce(self, request: Request, now: float) -> Response:
+        """Append all batches of a request."""
+        message = request.message
+        rows: list[Row] = []
+        topics = []
+        for topic in message.topic_data:
+            of_topic = list(self._append_topic(request, topic, now))
+            rows += of_topic
+            found = [row.response for row in of_topic]
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=found))
+        endpoints = self._endpoints(rows) if request.version >= FIRST_WITH_LEADER else []
+        response = ProduceResponse(responses=topics, node_endpoints=endpoints)
+        if message.acks == 0:
+            if any(row.response.error_code for row in rows):
+                request.connection.close()
+            return None
+        if message.acks == ALL_REPLICAS:
+            return Replication(self._cluster, request, response, rows, now).response()
+        return response
+
+    def _endpoints(self, rows: list[Row]) -> list[ProduceNodeEndpoint]:
+        """Returns the addresses of the leaders that the rows name (KIP-951)."""
+        named = [row.response.current_leader for row in rows]
+        leaders = sorted({leader.leader_id for leader in named if leader is not None} - {NO_LEADER})
+        brokers = [self._cluster.brokers[leader] for leader in leaders]
+        return [ProduceNodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in brokers]
+
+    def _append_topic(self, request: Request, topic: TopicProduceData, now: float) -> Iterator[Row]:
+        """Yields a row for each partition of a topic."""
+        name: str | None = topic.name
+        unknown: int = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        if request.version >= FIRST_WITH_TOPIC_ID:
+            found = self._cluster.topics_by_id.get(topic.topic_id)
+            name, unknown = (found.name, unknown) if found is not None else (None, Errors.UNKNOWN_TOPIC_ID)
+        for data in topic.partition_data:
+            partition = None if name is None else self._cluster.partition(name, data.index)
+            if partition is None:
+                yield _failed(data.index, unknown)
+            else:
+                yield self._append(request, partition, data, now)
+
+    def _append(self, request: Request, partition: Partition, data: PartitionProduceData, now: float) -> Row:
+        """Append the batch for one partition, if it passes all checks."""
+        error = _request_error(request, partition)
+        if error == Errors.NOT_LEADER_OR_FOLLOWER:
+            return _not_leader(request, partition)
+        if error:
+            return _failed(partition.index, error)
+        raw = data.records
+        payload = bytes(raw) if isinstance(raw, Slice) else raw or b""
+        batch = _single_batch(payload)
+        error = Errors.INVALID_RECORD if batch is None else _batch_error(request, partition, batch)
+        if batch is None or error:
+            return _failed(partition.index, error, partition)
+        duplicate = partition.producers.duplicate_of(batch)
+        if duplicate is not None:
+            end = duplicate.base_offset + batch.last_offset - batch.base_offset + 1
+            return _appended(partition, AppendResult(duplicate.base_offset, end - 1, -1, partition.log.start, []))
+        error = partition.producers.error_of(batch) or self._transaction_error(request, partition, batch, now)
+        if error:
+            return _failed(partition.index, error, partition)
+        return _appended(partition, partition.append(payload, self._cluster.wall_ms(now)))
+
+    def _transaction_error(self, request: Request, partition: Partition, batch: StoredBatch, now: float) -> int:
+        """Returns the error of a transactional batch whose partition is not in the producer's transaction."""
+        if not batch.transactional:
+            return Errors.NONE
+        transactional_id = request.message.transactional_id
+        if transactional_id is None:
+            return Errors.INVALID_RECORD
+        producer = batch.producer_id, batch.producer_epoch
+        return self._cluster.transactions.verify_partition(transactional_id, producer, partition, request.version, now)
+
+
+class Replication:
+    """A Produce request with acks=all that waits for the in-sync replicas."""
+
+    def __init__(
+        self, cluster: Cluster, request: Request, response: ProduceResponse, rows: list[Row], now: float
+    ) -> None:
+        self._cluster = cluster
+        self._response = response
+        self._pending = Pending(request)
+        self._waiting = [row for row in rows if row.partition is not None and _is_waiting(row)]
+        if not self._waiting:
+            self._pending.complete(response, now)
+            return
+        for row in self._waiting:
+            if row.partition is not None:
+                row.partition.log.add_listener(self._listener)
+        self._timer = cluster.timers.add(now + request.message.timeout_ms, self._expire)
+
+    def _listener(self) -> None:
+        """Check soon whether the records are replicated: a log has changed."""
+        self._cluster.timers.soon(self._check)
+
+    def response(self) -> Pending:
+        """Returns the response, which may be complete."""
+        return self._pending
+
+    def _check(self, now: float) -> None:
+        """Respond if all partitions have been replicated."""
+        if not any(map(_is_waiting, self._waiting)):
+            self._finish(now)
+
+    def _expire(self, now: float) -> None:
+        """Respond with REQUEST_TIMED_OUT for the partitions that have not been replicated."""
+        for row in filter(_is_waiting, self._waiting):
+            row.response.error_code = Errors.REQUEST_TIMED_OUT
+        self._finish(now)
+
+    def _finish(self, now: float) -> None:
+        """Respond, and stop listening to the logs."""
+        self._timer.cancel()
+        for row in self._waiting:
+            if row.partition is not None:
+                row.partition.log.remove_listener(self._listener)
+        self._pending.complete(self._response, now)
+
+
+def _is_waiting(row: Row) -> bool:
+    """Returns whether the records of a row are not replicated."""
+    return row.partition is not None and row.partition.log.high_watermark < row.required_offset
+
+
+def _request_error(request: Request, partition: Partition) -> int:
+    """Returns the error that does not depend on the batch, or NONE."""
+    message: ProduceRequest = request.message
+    if message.acks not in VALID_ACKS:
+        return Errors.INVALID_REQUIRED_ACKS
+    if partition.topic.internal and request.client_id != ADMIN_CLIENT_ID:
+        return Errors.INVALID_TOPIC_EXCEPTION
+    if partition.leader != request.broker.id:
+        return Errors.NOT_LEADER_OR_FOLLOWER
+    too_few = len(partition.isr) < int(partition.topic.configs["min.insync.replicas"])
+    return Errors.NOT_ENOUGH_REPLICAS if too_few and message.acks == ALL_REPLICAS else Errors.NONE
+
+
+def _single_batch(data: bytes) -> StoredBatch | None:
+    """Returns the batch of format 2 in the bytes for a partition, or None if there is another number of batches."""
+    try:
+        batches = split_batches(data)
+    except ValueError:
+        return None
+    return batches[0] if len(batches) == 1 and batches[0].magic == 2 else None
+
+
+def _batch_error(request: Request, partition: Partition, batch: StoredBatch) -> int:
+    """Returns the error of the header or the size of a batch, or NONE."""
+    if crc32c(batch.data[CRC_FROM:]) != int.from_bytes(batch.data[CRC_AT:CRC_FROM]):
+        return Errors.CORRUPT_MESSAGE
+    if batch.size > int(partition.topic.configs["max.message.bytes"]):
+        return Errors.MESSAGE_TOO_LARGE
+    if batch.codec == ZSTD and request.version < FIRST_WITH_ZSTD:
+        return Errors.UNSUPPORTED_COMPRESSION_TYPE
+    if batch.control or batch.record_count != batch.last_offset - batch.base_offset + 1:
+        return Errors.INVALID_RECORD
+    return Errors.NONE
+
+
+def _failed(index: int, error: int, partition: Partition | None = None) -> Row:
+    """Returns the row of a batch that was not appended."""
+    start = -1 if partition is None else partition.log.start
+    return Row(PartitionProduceResponse(index=index, error_code=error, base_offset=-1, log_start_offset=start))
+
+
+def _not_leader(request: Request, partition: Partition) -> Row:
+    """Returns the row of a batch for which another broker is the leader."""
+    row = _failed(partition.index, Errors.NOT_LEADER_OR_FOLLOWER)
+    if request.version >= FIRST_WITH_LEADER:
+        leader = ProduceLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        row.response.current_leader = leader
+    return row
+
+
+def _appended(partition: Partition, result: AppendResult) -> Row:
+    """Returns the row of a batch that is in the log."""
+    response = PartitionProduceResponse(
+        index=partition.index,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+    return Row(response, partition, result.last_offset + 1)

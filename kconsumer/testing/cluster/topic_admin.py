@@ -1,0 +1,219 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import ZERO_UUID, Api
+from kconsumer.schema.topics import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kconsumer.testing.cluster.metadata import legal_name
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.topic import NO_LEADER, Topic
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+BROKERS_DECIDE = -1  # in place of a number of partitions or replicas (KIP-464)
+HIGH_WATERMARK = -1  # the offset by which DeleteRecords deletes all replicated records
+FIRST_WITH_CONFIGS, FIRST_WITH_STATES, FIRST_WITH_TOPIC_ID = 5, 6, 7  # versions of CreateTopics and DeleteTopics
+DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1  # sources of a setting
+
+
+class AdminError(Exception):
+    """A change of a topic that is refused."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TopicAdmin:
+    """Handles the requests that change topics."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {
+            CREATE_TOPICS: self._create_topics,
+            DELETE_TOPICS: self._delete_topics,
+            CREATE_PARTITIONS: self._create_partitions,
+            DELETE_RECORDS: self._delete_records,
+        }
+
+    # --- CreateTopics ---
+
+    def _create_topics(self, request: Request, _: float) -> CreateTopicsResponse:
+        names = [row.name for row in request.message.topics]
+        rows = []
+        for row in request.message.topics:
+            try:
+                if names.count(row.name) > 1:
+                    raise AdminError(Errors.INVALID_REQUEST, "Duplicate topic name.")
+                rows.append(self._create_topic(row, request))
+            except AdminError as error:
+                rows.append(CreatableTopicResult(name=row.name, error_code=error.code, error_message=str(error)))
+        return CreateTopicsResponse(topics=rows)
+
+    def _create_topic(self, row: CreatableTopic, request: Request) -> CreatableTopicResult:
+        """Create one topic. Raises AdminError."""
+        assignments = {a.partition_index: list(a.broker_ids) for a in row.assignments}
+        self._check_name(row.name)
+        partitions, replicas = self._sizes(row, assignments)
+        configs = {config.name: config.value or "" for config in row.configs}
+        for name in configs:
+            if name not in TOPIC_DEFAULTS:
+                raise AdminError(Errors.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        result = CreatableTopicResult(
+            name=row.name,
+            error_message=None,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            configs=_config_rows(configs) if request.version >= FIRST_WITH_CONFIGS else [],
+        )
+        if not request.message.validate_only:
+            topic = self._cluster.create_topic(row.name, partitions, replicas, configs, assignments=assignments)
+            result.topic_id = topic.id
+        return result
+
+    def _check_name(self, name: str) -> None:
+        """Raise AdminError if a topic of this name cannot be created."""
+        if not legal_name(name):
+            raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
+        if name in self._cluster.topics:
+            raise AdminError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def _sizes(self, row: CreatableTopic, assignments: Mapping[int, Sequence[int]]) -> tuple[int, int]:
+        """Returns the numbers of partitions and replicas. Raises AdminError if they are not valid."""
+        if assignments:
+            if row.num_partitions != BROKERS_DECIDE or row.replication_factor != BROKERS_DECIDE:
+                raise AdminError(Errors.INVALID_REQUEST, "Assignments exclude the numbers of partitions and replicas.")
+            if sorted(assignments) != list(range(len(assignments))):
+                raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, "Partitions must be consecutive and begin with 0.")
+            known = all(node in self._cluster.brokers for nodes in assignments.values() for node in nodes)
+            if not known or not all(assignments.values()):
+                raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, "The assignment has no broker, or an unknown one.")
+            return len(assignments), len(assignments[0])
+        settings = self._cluster.settings
+        partitions = settings.num_partitions if row.num_partitions == BROKERS_DECIDE else row.num_partitions
+        replicas = 1 if row.replication_factor == BROKERS_DECIDE else row.replication_factor
+        if partitions < 1:
+            raise AdminError(Errors.INVALID_PARTITIONS, "The number of partitions must be positive.")
+        if replicas < 1 or replicas > len(self._cluster.alive_brokers()):
+            raise AdminError(
+                Errors.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is {replicas}; {len(self._cluster.alive_brokers())} brokers run.",
+            )
+        return partitions, replicas
+
+    # --- DeleteTopics ---
+
+    def _delete_topics(self, request: Request, now: float) -> DeleteTopicsResponse:
+        message = request.message
+        states = message.topics if request.version >= FIRST_WITH_STATES else None
+        if states is None:
+            states = [DeleteTopicState(name=name) for name in message.topic_names]
+        return DeleteTopicsResponse(responses=[self._delete_topic(state, now) for state in states])
+
+    def _delete_topic(self, state: DeleteTopicState, now: float) -> DeletableTopicResult:
+        """Delete one topic, which is given by its name or its id."""
+        by_id = state.topic_id != ZERO_UUID
+        topic: Topic | None
+        if by_id:
+            topic = self._cluster.topics_by_id.get(state.topic_id)
+        else:
+            topic = self._cluster.topics.get(state.name or "")
+        if topic is None:
+            error = Errors.UNKNOWN_TOPIC_ID if by_id else Errors.UNKNOWN_TOPIC_OR_PARTITION
+            message = "This server does not host this topic ID." if by_id else "This server does not host this topic."
+            return DeletableTopicResult(
+                name=state.name, topic_id=state.topic_id, error_code=error, error_message=message
+            )
+        self._cluster.delete_topic(topic.name)
+        return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+    # --- CreatePartitions ---
+
+    def _create_partitions(self, request: Request, _: float) -> CreatePartitionsResponse:
+        rows = []
+        for row in request.message.topics:
+            try:
+                self._add_partitions(row, request.message.validate_only)
+                rows.append(CreatePartitionsTopicResult(name=row.name))
+            except AdminError as error:
+                rows.append(CreatePartitionsTopicResult(name=row.name, error_code=error.code, error_message=str(error)))
+        return CreatePartitionsResponse(results=rows)
+
+    def _add_partitions(self, row: CreatePartitionsTopic, validate_only: bool) -> None:
+        """Add partitions to one topic until it has `row.count`. Raises AdminError."""
+        topic = self._cluster.topics.get(row.name)
+        if topic is None:
+            raise AdminError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        present = len(topic.partitions)
+        if row.count <= present:
+            problem = "is the same as" if row.count == present else "is smaller than"
+            raise AdminError(Errors.INVALID_PARTITIONS, f"{row.count} {problem} the {present} partitions of the topic.")
+        added = row.count - present
+        if row.assignments is not None and len(row.assignments) != added:
+            raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions need as many assignments.")
+        if validate_only:
+            return
+        nodes = [assignment.broker_ids for assignment in row.assignments or []]
+        assignments = dict(enumerate(nodes, start=present))
+        self._cluster.add_partitions(topic, added, len(topic.partitions[0].replicas), assignments)
+
+    # --- DeleteRecords ---
+
+    def _delete_records(self, request: Request, _: float) -> DeleteRecordsResponse:
+        topics = []
+        for topic in request.message.topics:
+            rows = [self._delete_before(request, topic.name, p.partition_index, p.offset) for p in topic.partitions]
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+        return DeleteRecordsResponse(topics=topics)
+
+    def _delete_before(self, request: Request, name: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+        """Delete the records of one partition before an offset."""
+        partition = self._cluster.partition(name, index)
+        error: int = Errors.NONE
+        if partition is None:
+            error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        elif partition.leader == NO_LEADER or partition.leader != request.broker.id:
+            error = Errors.NOT_LEADER_OR_FOLLOWER
+        elif "delete" not in partition.topic.configs["cleanup.policy"]:
+            error = Errors.POLICY_VIOLATION
+        elif offset > partition.log.high_watermark or offset < HIGH_WATERMARK:
+            error = Errors.OFFSET_OUT_OF_RANGE
+        if partition is None or error:
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
+        partition.log.delete_before(partition.log.high_watermark if offset == HIGH_WATERMARK else offset)
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.start)
+
+
+def _config_rows(configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    """Returns the settings of a new topic as CreateTopics returns them (KIP-525)."""
+    return [
+        CreatableTopicConfigs(name=name, value=value, config_source=TOPIC_CONFIG if name in configs else DEFAULT_CONFIG)
+        for name, value in {**TOPIC_DEFAULTS, **configs}.items()
+    ]

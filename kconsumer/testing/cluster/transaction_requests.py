@@ -1,0 +1,227 @@
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: decodes requests for the transaction coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdResponse,
+)
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.transactions import (
+    COMPLETE,
+    ENDING,
+    ENDS,
+    ProducerIdAndEpoch,
+    State,
+    Transaction,
+    TransactionError,
+)
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+FIRST_OF_BROKERS = 4  # the first version of AddPartitionsToTxn with several transactions
+FIRST_WITH_EPOCH_BUMP = 5  # the first version of EndTxn after which the producer has the next epoch
+
+#: For each API, the first version in which the error is PRODUCER_FENCED in place of INVALID_PRODUCER_EPOCH.
+FIRST_WITH_FENCED = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+
+#: A partition that a producer adds to its transaction, by topic and index.
+Key = tuple[str, int]
+
+
+class TransactionRequests:
+    """Handles the requests of producers to the transaction coordinator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {
+            INIT_PRODUCER_ID: self._init_producer_id,
+            ADD_PARTITIONS_TO_TXN: self._add_partitions,
+            ADD_OFFSETS_TO_TXN: self._add_offsets,
+            END_TXN: self._end,
+        }
+
+    def _require_coordinator(self, transactional_id: str, request: Request) -> None:
+        """Raise TransactionError if the id is empty, or if another broker is its coordinator."""
+        if not transactional_id:
+            raise TransactionError(Errors.INVALID_REQUEST)
+        if self._cluster.coordinator(transactional_id, "transaction") is not request.broker:
+            raise TransactionError(Errors.NOT_COORDINATOR)
+
+    def _init_producer_id(self, request: Request, now: float) -> InitProducerIdResponse:
+        message = request.message
+        transactions = self._cluster.transactions
+        if message.transactional_id is None:
+            return InitProducerIdResponse(producer_id=transactions.new_producer_id(), producer_epoch=0)
+        try:
+            self._require_coordinator(message.transactional_id, request)
+            expected = message.producer_id, message.producer_epoch
+            found = transactions.init_producer(message.transactional_id, message.transaction_timeout_ms, now, expected)
+        except TransactionError as error:
+            return InitProducerIdResponse(error_code=_code(error, request), producer_epoch=-1)
+        return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+
+    # --- AddPartitionsToTxn ---
+
+    def _add_partitions(self, request: Request, now: float) -> AddPartitionsToTxnResponse:
+        message = request.message
+        if request.version < FIRST_OF_BROKERS:
+            results = self._add(
+                request,
+                message.v3_and_below_transactional_id,
+                (message.v3_and_below_producer_id, message.v3_and_below_producer_epoch),
+                message.v3_and_below_topics,
+                now,
+            )
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        found = []
+        for row in message.transactions:
+            producer = row.producer_id, row.producer_epoch
+            if row.verify_only:
+                results = self._verify(request, row.transactional_id, producer, row.topics)
+            else:
+                results = self._add(request, row.transactional_id, producer, row.topics, now)
+            found.append(AddPartitionsToTxnResult(transactional_id=row.transactional_id, topic_results=results))
+        return AddPartitionsToTxnResponse(results_by_transaction=found)
+
+    def _add(
+        self,
+        request: Request,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: list[AddPartitionsToTxnTopic],
+        now: float,
+    ) -> list[AddPartitionsToTxnTopicResult]:
+        """Add partitions to a transaction: all of them, or none if one does not exist."""
+        errors: dict[Key, int] = dict.fromkeys(_keys(topics), Errors.NONE)
+        partitions = {key: self._cluster.partition(*key) for key in errors}
+        if None in partitions.values():
+            for key, partition in partitions.items():
+                unknown = partition is None
+                errors[key] = Errors.UNKNOWN_TOPIC_OR_PARTITION if unknown else Errors.OPERATION_NOT_ATTEMPTED
+            return _results(topics, errors)
+        try:
+            self._require_coordinator(transactional_id, request)
+            transaction = self._cluster.transactions.check(transactional_id, producer)
+        except TransactionError as error:
+            return _results(topics, dict.fromkeys(errors, _code(error, request)))
+        found = [partition for partition in partitions.values() if partition is not None]
+        self._cluster.transactions.add_partitions(transaction, found, now)
+        return _results(topics, errors)
+
+    def _verify(
+        self,
+        request: Request,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: list[AddPartitionsToTxnTopic],
+    ) -> list[AddPartitionsToTxnTopicResult]:
+        """Return whether partitions are in a transaction, without adding them."""
+        keys = _keys(topics)
+        try:
+            self._require_coordinator(transactional_id, request)
+            present = self._cluster.transactions.check(transactional_id, producer).partitions
+        except TransactionError as error:
+            return _results(topics, dict.fromkeys(keys, _code(error, request)))
+        absent = Errors.TRANSACTION_ABORTABLE
+        return _results(topics, {key: Errors.NONE if key in present else absent for key in keys})
+
+    # --- AddOffsetsToTxn ---
+
+    def _add_offsets(self, request: Request, now: float) -> AddOffsetsToTxnResponse:
+        message = request.message
+        try:
+            self._require_coordinator(message.transactional_id, request)
+            producer = message.producer_id, message.producer_epoch
+            transaction = self._cluster.transactions.check(message.transactional_id, producer)
+        except TransactionError as error:
+            return AddOffsetsToTxnResponse(error_code=_code(error, request))
+        self._cluster.transactions.add_group(transaction, message.group_id, now)
+        return AddOffsetsToTxnResponse()
+
+    # --- EndTxn ---
+
+    def _end(self, request: Request, now: float) -> EndTxnResponse:
+        message = request.message
+        try:
+            self._require_coordinator(message.transactional_id, request)
+            transaction = self._end_checked(message, request.version >= FIRST_WITH_EPOCH_BUMP, now)
+        except TransactionError as error:
+            return EndTxnResponse(error_code=_code(error, request))
+        return EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
+
+    def _end_checked(self, message: EndTxnRequest, second_version: bool, now: float) -> Transaction:
+        """End the transaction, or recognize that an equal request has ended it. Raises TransactionError."""
+        transactions = self._cluster.transactions
+        transaction = transactions.get(message.transactional_id)
+        if transaction is None:
+            raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
+        repeated = _is_repeated(transaction, message)
+        if transaction.producer_id != message.producer_id and not repeated:
+            raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
+        if transaction.producer_epoch != message.producer_epoch and not repeated:
+            raise TransactionError(Errors.PRODUCER_FENCED)
+        empty_abort = second_version and not message.committed and not repeated
+        if transaction.state is State.ONGOING or (empty_abort and transaction.state not in ENDING):
+            transactions.end(transaction, now, commit=message.committed, bump_epoch=second_version)
+            return transaction
+        if transaction.state not in ENDS[message.committed]:
+            raise TransactionError(Errors.INVALID_TXN_STATE)
+        if transaction.state in ENDING:
+            raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
+        return transaction
+
+
+def _is_repeated(transaction: Transaction, message: EndTxnRequest) -> bool:
+    """Returns whether an EndTxn was sent again after it gave the producer its next epoch."""
+    if not transaction.second_version or transaction.state not in (*ENDING, *COMPLETE):
+        return False
+    same_id = transaction.producer_id == message.producer_id
+    next_epoch = same_id and transaction.producer_epoch == message.producer_epoch + 1
+    new_id = transaction.previous_producer_id == message.producer_id and transaction.producer_epoch == 0
+    return next_epoch or new_id
+
+
+def _keys(topics: list[AddPartitionsToTxnTopic]) -> list[Key]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _results(topics: list[AddPartitionsToTxnTopic], errors: Mapping[Key, int]) -> list[AddPartitionsToTxnTopicResult]:
+    """Returns the error of each partition, in the form of a response."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _code(error: TransactionError, request: Request) -> int:
+    """Returns the error code in the version of the request."""
+    if error.code == Errors.PRODUCER_FENCED and request.version < FIRST_WITH_FENCED[request.api]:
+        return Errors.INVALID_PRODUCER_EPOCH
+    return error.code

@@ -1,0 +1,279 @@
+"""The transaction coordinator: the state of each transactional id, its producer epoch, and the markers of its end.
+
+A transaction ends in two steps. First the coordinator stores the result; then it writes a marker into each partition of
+the transaction, and completes the offsets that were committed with it. A partition without a leader gets its marker as
+soon as it has one; until then, the transaction has not ended for its producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.testing.batches import control_batch
+from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
+EXHAUSTED_EPOCH = 32766  # the last epoch that a producer may use
+MARKER_RETRY_MS = 100.0
+FIRST_IMPLICIT_PRODUCE, FIRST_ABORTABLE_PRODUCE = 12, 11  # versions of Produce
+
+ProducerIdAndEpoch = tuple[int, int]
+
+
+class State(Enum):
+    """The state of a transactional id. The values are Kafka's names."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+#: The state in which a transaction is being ended, and the state afterwards; by whether it is committed.
+ENDS = {
+    True: (State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
+    False: (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+}
+
+
+class TransactionError(Exception):
+    """A request that the coordinator refuses with an error code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Transaction:
+    """A transactional id and its present transaction."""
+
+    def __init__(self, transactional_id: str, producer_id: int) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.last_epoch = NO_PRODUCER_EPOCH  # the epoch before the last increment that the producer requested
+        self.previous_producer_id = NO_PRODUCER_ID  # if the epochs of that id were exhausted
+        self.state = State.EMPTY
+        self.timeout_ms = 0
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.groups: set[str] = set()
+        self.second_version = False  # True if the last transaction ended by the rules of KIP-890
+        self.timer: Timer | None = None  # aborts the transaction when it takes too long
+
+    def __repr__(self) -> str:
+        producer = f"producer {self.producer_id}, epoch {self.producer_epoch}"
+        return f"<Transaction {self.transactional_id!r} {self.state.value}, {producer}>"
+
+
+class Transactions:
+    """All transactional ids of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._by_id: dict[str, Transaction] = {}
+        self._next_producer_id = 0
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Returns the state of a transactional id, or None if it is unknown."""
+        return self._by_id.get(transactional_id)
+
+    def new_producer_id(self) -> int:
+        """Returns a producer id that no other producer has."""
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # --- the producer's id ---
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        now: float,
+        expected: ProducerIdAndEpoch = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH),
+    ) -> Transaction:
+        """Give a producer the next epoch of its transactional id. Producers with an older epoch are fenced.
+
+        `expected`: the producer id and epoch that the producer had (KIP-360). Raises TransactionError. If a transaction
+        is open, it is aborted, and the error CONCURRENT_TRANSACTIONS asks the producer to try again.
+        """
+        if not 0 < timeout_ms <= self._cluster.settings.transaction_max_timeout_ms:
+            raise TransactionError(Errors.INVALID_TRANSACTION_TIMEOUT)
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None:
+            transaction = self._by_id[transactional_id] = Transaction(transactional_id, self.new_producer_id())
+        _check_expected(transaction, expected)
+        if transaction.state is State.ONGOING:
+            self._fence(transaction, now)
+        if transaction.state in ENDING:
+            raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
+        self._next_epoch(transaction, expected)
+        transaction.timeout_ms = timeout_ms
+        transaction.state = State.EMPTY
+        transaction.second_version = False
+        return transaction
+
+    def _fence(self, transaction: Transaction, now: float) -> None:
+        """Abort the open transaction with an epoch that no producer has. Raises CONCURRENT_TRANSACTIONS."""
+        transaction.producer_epoch += 1
+        transaction.last_epoch = NO_PRODUCER_EPOCH
+        self.end(transaction, now, commit=False)
+        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
+
+    def _next_epoch(self, transaction: Transaction, expected: ProducerIdAndEpoch) -> None:
+        """Set the next producer epoch, or a new producer id with epoch 0 if the epochs are exhausted."""
+        if transaction.producer_epoch >= EXHAUSTED_EPOCH and expected[1] in (NO_PRODUCER_EPOCH, EXHAUSTED_EPOCH):
+            transaction.previous_producer_id = transaction.producer_id
+            transaction.producer_id, transaction.producer_epoch = self.new_producer_id(), 0
+            transaction.last_epoch = NO_PRODUCER_EPOCH
+            return
+        known, (_, epoch) = transaction.producer_epoch, expected
+        if epoch == NO_PRODUCER_EPOCH or known == NO_PRODUCER_EPOCH:
+            transaction.producer_epoch, transaction.last_epoch = known + 1, NO_PRODUCER_EPOCH
+        elif epoch == known:
+            transaction.producer_epoch, transaction.last_epoch = known + 1, known
+        elif epoch != transaction.last_epoch:  # otherwise the request was sent again: the epoch is the one of then
+            raise TransactionError(Errors.PRODUCER_FENCED)
+
+    # --- what belongs to a transaction ---
+
+    def check(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
+        """Returns the state of a transactional id. Raises TransactionError if the producer may not change it now."""
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer[0]:
+            raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
+        if transaction.producer_epoch != producer[1]:
+            raise TransactionError(Errors.PRODUCER_FENCED)
+        if transaction.state in ENDING:
+            raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
+        return transaction
+
+    def add_partitions(self, transaction: Transaction, partitions: Iterable[Partition], now: float) -> None:
+        """Add partitions to a transaction. It begins with the first one."""
+        self._begin(transaction, now)
+        for partition in partitions:
+            transaction.partitions[partition.topic.name, partition.index] = partition
+
+    def add_group(self, transaction: Transaction, group_id: str, now: float) -> None:
+        """Add the offsets of a group to a transaction."""
+        self._begin(transaction, now)
+        transaction.groups.add(group_id)
+
+    def verify_partition(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition, version: int, now: float
+    ) -> int:
+        """Returns the error of a transactional batch for a partition, or NONE. `version`: that of Produce.
+
+        Since version 12, the batch adds its partition to the transaction (KIP-890).
+        """
+        try:
+            transaction = self.check(transactional_id, producer)
+        except TransactionError as error:
+            return Errors.INVALID_PRODUCER_EPOCH if error.code == Errors.PRODUCER_FENCED else error.code
+        if version >= FIRST_IMPLICIT_PRODUCE:
+            self.add_partitions(transaction, [partition], now)
+        elif transaction.state is not State.ONGOING or partition not in transaction.partitions.values():
+            return Errors.TRANSACTION_ABORTABLE if version >= FIRST_ABORTABLE_PRODUCE else Errors.INVALID_TXN_STATE
+        return Errors.NONE
+
+    def verify_group(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, *, add: bool, now: float
+    ) -> int:
+        """Returns the error of offsets that a producer commits in its transaction, or NONE.
+
+        `add`: add the group to the transaction, as TxnOffsetCommit does since version 5 (KIP-890). Otherwise
+        AddOffsetsToTxn must have added it.
+        """
+        try:
+            transaction = self.check(transactional_id, producer)
+        except TransactionError as error:
+            return error.code
+        if add:
+            self.add_group(transaction, group_id, now)
+        return Errors.NONE if group_id in transaction.groups else Errors.INVALID_TXN_STATE
+
+    def _begin(self, transaction: Transaction, now: float) -> None:
+        """Begin a transaction, unless one is open. It is aborted after its timeout."""
+        if transaction.state is State.ONGOING:
+            return
+        transaction.state = State.ONGOING
+        transaction.partitions, transaction.groups = {}, set()
+        deadline = now + transaction.timeout_ms
+        transaction.timer = self._cluster.timers.add(deadline, lambda at: self._time_out(transaction, at))
+
+    def _time_out(self, transaction: Transaction, now: float) -> None:
+        """Abort a transaction that took too long, and fence its producer."""
+        if transaction.state is State.ONGOING:
+            transaction.producer_epoch += 1
+            transaction.last_epoch = NO_PRODUCER_EPOCH
+            self.end(transaction, now, commit=False)
+
+    # --- the end of a transaction ---
+
+    def end(self, transaction: Transaction, now: float, *, commit: bool, bump_epoch: bool = False) -> None:
+        """Commit or abort the open transaction. `bump_epoch`: the producer uses the next epoch afterwards (KIP-890)."""
+        transaction.state = ENDS[commit][0]
+        transaction.second_version = bump_epoch
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+        if bump_epoch:
+            transaction.last_epoch = transaction.producer_epoch
+            transaction.producer_epoch += 1
+        marker_producer = transaction.producer_id, transaction.producer_epoch
+        if bump_epoch and transaction.producer_epoch > EXHAUSTED_EPOCH:
+            transaction.previous_producer_id = transaction.producer_id
+            transaction.producer_id, transaction.producer_epoch = self.new_producer_id(), 0
+        self._write_markers(transaction, marker_producer, now)
+
+    def _write_markers(self, transaction: Transaction, producer: ProducerIdAndEpoch, now: float) -> None:
+        """Write the markers that are missing. Tries again later if a partition has no leader."""
+        commit = transaction.state is State.PREPARE_COMMIT
+        for key, partition in list(transaction.partitions.items()):
+            if self._cluster.partition(*key) is not partition:
+                del transaction.partitions[key]  # the topic was deleted
+            elif partition.leader != NO_LEADER:
+                del transaction.partitions[key]
+                self._write_marker(partition, producer, commit, now)
+        if transaction.partitions:
+            retry = now + MARKER_RETRY_MS
+            transaction.timer = self._cluster.timers.add(
+                retry, lambda at: self._write_markers(transaction, producer, at)
+            )
+            return
+        self._cluster.groups.offsets.complete(producer[0], commit=commit)
+        transaction.groups.clear()
+        transaction.timer = None
+        transaction.state = ENDS[commit][1]
+
+    def _write_marker(self, partition: Partition, producer: ProducerIdAndEpoch, commit: bool, now: float) -> None:
+        """Append a marker to a partition."""
+        wall_ms = self._cluster.wall_ms(now)
+        marker = control_batch(
+            "commit" if commit else "abort",
+            0,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            timestamp=wall_ms,
+        )
+        partition.append(marker, wall_ms)
+
+
+def _check_expected(transaction: Transaction, expected: ProducerIdAndEpoch) -> None:
+    """Raise PRODUCER_FENCED if another producer has taken over the transactional id (KIP-360)."""
+    producer_id, epoch = expected
+    if epoch == NO_PRODUCER_EPOCH or transaction.producer_epoch == NO_PRODUCER_EPOCH:
+        return
+    if producer_id == transaction.producer_id:
+        return
+    if producer_id != transaction.previous_producer_id or epoch < EXHAUSTED_EPOCH:
+        raise TransactionError(Errors.PRODUCER_FENCED)

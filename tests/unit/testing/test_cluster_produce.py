@@ -1,0 +1,185 @@
+"""How the cluster model handles Produce: checks, idempotent producers, acks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from kconsumer.testing.batches import build_batch
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.topic import Partition
+from support.fakes.cluster_client import ClusterClient, advance
+
+VERSION = 12
+
+
+class Producer:
+    """A producer of one partition of a cluster with three brokers."""
+
+    def __init__(self, replication_factor: int = 1, broker: int = 1, **configs: str) -> None:
+        self.cluster, self.clock = Cluster(3), VirtualClock(1000.0)
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        self.topic = self.cluster.create_topic("t", 1, replication_factor, named)
+        self.partition: Partition = self.topic.partitions[0]
+        self.client = ClusterClient(self.cluster, self.clock, broker=broker)
+
+    def request(self, data: bytes | None, acks: int = 1, **fields: Any) -> ProduceRequest:
+        """Returns a request with the bytes for the partition."""
+        row = PartitionProduceData(index=fields.pop("index", 0), records=data)
+        topic = TopicProduceData(name="t", topic_id=self.topic.id, partition_data=[row])
+        return ProduceRequest(acks=acks, timeout_ms=500, topic_data=[topic], **fields)
+
+    def produce(self, data: bytes | None, acks: int = 1, version: int = VERSION, **fields: Any) -> Any:
+        """Produce bytes to the partition. Returns its row of the response."""
+        response = self.client.call(PRODUCE, version, self.request(data, acks, **fields), wait_ms=1000)
+        return response.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("version", [3, 8, 12, 13])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_records_are_appended(version: int, acks: int) -> None:
+    """The records of a batch get the next offsets, in each version and with each number of acks."""
+    producer = Producer()
+    first = producer.produce(build_batch([b"a", b"b"]), acks, version)
+    second = producer.produce(build_batch([b"c"]), acks, version)
+    assert [(0, 0), (0, 2)] == [(row.error_code, row.base_offset) for row in (first, second)]
+    values = [record.value for batch in producer.partition.log.batches() for record in batch.records()]
+    assert [b"a", b"b", b"c"] == values
+    assert 3 == producer.partition.log.high_watermark
+
+
+def test_no_acks() -> None:
+    """With acks=0 there is no response, and an error closes the connection."""
+    producer = Producer()
+    assert (
+        producer.client.response(producer.client.send(PRODUCE, VERSION, producer.request(build_batch([b"a"]), 0)))
+        is None
+    )
+    assert (1, False) == (producer.partition.log.end, producer.client.connection.closed)
+    producer.client.send(PRODUCE, VERSION, producer.request(b"", 0))
+    assert producer.client.connection.closed
+
+
+DAMAGED = bytearray(build_batch([b"abc"]))
+DAMAGED[-2] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "error"),
+    [
+        (bytes(DAMAGED), {}, Errors.CORRUPT_MESSAGE),
+        (build_batch([b"a"]) * 2, {}, Errors.INVALID_RECORD),
+        (build_batch([b"a"])[:-1], {}, Errors.INVALID_RECORD),
+        (None, {}, Errors.INVALID_RECORD),
+        (build_batch([b"a"], control=True), {}, Errors.INVALID_RECORD),
+        (build_batch([b"a"], transactional=True, producer_id=1, producer_epoch=0), {}, Errors.INVALID_RECORD),
+        (build_batch([b"a"], codec="zstd"), {"version": 6}, Errors.UNSUPPORTED_COMPRESSION_TYPE),
+        (build_batch([bytes(2_000_000)]), {}, Errors.MESSAGE_TOO_LARGE),
+        (build_batch([b"a"]), {"acks": 2}, Errors.INVALID_REQUIRED_ACKS),
+        (build_batch([b"a"]), {"index": 1}, Errors.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_refused_batches(data: bytes | None, fields: dict[str, Any], error: int) -> None:
+    """Each invalid batch or request gets Kafka's error, and nothing is appended."""
+    producer = Producer()
+    assert error == producer.produce(data, **fields).error_code
+    assert 0 == producer.partition.log.end
+
+
+def test_another_broker_is_the_leader() -> None:
+    """A broker that does not lead the partition says which one does, with its address (KIP-951)."""
+    producer = Producer(broker=2)
+    response = producer.client.call(PRODUCE, 12, producer.request(build_batch([b"a"])))
+    row = response.responses[0].partition_responses[0]
+    assert (Errors.NOT_LEADER_OR_FOLLOWER, 1, 0) == (
+        row.error_code,
+        row.current_leader.leader_id,
+        row.current_leader.leader_epoch,
+    )
+    assert [(1, producer.cluster.brokers[1].port)] == [(end.node_id, end.port) for end in response.node_endpoints]
+
+
+def test_an_internal_topic() -> None:
+    """Clients may not write to an internal topic."""
+    producer = Producer()
+    producer.topic.internal = True
+    assert Errors.INVALID_TOPIC_EXCEPTION == producer.produce(build_batch([b"a"])).error_code
+
+
+def test_all_replicas() -> None:
+    """With acks=all the response waits for the in-sync replicas, or ends with REQUEST_TIMED_OUT."""
+    producer = Producer(replication_factor=2)
+    producer.partition.stop_replica(2)
+    number = producer.client.send(PRODUCE, VERSION, producer.request(build_batch([b"a"]), -1))
+    advance(producer.cluster, producer.clock, 100)
+    assert producer.client.response(number) is None
+    producer.partition.resume_replica(2)
+    advance(producer.cluster, producer.clock, 0)
+    assert 0 == producer.client.response(number).responses[0].partition_responses[0].error_code
+    producer.partition.stop_replica(2)
+    assert Errors.REQUEST_TIMED_OUT == producer.produce(build_batch([b"b"]), -1).error_code
+
+
+def test_too_few_replicas() -> None:
+    """With acks=all and too few in-sync replicas nothing is appended; acks=1 appends."""
+    producer = Producer(replication_factor=2, min_insync_replicas="2")
+    producer.cluster.kill(2)
+    assert Errors.NOT_ENOUGH_REPLICAS == producer.produce(build_batch([b"a"]), -1).error_code
+    assert 0 == producer.produce(build_batch([b"a"]), 1).error_code
+
+
+def batch(sequence: int, *, epoch: int = 0, count: int = 2) -> bytes:
+    """Returns a batch of the idempotent producer 7."""
+    values = [b"v"] * count
+    return build_batch(values, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_batch_sent_again_is_appended_once() -> None:
+    """A batch that an idempotent producer sends again gets its first offset, as long as five later ones are known."""
+    producer = Producer()
+    for number in range(6):
+        producer.produce(batch(2 * number))
+    assert (0, 2) == ((row := producer.produce(batch(2))).error_code, row.base_offset)
+    assert Errors.OUT_OF_ORDER_SEQUENCE_NUMBER == producer.produce(batch(0)).error_code
+    assert 12 == producer.partition.log.end
+
+
+@pytest.mark.parametrize(
+    ("sequence", "epoch", "error"),
+    [
+        (2, 1, Errors.NONE),
+        (4, 1, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 0, Errors.INVALID_PRODUCER_EPOCH),
+        (0, 2, Errors.NONE),
+        (2, 2, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_order_of_sequences(sequence: int, epoch: int, error: int) -> None:
+    """After sequences 0 and 1 of epoch 1, only sequence 2 of that epoch or 0 of a newer one is accepted."""
+    producer = Producer()
+    assert 0 == producer.produce(batch(0, epoch=1)).error_code
+    assert error == producer.produce(batch(sequence, epoch=epoch)).error_code
+
+
+def test_the_first_sequence_after_the_largest() -> None:
+    """Sequence 0 follows the largest sequence. A producer that is not known may begin with any."""
+    producer = Producer()
+    assert 0 == producer.produce(batch((1 << 31) - 2)).error_code
+    assert 0 == producer.produce(batch(0)).error_code
+
+
+def test_a_truncated_batch_may_be_sent_again() -> None:
+    """After an unclean election the sequences of lost batches are accepted again."""
+    producer = Producer(replication_factor=2)
+    producer.produce(batch(0))
+    producer.partition.stop_replica(2)
+    producer.produce(batch(2))
+    producer.partition.elect(2)
+    client = ClusterClient(producer.cluster, producer.clock, broker=2)
+    response = client.call(PRODUCE, VERSION, producer.request(batch(2)))
+    row = response.responses[0].partition_responses[0]
+    assert (0, 2) == (row.error_code, row.base_offset)
