@@ -1,0 +1,364 @@
+"""What the cluster model responds to Fetch: records, limits, long polling, errors of partitions, and followers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.decode import decode_batches
+from kconsumer.error_codes import Errors
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.testing.batches import abort_marker, build_batch, commit_marker
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.topic import Partition
+from support.fakes.cluster_client import ClusterClient, advance
+
+ABSENT = b"\1" * 16
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(3, racks=["a", "b", "c"])
+    cluster.create_topic("t", 2, 3)
+    return cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster, clock: VirtualClock) -> ClusterClient:
+    return ClusterClient(cluster, clock)
+
+
+@pytest.fixture
+def partition(cluster: Cluster) -> Partition:
+    return cluster.topics["t"].partitions[0]
+
+
+def fetch_request(cluster: Cluster, *rows: FetchPartition, topic: str = "t", **fields: Any) -> FetchRequest:
+    """Returns a request for partitions of a topic, without a session."""
+    found = cluster.topics.get(topic)
+    topic_id = ABSENT if found is None else found.id
+    defaults = {"min_bytes": 1, "max_wait_ms": 0, "max_bytes": 1 << 20, "session_epoch": -1}
+    topics = [FetchTopic(topic=topic, topic_id=topic_id, partitions=list(rows))]
+    return FetchRequest(topics=topics, **{**defaults, **fields})
+
+
+def row(offset: int = 0, partition: int = 0, **fields: int) -> FetchPartition:
+    """Returns a row of a request."""
+    return FetchPartition(partition=partition, fetch_offset=offset, **{"partition_max_bytes": 1 << 20, **fields})
+
+
+def fetch_one(client: ClusterClient, request: FetchRequest, version: int = 18, *, wait_ms: float = 0) -> Any:
+    """Returns the result of the only partition of the response."""
+    response = client.call(FETCH, version, request, wait_ms=wait_ms)
+    assert Errors.NONE == response.error_code
+    ((result,),) = [topic.partitions for topic in response.responses]
+    return result
+
+
+def values(result: Any) -> list[bytes | None]:
+    """Returns the values of the records in a result."""
+    return [record.value for record in decode_batches(bytes(result.records))]
+
+
+def test_records_and_offsets(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """A result has the records from the batch with the offset on, and the offsets of the log."""
+    partition.append(build_batch([b"a", b"b"]), 5)
+    partition.append(build_batch([b"c"]), 5)
+    result = fetch_one(client, fetch_request(cluster, row(1)))
+    assert [b"a", b"b", b"c"] == values(result)
+    assert (0, 3, 3, 0, None, -1) == (
+        result.partition_index,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.aborted_transactions,
+        result.preferred_read_replica,
+    )
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version(cluster: Cluster, client: ClusterClient, partition: Partition, version: int) -> None:
+    """Topics are named in each version as the version demands it."""
+    partition.append(build_batch([b"a"]), 5)
+    response = client.call(FETCH, version, fetch_request(cluster, row()))
+    (topic,) = response.responses
+    assert (topic.topic, topic.topic_id) == (("t", bytes(16)) if version < 13 else ("", cluster.topics["t"].id))
+    assert [b"a"] == values(topic.partitions[0])
+
+
+def test_size_limits(cluster: Cluster, client: ClusterClient) -> None:
+    """The first batch of the response is whole; the limits of the partition and of the response cut the others."""
+    batch = build_batch([b"a" * 100])
+    for partition in cluster.topics["t"].partitions:
+        for _ in range(3):
+            partition.append(batch, 5)
+    cluster.move_leader("t", 1, 1)
+    rows = [row(partition=index, partition_max_bytes=10) for index in (0, 1)]
+    response = client.call(FETCH, 18, fetch_request(cluster, *rows))
+    assert [len(batch), 0] == [len(result.records) for result in response.responses[0].partitions]
+    rows = [row(partition=index) for index in (0, 1)]
+    response = client.call(FETCH, 18, fetch_request(cluster, *rows, max_bytes=4 * len(batch) + 9))
+    assert [3 * len(batch), len(batch) + 9] == [len(result.records) for result in response.responses[0].partitions]
+
+
+def test_the_first_batch_of_a_later_partition_is_never_cut(cluster: Cluster, client: ClusterClient) -> None:
+    """If less than one batch fits, the partitions behind the first one have no records."""
+    batch = build_batch([b"a" * 100])
+    cluster.move_leader("t", 1, 1)
+    for partition in cluster.topics["t"].partitions:
+        partition.append(batch, 5)
+    request = fetch_request(cluster, row(), row(partition=1), max_bytes=2 * len(batch) - 1)
+    (topic,) = client.call(FETCH, 18, request).responses
+    assert [len(batch), 0] == [len(result.records) for result in topic.partitions]
+
+
+# --- isolation ---
+
+
+def test_isolation_levels(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """A read_committed fetch ends at the last stable offset and names the aborted transactions."""
+    aborted = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    partition.append(build_batch([b"a"], **aborted), 5)
+    partition.append(build_batch([b"b"]), 5)
+    partition.append(abort_marker(0, 7), 5)
+    partition.append(build_batch([b"c"], **aborted), 5)
+    result = fetch_one(client, fetch_request(cluster, row(), isolation_level=1))
+    assert (4, 3) == (result.high_watermark, result.last_stable_offset)
+    assert [b"a", b"b"] == values(result)
+    assert [(7, 0)] == [(found.producer_id, found.first_offset) for found in result.aborted_transactions]
+    assert [b"a", b"b", b"c"] == values(fetch_one(client, fetch_request(cluster, row())))
+    result = fetch_one(client, fetch_request(cluster, row(3), isolation_level=1))
+    assert (b"", []) == (bytes(result.records), result.aborted_transactions)
+
+
+def test_a_marker_completes_a_committed_fetch(
+    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
+) -> None:
+    """A read_committed fetch waits for the end of the transaction."""
+    partition.append(build_batch([b"a"], producer_id=7, producer_epoch=0, transactional=True), 5)
+    number = client.send(FETCH, 18, fetch_request(cluster, row(), isolation_level=1, max_wait_ms=500))
+    advance(cluster, clock, 100)
+    assert client.response(number) is None
+    partition.append(commit_marker(0, 7), 5)
+    advance(cluster, clock, 0)
+    assert [b"a"] == values(client.response(number).responses[0].partitions[0])
+
+
+# --- long polling ---
+
+
+def test_fetch_waits_for_records(
+    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
+) -> None:
+    """A fetch at the end of the log waits until a record is replicated."""
+    number = client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
+    advance(cluster, clock, 100)
+    assert client.response(number) is None
+    partition.append(build_batch([b"a"]), 5)
+    advance(cluster, clock, 0)
+    assert [b"a"] == values(client.response(number).responses[0].partitions[0])
+
+
+def test_fetch_waits_no_longer_than_asked(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
+    """Without records the response is empty after `max_wait_ms`."""
+    result = fetch_one(client, fetch_request(cluster, row(), max_wait_ms=500), wait_ms=500)
+    assert (500, b"") == (clock.now(), bytes(result.records))
+    assert cluster.next_deadline() is None
+
+
+def test_fetch_waits_for_min_bytes(
+    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
+) -> None:
+    """Fewer bytes than `min_bytes` are sent only when the time is over."""
+    batch = build_batch([b"a"])
+    request = fetch_request(cluster, row(), max_wait_ms=500, min_bytes=2 * len(batch))
+    partition.append(batch, 5)
+    number = client.send(FETCH, 18, request)
+    advance(cluster, clock, 499)
+    assert client.response(number) is None
+    advance(cluster, clock, 1)
+    assert [b"a"] == values(client.response(number).responses[0].partitions[0])
+    number = client.send(FETCH, 18, request)
+    partition.append(batch, 5)
+    advance(cluster, clock, 0)
+    assert [b"a", b"a"] == values(client.response(number).responses[0].partitions[0])
+
+
+@pytest.mark.parametrize("version", [10, 18])
+def test_a_leader_move_completes_a_fetch(
+    cluster: Cluster, clock: VirtualClock, client: ClusterClient, version: int
+) -> None:
+    """When the leader moves, waiting fetches from the old leader fail at once, if they know the leader epoch."""
+    number = client.send(
+        FETCH, version, fetch_request(cluster, row(current_leader_epoch=0), max_wait_ms=500, rack_id="a")
+    )
+    cluster.move_leader("t", 0, 2)
+    advance(cluster, clock, 0)
+    response = client.response(number)
+    result = response.responses[0].partitions[0]
+    assert (Errors.FENCED_LEADER_EPOCH, -1) == (result.error_code, result.high_watermark)
+    if version >= 16:
+        assert (2, 1) == (result.current_leader.leader_id, result.current_leader.leader_epoch)
+        assert [(2, "localhost", 9093, "b")] == [
+            (node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints
+        ]
+
+
+def test_deleting_the_topic_completes_a_fetch(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
+    """A fetch that waits for a topic fails at once when the topic is deleted."""
+    number = client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
+    cluster.delete_topic("t")
+    advance(cluster, clock, 0)
+    result = client.response(number).responses[0].partitions[0]
+    assert Errors.UNKNOWN_TOPIC_OR_PARTITION == result.error_code
+
+
+def test_a_killed_broker_forgets_its_fetches(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
+    """A fetch that waits at a broker that stops has no response, and leaves nothing behind."""
+    client.send(FETCH, 18, fetch_request(cluster, row(), max_wait_ms=500))
+    cluster.kill(1)
+    advance(cluster, clock, 1000)
+    assert client.connection.closed
+    assert cluster.next_deadline() is None
+
+
+def test_an_unclean_election_completes_a_fetch(
+    cluster: Cluster, clock: VirtualClock, client: ClusterClient, partition: Partition
+) -> None:
+    """A fetch at the end of a log that is truncated fails at once with OFFSET_OUT_OF_RANGE."""
+    cluster.replication.stop_replica(partition, 2, 0)
+    advance(cluster, clock, 30_000)
+    partition.append(build_batch([b"a", b"b"]), 5)
+    other = ClusterClient(cluster, clock, 2)
+    number = client.send(FETCH, 18, fetch_request(cluster, row(2), max_wait_ms=500))
+    cluster.move_leader("t", 0, 2)
+    advance(cluster, clock, 0)
+    assert Errors.OFFSET_OUT_OF_RANGE == client.response(number).responses[0].partitions[0].error_code
+    assert Errors.OFFSET_OUT_OF_RANGE == fetch_one(other, fetch_request(cluster, row(2))).error_code
+
+
+# --- errors ---
+
+
+def test_offset_out_of_range(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """Offsets before the start and after the end of the log are out of range; the end itself is not."""
+    partition.append(build_batch([b"a", b"b"]), 5)
+    partition.log.delete_before(1)
+    errors = [fetch_one(client, fetch_request(cluster, row(offset))).error_code for offset in (-1, 0, 1, 2, 3)]
+    out = Errors.OFFSET_OUT_OF_RANGE
+    assert [out, out, Errors.NONE, Errors.NONE, out] == errors
+
+
+@pytest.mark.parametrize(("version", "error"), [(12, Errors.UNKNOWN_TOPIC_OR_PARTITION), (13, Errors.UNKNOWN_TOPIC_ID)])
+def test_unknown_topics(cluster: Cluster, client: ClusterClient, version: int, error: int) -> None:
+    """An unknown name and an unknown id have their own errors. The request does not wait."""
+    result = fetch_one(client, fetch_request(cluster, row(), topic="absent", max_wait_ms=500), version)
+    assert (error, -1, []) == (result.error_code, result.high_watermark, result.aborted_transactions)
+
+
+def test_unknown_partitions(cluster: Cluster, client: ClusterClient) -> None:
+    """A partition that the topic does not have is unknown."""
+    result = fetch_one(client, fetch_request(cluster, row(partition=2)))
+    assert (2, Errors.UNKNOWN_TOPIC_OR_PARTITION) == (result.partition_index, result.error_code)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [(-1, Errors.NONE), (0, Errors.FENCED_LEADER_EPOCH), (1, Errors.NONE), (2, Errors.UNKNOWN_LEADER_EPOCH)],
+)
+def test_leader_epochs(cluster: Cluster, client: ClusterClient, epoch: int, error: int) -> None:
+    """A client with an older leader epoch is fenced; one with a newer epoch has to try again."""
+    cluster.move_leader("t", 0, 1)
+    assert error == fetch_one(client, fetch_request(cluster, row(current_leader_epoch=epoch))).error_code
+
+
+def test_a_broker_without_a_replica(cluster: Cluster, clock: VirtualClock) -> None:
+    """A broker that has no replica of the partition responds NOT_LEADER_OR_FOLLOWER and names the leader."""
+    cluster.create_topic("single", 1, 1)
+    client = ClusterClient(cluster, clock, 2)
+    result = fetch_one(client, fetch_request(cluster, row(), topic="single"))
+    assert (Errors.NOT_LEADER_OR_FOLLOWER, 1, 0) == (
+        result.error_code,
+        result.current_leader.leader_id,
+        result.current_leader.leader_epoch,
+    )
+
+
+def test_diverging_epoch(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """From v12 on a client learns where the log and what it has read diverge."""
+    partition.append(build_batch([b"a", b"b"]), 5)
+    cluster.move_leader("t", 0, 1)
+    partition.append(build_batch([b"c"]), 5)
+
+    def diverging(offset: int, epoch: int) -> Any:
+        result = fetch_one(client, fetch_request(cluster, row(offset, last_fetched_epoch=epoch)))
+        found = result.diverging_epoch
+        return result.error_code, found and (found.epoch, found.end_offset)
+
+    assert (Errors.NONE, None) == diverging(2, 0)
+    assert (Errors.NONE, (0, 2)) == diverging(3, 0)
+    assert (Errors.NONE, None) == diverging(3, 1)
+    assert (Errors.OFFSET_OUT_OF_RANGE, None) == diverging(3, 2)
+
+
+def test_zstd_topics_before_v10(cluster: Cluster, client: ClusterClient) -> None:
+    """Versions before zstd cannot read topics with this compression."""
+    cluster.create_topic("z", 1, 1, {"compression.type": "zstd"})
+    cluster.move_leader("z", 0, 1)
+    request = fetch_request(cluster, row(), topic="z")
+    assert Errors.UNSUPPORTED_COMPRESSION_TYPE == fetch_one(client, request, 9).error_code
+    assert Errors.NONE == fetch_one(client, request, 10).error_code
+
+
+# --- followers ---
+
+
+@pytest.mark.parametrize(
+    ("rack", "preferred"), [("a", -1), ("b", 2), ("c", 3), ("d", -1), ("", -1)], ids=["leader", "b", "c", "none", "no"]
+)
+def test_preferred_read_replica(cluster: Cluster, client: ClusterClient, rack: str, preferred: int) -> None:
+    """The leader sends a client to the in-sync follower in its rack, without records."""
+    cluster.topics["t"].partitions[0].append(build_batch([b"a"]), 5)
+    result = fetch_one(client, fetch_request(cluster, row(), rack_id=rack, max_wait_ms=500))
+    assert (preferred, 1) == (result.preferred_read_replica, result.high_watermark)
+    assert values(result) == ([b"a"] if preferred < 0 else [])
+
+
+def test_followers_out_of_sync_are_not_preferred(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
+    """A client in the rack of a follower that is out of sync reads from the leader."""
+    partition = cluster.topics["t"].partitions[0]
+    cluster.replication.stop_replica(partition, 2, clock.now())
+    partition.append(build_batch([b"a"]), 5)
+    advance(cluster, clock, 30_000)
+    assert -1 == fetch_one(client, fetch_request(cluster, row(), rack_id="b")).preferred_read_replica
+    cluster.replication.resume_replica(partition, 2)
+    assert 2 == fetch_one(client, fetch_request(cluster, row(), rack_id="b")).preferred_read_replica
+
+
+@pytest.mark.parametrize(("version", "error"), [(10, Errors.NOT_LEADER_OR_FOLLOWER), (11, Errors.NONE)])
+def test_fetch_from_a_follower(cluster: Cluster, clock: VirtualClock, version: int, error: int) -> None:
+    """A follower serves consumers from v11 on."""
+    cluster.topics["t"].partitions[0].append(build_batch([b"a"]), 5)
+    client = ClusterClient(cluster, clock, 2)
+    result = fetch_one(client, fetch_request(cluster, row(), rack_id="b"), version)
+    assert (error, [b"a"] if error == Errors.NONE else []) == (result.error_code, values(result))
+
+
+def test_a_follower_that_stopped_replicating(cluster: Cluster, clock: VirtualClock, partition: Partition) -> None:
+    """A follower serves only what it has; what it lacks is out of range there."""
+    partition.append(build_batch([b"a"]), 5)
+    cluster.replication.stop_replica(partition, 2, clock.now())
+    advance(cluster, clock, 30_000)
+    partition.append(build_batch([b"b", b"c"]), 5)
+    client = ClusterClient(cluster, clock, 2)
+    result = fetch_one(client, fetch_request(cluster, row()))
+    assert ([b"a"], 1) == (values(result), result.high_watermark)
+    assert Errors.OFFSET_OUT_OF_RANGE == fetch_one(client, fetch_request(cluster, row(2))).error_code
