@@ -14,6 +14,7 @@ class Settings:
     auto_create_topics_enable: bool = False
     num_partitions: int = 1  # of topics that are created automatically
     offsets_topic_num_partitions: int = 50
+    offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 7 * 24 * 60
     offset_metadata_max_bytes: int = 4096
     group_initial_rebalance_delay_ms: int = 0  # Kafka's default is 3000

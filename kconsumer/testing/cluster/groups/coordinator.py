@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 from kconsumer.error_codes import Errors
 from kconsumer.schema import Api
 from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
+from kconsumer.testing.cluster.groups.deletion import GroupDeletion
+from kconsumer.testing.cluster.groups.describe import GroupDescriptions
 from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
+from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
@@ -41,11 +45,18 @@ class GroupCoordinator:
         #: How long a broker loads the groups of a partition after it became the leader (ms).
         self.load_ms = 0.0
         self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
-        self._classic = ClassicHandlers(self)
+        self._deletion = GroupDeletion(self)
+        self._components = (
+            ClassicHandlers(self),
+            self._deletion,
+            GroupDescriptions(self),
+            OffsetCommits(self),
+            OffsetFetches(self),
+        )
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""
-        return dict(self._classic.handlers())
+        return {api: handler for part in self._components for api, handler in part.handlers().items()}
 
     # --- the registry ---
 
@@ -91,8 +102,18 @@ class GroupCoordinator:
         shards = [shard for _, shard in sorted(self._shards.items()) if shard.partition.leader == broker_id]
         return [group for shard in shards for group in shard.groups.values()]
 
-    def is_loading(self, broker_id: int) -> bool:
+    def loaded_groups(self) -> list[Group]:
+        """Returns all groups that have a coordinator, in the order of the partitions of the offsets topic."""
+        return [group for _, shard in sorted(self._shards.items()) if shard.loaded for group in shard.groups.values()]
+
+    def has_groups(self) -> bool:
+        """Returns whether there is any group."""
+        return any(shard.groups for shard in self._shards.values())
+
+    def is_loading(self, broker_id: int, now: float) -> bool:
         """Returns whether a broker is still loading groups that it coordinates."""
+        for _, shard in sorted(self._shards.items()):
+            self._follow_leader(shard, now)
         return any(shard.partition.leader == broker_id and not shard.loaded for shard in self._shards.values())
 
     # --- the coordinator of a group ---
@@ -118,6 +139,7 @@ class GroupCoordinator:
         error = self.error_for(group_id, request, now)
         if error:
             raise GroupError(error)
+        self._deletion.start_timer(now)
 
     def on_leader_change(self, partition: Partition) -> None:
         """Handle a leader change of a partition of the offsets topic: move its groups as soon as the timers run."""

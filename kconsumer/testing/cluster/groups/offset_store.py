@@ -14,23 +14,16 @@ Offsets = dict[str, dict[int, "CommittedOffset"]]  # by topic and partition
 class CommittedOffset:
     """One committed offset."""
 
-    __slots__ = ("commit_ms", "expire_ms", "leader_epoch", "metadata", "offset", "sequence", "topic_id")
+    __slots__ = ("commit_ms", "expire_ms", "leader_epoch", "metadata", "offset", "sequence")
 
     def __init__(
-        self,
-        offset: int,
-        leader_epoch: int,
-        metadata: str,
-        commit_ms: int,
-        expire_ms: int | None = None,
-        topic_id: bytes | None = None,
+        self, offset: int, leader_epoch: int, metadata: str, commit_ms: int, expire_ms: int | None = None
     ) -> None:
         self.offset = offset
         self.leader_epoch = leader_epoch  # -1: unknown
         self.metadata = metadata
         self.commit_ms = commit_ms  # wall-clock time
         self.expire_ms = expire_ms  # wall-clock time, from OffsetCommit v2 to v4 only
-        self.topic_id = topic_id  # None: unknown
         self.sequence = 0  # grows with each write to the offsets topic
 
     def __repr__(self) -> str:

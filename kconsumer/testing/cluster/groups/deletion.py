@@ -1,0 +1,128 @@
+"""DeleteGroups and OffsetDelete, and what expires: offsets after their retention time, then groups without offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.schema.group_deletion import (
+    DELETE_GROUPS,
+    OFFSET_DELETE,
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.offset_commits import KnownPartition, PartitionErrors, known_partitions
+from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.timers import Timer
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+
+class GroupDeletion:
+    """Handles DeleteGroups and OffsetDelete, and removes what has expired."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._settings = coordinator.cluster.settings
+        self._timer: Timer | None = None
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {DELETE_GROUPS: self._delete_groups, OFFSET_DELETE: self._delete_offsets}
+
+    # --- DeleteGroups ---
+
+    def _delete_groups(self, request: Request, now: float) -> DeleteGroupsResponse:
+        names = dict.fromkeys(request.message.groups_names)
+        return DeleteGroupsResponse(results=[self._delete_group(name, request, now) for name in names])
+
+    def _delete_group(self, group_id: str, request: Request, now: float) -> DeletableGroupResult:
+        """Delete one group with its offsets, also with those of open transactions."""
+        try:
+            self._coordinator.validate(group_id, request, now, allow_empty_id=True)
+            self._coordinator.require(group_id).validate_delete()
+        except GroupError as error:
+            return DeletableGroupResult(group_id=group_id, error_code=error.error)
+        self._coordinator.delete(group_id, now)
+        return DeletableGroupResult(group_id=group_id)
+
+    # --- OffsetDelete ---
+
+    def _delete_offsets(self, request: Request, now: float) -> OffsetDeleteResponse:
+        errors = PartitionErrors()
+        message = request.message
+        partitions = known_partitions(self._coordinator.cluster, message.topics, errors)
+        try:
+            self._coordinator.validate(message.group_id, request, now)
+            group = self._coordinator.require(message.group_id)
+            group.validate_offset_delete()
+        except GroupError as error:
+            return OffsetDeleteResponse(error_code=error.error)
+        for partition in partitions:
+            errors.add(partition.row, partition.request.partition_index, self._delete_offset(group, partition))
+        return OffsetDeleteResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
+
+    def _delete_offset(self, group: Group, partition: KnownPartition) -> int:
+        """Delete one offset, unless the group subscribes to its topic. Returns the error code."""
+        topic = partition.topic.name
+        if group.is_subscribed_to(topic):
+            return Errors.GROUP_SUBSCRIBED_TO_TOPIC
+        self._coordinator.offsets.remove(group.id, topic, partition.request.partition_index)
+        return Errors.NONE
+
+    # --- expiry ---
+
+    def start_timer(self, now: float) -> None:
+        """Begin to check periodically what has expired, as long as there are groups."""
+        if self._timer is None:
+            interval = self._settings.offsets_retention_check_interval_ms
+            self._timer = self._coordinator.cluster.timers.add(now + interval, self._check)
+
+    def _check(self, now: float) -> None:
+        """Remove offsets that have expired, and empty groups without offsets."""
+        self._timer = None
+        for group in self._coordinator.loaded_groups():
+            self._expire_offsets(group, now)
+            store = self._coordinator.offsets
+            has_offsets = bool(store.of_group(group.id)) or store.has_open_transactions(group.id)
+            if group.is_empty and not has_offsets:
+                self._coordinator.delete(group.id, now)
+        if self._coordinator.has_groups():
+            self.start_timer(now)
+
+    def _expire_offsets(self, group: Group, now: float) -> None:
+        """Remove the offsets of one group whose retention time has passed."""
+        store = self._coordinator.offsets
+        wall_ms = self._coordinator.cluster.wall_ms(now)
+        expired = [
+            (topic, index)
+            for topic, offsets in store.of_group(group.id).items()
+            if not group.is_subscribed_to(topic)
+            for index, offset in offsets.items()
+            if self._has_expired(group, offset, wall_ms) and not store.is_pending(group.id, topic, index)
+        ]
+        for topic, index in expired:
+            store.remove(group.id, topic, index)
+
+    def _has_expired(self, group: Group, offset: CommittedOffset, wall_ms: int) -> bool:
+        """Returns whether the retention time of an offset has passed. Old commits may have their own one."""
+        start = group.retention_start(offset)
+        if start is None:
+            return False
+        if offset.expire_ms is not None:
+            return wall_ms >= offset.expire_ms
+        return wall_ms - start >= self._settings.offsets_retention_minutes * 60_000
+
+
+def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetDeleteResponseTopic:
+    """Returns the row of one topic in an OffsetDelete response."""
+    partitions = [OffsetDeleteResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return OffsetDeleteResponseTopic(name=key[0], partitions=partitions)

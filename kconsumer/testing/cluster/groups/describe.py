@@ -1,0 +1,104 @@
+"""ListGroups and DescribeGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import DESCRIBE_GROUPS, LIST_GROUPS, Api
+from kconsumer.schema.admin import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsResponse,
+)
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember
+from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Handler, Request
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+NOT_FOUND_VERSION = 6  # of DescribeGroups; before, a missing group is reported as Dead
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
+
+
+class GroupDescriptions:
+    """Handles ListGroups and DescribeGroups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {LIST_GROUPS: self._list, DESCRIBE_GROUPS: self._describe}
+
+    def _list(self, request: Request, now: float) -> ListGroupsResponse:
+        """Handle ListGroups: the groups that this broker coordinates, in the given states and of the given types."""
+        broker_id = request.broker.id
+        if self._coordinator.is_loading(broker_id, now):
+            return ListGroupsResponse(error_code=Errors.COORDINATOR_LOAD_IN_PROGRESS)
+        states = {state.strip().lower() for state in request.message.states_filter}
+        types = {name.lower() for name in request.message.types_filter}
+        rows = [
+            ListedGroup(
+                group_id=group.id,
+                protocol_type=group.protocol_type,
+                group_state=group.state_name,
+                group_type=group.type,
+            )
+            for group in self._coordinator.groups_of(broker_id)
+            if (not states or group.state_name.lower() in states) and (not types or group.type in types)
+        ]
+        return ListGroupsResponse(groups=rows)
+
+    def _describe(self, request: Request, now: float) -> DescribeGroupsResponse:
+        rows = [self._description(group_id, request, now) for group_id in request.message.groups]
+        if request.message.include_authorized_operations:
+            for row in rows:
+                if row.error_code == Errors.NONE:
+                    row.authorized_operations = GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=rows)
+
+    def _description(self, group_id: str, request: Request, now: float) -> DescribedGroup:
+        """Returns the description of one classic group, or its error."""
+        try:
+            self._coordinator.validate(group_id, request, now, allow_empty_id=True)
+        except GroupError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.error)
+        group = self._coordinator.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return _classic_description(group)
+        row = DescribedGroup(group_id=group_id, group_state=DEAD)
+        if request.version >= NOT_FOUND_VERSION:
+            row.error_code = Errors.GROUP_ID_NOT_FOUND
+            problem = "not found" if group is None else "is not a classic group"
+            row.error_message = f"Group {group_id} {problem}."
+        return row
+
+
+def _classic_description(group: ClassicGroup) -> DescribedGroup:
+    """Returns the description of a classic group. Only a stable one has a protocol, and metadata of its members."""
+    protocol = group.protocol_name if group.state == STABLE else None
+    return DescribedGroup(
+        group_id=group.id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=protocol or "",
+        members=[_member_row(member, protocol) for member in group.members.values()],
+    )
+
+
+def _member_row(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=b"" if protocol is None else member.metadata(protocol),
+        member_assignment=member.assignment,
+    )

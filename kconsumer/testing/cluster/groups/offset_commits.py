@@ -1,0 +1,143 @@
+"""OffsetCommit: which partitions exist, whether the group accepts the commit, and what is stored.
+
+Also what a transaction stages with TxnOffsetCommit, as both follow the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import OFFSET_COMMIT, Api
+from kconsumer.schema.offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.topic import Topic
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+TOPIC_IDS_VERSION = 10
+GROUP_NOT_FOUND_VERSION = 9  # before, a missing group is reported as ILLEGAL_GENERATION
+NO_RETENTION = -1
+
+
+class PartitionErrors:
+    """The error of each partition in a request about partitions, by topic, in the order of Kafka's responses."""
+
+    def __init__(self) -> None:
+        self.topics: dict[tuple[str, bytes], list[tuple[int, int]]] = {}  # by name and id as in the request
+
+    def add(self, topic: Any, partition: int, error: int) -> None:
+        """Add the error of one partition. `topic` is its row in the request."""
+        self.topics.setdefault((topic.name, getattr(topic, "topic_id", b"")), []).append((partition, error))
+
+
+class KnownPartition:
+    """A partition in a request that exists."""
+
+    def __init__(self, topic: Topic, row: Any, partition: Any) -> None:
+        self.topic = topic
+        self.row = row  # of the topic in the request
+        self.request = partition  # the row of the partition in the request
+
+
+def known_partitions(
+    cluster: Cluster, topics: Sequence[Any], errors: PartitionErrors, *, by_id: bool = False
+) -> list[KnownPartition]:
+    """Returns the partitions of a request that exist. The errors of the others are added to `errors`."""
+    known = []
+    for row in topics:
+        topic = cluster.topics_by_id.get(row.topic_id) if by_id else cluster.topics.get(row.name)
+        missing = Errors.UNKNOWN_TOPIC_ID if by_id and topic is None else Errors.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in row.partitions:
+            if topic is not None and 0 <= partition.partition_index < len(topic.partitions):
+                known.append(KnownPartition(topic, row, partition))
+            else:
+                errors.add(row, partition.partition_index, missing)
+    return known
+
+
+class OffsetCommits:
+    """Handles OffsetCommit, and the offsets of transactions."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._settings = coordinator.cluster.settings
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {OFFSET_COMMIT: self._commit}
+
+    # --- OffsetCommit ---
+
+    def _commit(self, request: Request, now: float) -> OffsetCommitResponse:
+        errors = PartitionErrors()
+        by_id = request.version >= TOPIC_IDS_VERSION
+        partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
+        try:
+            if partitions:
+                self._accept(request, now)
+        except GroupError as error:
+            for partition in partitions:
+                errors.add(partition.row, partition.request.partition_index, error.error)
+        else:
+            for partition in partitions:
+                errors.add(partition.row, partition.request.partition_index, self._store(partition, request, now))
+        return OffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
+
+    def _accept(self, request: Request, now: float) -> None:
+        """Raise GroupError if the group does not accept a commit."""
+        message = request.message
+        self._coordinator.validate(message.group_id, request, now, allow_empty_id=True)
+        epoch = message.generation_id_or_member_epoch
+        missing = Errors.GROUP_ID_NOT_FOUND if request.version >= GROUP_NOT_FOUND_VERSION else Errors.ILLEGAL_GENERATION
+        group = self._group(message.group_id, epoch, missing, now)
+        group.validate_offset_commit(
+            message.member_id, message.group_instance_id, epoch, transactional=False, version=request.version
+        )
+        group.on_offset_commit(message.member_id, now)
+
+    def _group(self, group_id: str, epoch: int, missing: int, now: float) -> Group:
+        """Returns a group. Without members, a commit creates it; otherwise raises GroupError with `missing`."""
+        group = self._coordinator.get(group_id)
+        if group is None:
+            if epoch >= 0:
+                raise GroupError(missing)
+            group = ClassicGroup(self._coordinator, group_id, now)
+            self._coordinator.add(group)
+        return group
+
+    def _store(self, partition: KnownPartition, request: Request, now: float) -> int:
+        """Store the offset of one partition. Returns the error code."""
+        retention = request.message.retention_time_ms
+        wall_ms = self._coordinator.cluster.wall_ms(now)
+        expire_ms = None if retention == NO_RETENTION else wall_ms + retention
+        offset = self._offset(partition.request, wall_ms, expire_ms)
+        if offset is None:
+            return Errors.OFFSET_METADATA_TOO_LARGE
+        group_id = request.message.group_id
+        self._coordinator.offsets.put(group_id, partition.topic.name, partition.request.partition_index, offset)
+        return Errors.NONE
+
+    def _offset(self, row: Any, wall_ms: int, expire_ms: int | None = None) -> CommittedOffset | None:
+        """Returns what is stored of a partition's row, or None if its metadata is too long."""
+        metadata = row.committed_metadata or ""
+        if len(metadata.encode("utf-16-be")) // 2 > self._settings.offset_metadata_max_bytes:
+            return None
+        return CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, wall_ms, expire_ms)
+
+
+def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetCommitResponseTopic:
+    """Returns the row of one topic in an OffsetCommit response."""
+    name, topic_id = key
+    partitions = [OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)
