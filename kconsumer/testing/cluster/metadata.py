@@ -13,15 +13,19 @@ from kconsumer.schema.metadata import (
     ApiVersion,
     ApiVersionsResponse,
     Coordinator,
+    FinalizedFeatureKey,
     FindCoordinatorResponse,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    SupportedFeatureKey,
 )
+from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.topics import DESCRIBE_CLUSTER, DescribeClusterBroker, DescribeClusterResponse
 from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.releases import features_of
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+#: As Kafka 4 does, brokers announce Produce versions that they do not serve, because librdkafka looks for them.
+ANNOUNCED_MINIMUM = {PRODUCE.key: 0}
 NOT_AVAILABLE = Errors.COORDINATOR_NOT_AVAILABLE
 
 
@@ -64,10 +70,19 @@ class MetadataHandlers:
 
     def _versions(self, broker: Broker) -> ApiVersionsResponse:
         rows = [
-            ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+            ApiVersion(api_key=key, min_version=ANNOUNCED_MINIMUM.get(key, versions.first), max_version=versions.last)
             for key, versions in sorted(self._cluster.versions_of(broker).items())
         ]
-        return ApiVersionsResponse(api_keys=rows)
+        features = features_of(broker.release).items()
+        return ApiVersionsResponse(
+            api_keys=rows,
+            supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in features],
+            finalized_features_epoch=0 if features else -1,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in features
+            ],
+        )
 
     # --- Metadata ---
 

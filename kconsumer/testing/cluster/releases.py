@@ -116,6 +116,17 @@ HISTORY: dict[str, str] = {
 }
 
 
+#: The features that are enabled since a release, with their levels (KIP-584).
+FEATURES = {"4.0": {"group.version": 1, "transaction.version": 2}}
+
+
+def features_of(release: str) -> Mapping[str, int]:
+    """Returns the features that are enabled on brokers of a release, with their levels."""
+    position = RELEASES.index(release)
+    since = (found for first, found in FEATURES.items() if RELEASES.index(first) <= position)
+    return {name: level for found in since for name, level in found.items()}
+
+
 @cache
 def apis() -> Mapping[int, Api]:
     """Returns the APIs of the model by API key."""

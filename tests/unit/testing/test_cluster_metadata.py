@@ -13,6 +13,7 @@ from kconsumer.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
 )
+from kconsumer.schema.produce import PRODUCE
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster, java_hash
 from kconsumer.testing.cluster.releases import apis
@@ -36,7 +37,9 @@ def test_api_versions(client: ClusterClient) -> None:
     assert API_VERSIONS.key in [row.api_key for row in response.api_keys]
     for row in response.api_keys:
         api = apis()[row.api_key]
-        assert api.min_version <= row.min_version <= row.max_version <= api.max_version
+        assert (0 if api is PRODUCE else api.min_version) <= row.min_version <= row.max_version <= api.max_version
+    levels = {row.name: row.max_version_level for row in response.finalized_features}
+    assert {"group.version": 1, "transaction.version": 2} == levels
 
 
 def test_api_versions_in_an_unknown_version(client: ClusterClient) -> None:
