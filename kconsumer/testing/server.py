@@ -180,10 +180,10 @@ class Server:
             client.connection.close()  # also if the model has closed it: that makes it writable again
         writable = self._cluster.writable
         while writable:
-            connection = writable.pop()
+            connection, _ = writable.popitem()
             if connection in self._clients:
                 self._send(connection, self._clients[connection])
-                writable.discard(connection)
+                writable.pop(connection, None)
 
     def _send(self, connection: Connection, client: ClientSocket) -> None:
         """Send the output of a connection. Close the socket if the connection is closed and its output is sent."""

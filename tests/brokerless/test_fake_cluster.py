@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from kconsumer.errors import TimeoutError, TopicAuthorizationError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
 
@@ -121,7 +122,7 @@ def test_wrong_arguments(call: Any, message: str) -> None:
     [
         ({"brokers": 0}, ValueError, "at least 1"),
         ({"brokers": 2, "racks": ["a"]}, ValueError, "as many racks"),
-        ({"version": "1.0"}, ValueError, "no release '1.0'"),
+        ({"version": "1.0"}, ValueError, "no Kafka '1.0'"),
         ({"num_partition": 1}, TypeError, "no setting 'num_partition'"),
     ],
 )
@@ -196,3 +197,65 @@ def test_the_error_of_the_block_is_not_replaced(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ZeroDivisionError) as raised:
         use()
     assert "KeyError" in raised.value.__notes__[0]
+
+
+def test_produced_records() -> None:
+    """`produce` returns where each record is."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t", partitions=2)
+        assert [("t", 0, 0), ("t", 1, 0), ("t", 0, 1)] == cluster.produce("t", ["a", "b", "c"])
+        assert [("t", 1, 1), ("t", 1, 2)] == cluster.produce("t", [b"d", b"e"], partition=1, compression="zstd")
+        assert [] == cluster.produce("t", [])
+        with pytest.raises(ValueError, match="no topic 'absent'"):
+            cluster.produce("absent", "a")
+        with pytest.raises(ValueError, match="no partition 2; it has 2, from 0 on"):
+            cluster.produce("t", "a", partition=2)
+        cluster.kill(1)
+        with pytest.raises(RuntimeError, match=r"t-0 has no leader; start one of the brokers \[1\]"):
+            cluster.produce("t", "a", partition=0)
+
+
+def test_faults() -> None:
+    """A consumer meets the faults of the cluster, and works when they are over."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as consumer:
+            assert 1 == len(consumer.partitions_for("t"))
+            cluster.fail_next("Metadata", "TOPIC_AUTHORIZATION_FAILED")
+            with pytest.raises(TopicAuthorizationError):
+                consumer.partitions_for("t")
+            cluster.disconnect(1)
+            cluster.disconnect_next("Metadata", times=2)
+            cluster.truncate_next("Metadata")
+            assert 1 == len(consumer.partitions_for("t"))
+            cluster.delay("Metadata", 0.2)
+            began = time.perf_counter()
+            consumer.list_topics()
+            assert time.perf_counter() - began >= 0.2
+            cluster.delay("Metadata", 0)
+            cluster.interrupt_network(1)
+            with pytest.raises(TimeoutError):
+                consumer.list_topics(timeout=0.2)
+            cluster.restore_network(1)
+            cluster.limit_rate(1, 2000)
+            assert {"t"} == set(consumer.list_topics())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda cluster: cluster.fail_next("Fetch", "NO_ERROR"), "not an error of Kafka"),
+        (lambda cluster: cluster.fail_next("Fetch", "NOT_COORDINATOR", 0), "at least 1; not 0"),
+        (lambda cluster: cluster.delay("Fetch", -1), "seconds is a number"),
+        (lambda cluster: cluster.delay("Fetsh", 1), "no API 'Fetsh'"),
+        (lambda cluster: cluster.limit_rate(1, 0), "bytes_per_second is a number above 0"),
+        (lambda cluster: cluster.corrupt("t", 0, 0), "no record with offset 0; the log is empty"),
+        (lambda cluster: cluster.disconnect(2), "no broker 2"),
+    ],
+)
+def test_wrong_faults(call: Any, message: str) -> None:
+    """A wrong argument of a fault raises ValueError."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        with pytest.raises(ValueError, match=message):
+            call(cluster)

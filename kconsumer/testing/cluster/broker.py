@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
+from kconsumer.testing.cluster.link import Network
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.connection import Connection
@@ -22,8 +23,10 @@ class Broker:
         self.rack = rack
         self.release = release  # the version of Kafka, such as "4.4", which decides the API versions
         self.alive = True
-        self.connections: set[Connection] = set()
         self.fetch_sessions = sessions
+        self.clock_skew_ms = 0.0  # by how much its wall clock is ahead of the cluster's
+        self.network = Network()
+        self.connections: dict[Connection, None] = {}  # in the order in which they were opened
 
     def __repr__(self) -> str:
         return f"<Broker {self.id} {self.host}:{self.port}{'' if self.alive else ', stopped'}>"

@@ -19,6 +19,7 @@ from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
+from kconsumer.testing.cluster.faults import Faults
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
@@ -69,10 +70,12 @@ class Cluster:
         }
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.writable: set[Connection] = set()  # connections with output, or that were closed; the driver removes them
+        #: Connections with output, or that were closed. The driver removes them.
+        self.writable: dict[Connection, None] = {}
         self._wall_offset_ms = wall_offset_ms
         self.replication = Replication(self)
         self.configs = Configs(self)
+        self.faults = Faults(self, seed)
         self.fetch = FetchHandlers(self)
         self.groups = GroupCoordinator(self)
         self.list_offsets = ListOffsetsHandlers(self)
@@ -105,7 +108,7 @@ class Cluster:
         if not broker.alive:
             return None
         connection = Connection(self, broker)
-        broker.connections.add(connection)
+        broker.connections[connection] = None
         return connection
 
     def next_deadline(self) -> float | None:
@@ -116,9 +119,9 @@ class Cluster:
         """Run all timers whose deadline has passed."""
         self.timers.run(now)
 
-    def wall_ms(self, now: float) -> int:
-        """Returns the wall-clock time in ms since the Unix epoch."""
-        return int(self._wall_offset_ms + now)
+    def wall_ms(self, now: float, broker: Broker | None = None) -> int:
+        """Returns the wall-clock time in ms since the Unix epoch, as the clock of a broker shows it if one is given."""
+        return int(self._wall_offset_ms + now + (broker.clock_skew_ms if broker is not None else 0))
 
     # --- the handlers' side ---
 

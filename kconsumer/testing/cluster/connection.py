@@ -15,7 +15,9 @@ from kconsumer._core.codec import decode_request, encode_response
 from kconsumer.errors import ProtocolError
 from kconsumer.schema.dsl import Message
 from kconsumer.testing.cluster.broker import Broker
-from kconsumer.testing.cluster.requests import Pending, Request
+from kconsumer.testing.cluster.faults import Fault, FaultKind
+from kconsumer.testing.cluster.link import Link
+from kconsumer.testing.cluster.requests import Pending, Request, Response
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
@@ -34,16 +36,61 @@ class Connection:
         self.closing = False  # True: the broker closes the connection as soon as the output is sent
         self.principal = ANONYMOUS  # who is authenticated, in Kafka's form
         self._cluster = cluster
+        self._link = Link(broker.network, cluster.timers, self._receive, self._add_output)
         self._input = bytearray()
         self._frames: deque[bytes] = deque()
-        self._in_progress: Pending | None = None  # the request whose response is waited for
+        self._busy = False  # True: a request has no response yet
         self._muted_until = 0.0  # no request is processed before (throttling, KIP-219)
         self._output: list[bytes] = []
 
+    # --- the driver's side ---
+
     def receive(self, data: bytes, now: float) -> None:
-        """Add received bytes, and process the requests that they complete."""
-        if self.closed or self.closing:
-            return
+        """Add bytes that the client has sent, and process the requests that they complete."""
+        if not self.closed and not self.closing:
+            self._link.receive(data, now)
+
+    def take_output(self) -> bytes:
+        """Returns the bytes to send to the client, and removes them."""
+        data = b"".join(self._output)
+        self._output.clear()
+        if self.closing and self._link.empty:
+            self.close()
+        return data
+
+    # --- the broker's side ---
+
+    def send(self, data: bytes, now: float) -> None:
+        """Send bytes to the client."""
+        if not self.closed:
+            self._link.send(data, now)
+
+    def mute(self, until: float) -> None:
+        """Process no further request before `until` (ms)."""
+        self._muted_until = max(self._muted_until, until)
+
+    def resume(self, now: float) -> None:
+        """Continue after the state of the network has changed."""
+        self._link.resume(now)
+
+    def close_after_output(self) -> None:
+        """Close the connection once the driver has taken the output."""
+        self.closing = True
+        self._cluster.writable[self] = None
+
+    def close(self) -> None:
+        """Close the connection. Drops output that the driver has not taken."""
+        self.closed = True
+        self._output.clear()
+        self._frames.clear()
+        self._link.close()
+        self.broker.connections.pop(self, None)
+        self._cluster.writable[self] = None  # so that the driver closes its socket
+
+    # --- requests ---
+
+    def _receive(self, data: bytes, now: float) -> None:
+        """Add bytes that have reached the broker."""
         self._input += data
         while len(self._input) >= 4:
             (size,) = struct.unpack_from(">i", self._input)
@@ -56,40 +103,14 @@ class Connection:
             del self._input[: 4 + size]
         self._process_frames(now)
 
-    def take_output(self) -> bytes:
-        """Returns the bytes to send to the client, and removes them."""
-        data = b"".join(self._output)
-        self._output.clear()
-        if self.closing:
-            self.close()
-        return data
-
-    def send(self, data: bytes) -> None:
-        """Add bytes to the output."""
-        if not self.closed:
-            self._output.append(data)
-            self._cluster.writable.add(self)
-
-    def mute(self, until: float) -> None:
-        """Process no further request before `until` (ms)."""
-        self._muted_until = max(self._muted_until, until)
-
-    def close_after_output(self) -> None:
-        """Close the connection once the driver has taken the output."""
-        self.closing = True
-        self._cluster.writable.add(self)
-
-    def close(self) -> None:
-        """Close the connection. Drops output that the driver has not taken."""
-        self.closed = True
-        self._output.clear()
-        self._frames.clear()
-        self.broker.connections.discard(self)
-        self._cluster.writable.add(self)  # so that the driver closes its socket
+    def _add_output(self, data: bytes) -> None:
+        """Add bytes that have passed the network."""
+        self._output.append(data)
+        self._cluster.writable[self] = None
 
     def _process_frames(self, now: float) -> None:
         """Process the received requests until one has to wait."""
-        while self._frames and self._in_progress is None and not self.closed and not self.closing:
+        while self._frames and not self._busy and not self.closed and not self.closing:
             if now < self._muted_until:
                 self._cluster.timers.add(self._muted_until, self._process_frames)
                 return
@@ -97,17 +118,26 @@ class Connection:
 
     def _process(self, frame: bytes, now: float) -> None:
         """Decode one request and handle it."""
-        request = self._decode(frame)
+        request = self._decode(frame, now)
         if request is None:
             return
-        response = self._cluster.handle(request, now)
+        faults = self._cluster.faults
+        fault = faults.take(request)
+        response: Response
+        if fault is not None and fault.kind is FaultKind.DISCONNECT_BEFORE:
+            self.close()
+            return
+        if fault is not None and fault.kind is FaultKind.ERROR:
+            response = faults.error_response(request, fault)
+        else:
+            response = self._cluster.handle(request, now)
         if isinstance(response, Pending):
-            self._in_progress = response
-            response.on_complete(lambda message, at: self._complete(request, message, at), now)
+            self._busy = True
+            response.on_complete(lambda message, at: self._respond(request, fault, message, at), now)
         elif response is not None:
-            self._respond(request, response, now)
+            self._respond(request, fault, response, now)
 
-    def _decode(self, frame: bytes) -> Request | None:
+    def _decode(self, frame: bytes, now: float) -> Request | None:
         """Returns the request in a frame. Returns None after it closed the connection or rejected the version."""
         if len(frame) < 8:
             self.close()
@@ -116,7 +146,7 @@ class Connection:
         versions = self._cluster.versions_of(self.broker).get(key)
         if versions is None or version not in versions:
             if key == API_VERSIONS_KEY:
-                self.send(self._cluster.metadata.unsupported_api_versions(self.broker, correlation_id))
+                self.send(self._cluster.metadata.unsupported_api_versions(self.broker, correlation_id), now)
             else:
                 self.close()
             return None
@@ -127,15 +157,26 @@ class Connection:
             return None
         return Request(api, version, correlation_id, client_id, message, self, len(frame))
 
-    def _complete(self, request: Request, response: Message, now: float) -> None:
-        """Send a response that had to wait, then process the requests behind it."""
-        self._in_progress = None
-        if not self.closed:
-            self._respond(request, response, now)
-            if self._frames:
-                # Not at once: the handler that completed this response may be in the middle of a change of the state.
-                self._cluster.timers.add(now, self._process_frames)
+    def _respond(self, request: Request, fault: Fault | None, response: Message, now: float) -> None:
+        """Send a response, at once or after the delay of its API. Then process the requests behind it."""
+        if self.closed:
+            return
+        encoded = encode_response(request.api, request.version, request.correlation_id, response)
+        data, close = self._cluster.faults.damaged(fault, encoded)
+        delay = self._cluster.faults.delay_of(request)
+        if delay > 0:
+            self._busy = True
+            self._cluster.timers.add(now + delay, lambda at: self._send_response(data, close, at))
+        else:
+            self._send_response(data, close, now)
 
-    def _respond(self, request: Request, response: Message, now: float) -> None:
-        """Send a response."""
-        self.send(encode_response(request.api, request.version, request.correlation_id, response))
+    def _send_response(self, data: bytes, close: bool, now: float) -> None:
+        """Send an encoded response, or what a fault has left of it."""
+        waited, self._busy = self._busy, False
+        if data:
+            self.send(data, now)
+        if close:
+            self.close_after_output()
+        elif waited and self._frames:
+            # Not at once: the handler that completed this response may be in the middle of a change of the state.
+            self._cluster.timers.add(now, self._process_frames)

@@ -1,0 +1,152 @@
+"""The response in which a request as a whole reports an error, for each API.
+
+A response has one error code, or one for each row (topic, partition, group) of the request. The rows of a response have
+the names of the request's rows, but for those in `REQUEST_FIELDS`. As in Kafka, all rows get the same error code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema.dsl import Array, Field, Message
+from kconsumer.schema.metadata import MetadataRequestTopic
+from kconsumer.testing.cluster.requests import Request
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+#: API and field of the response -> the field of the request from which it is filled, if that has another name.
+REQUEST_FIELDS = {
+    ("AddPartitionsToTxn", "results_by_partition"): "partitions",
+    ("AddPartitionsToTxn", "results_by_topic_v3_and_below"): "v3_and_below_topics",
+    ("ConsumerGroupDescribe", "groups"): "group_ids",
+    ("CreatePartitions", "results"): "topics",
+    ("DeleteGroups", "results"): "groups_names",
+    ("DeleteTopics", "responses"): "topics",  # up to v5: `topic_names`
+    ("DescribeConfigs", "results"): "resources",
+    ("Fetch", "partition_index"): "partition",
+    ("Fetch", "responses"): "topics",
+    ("FindCoordinator", "coordinators"): "coordinator_keys",
+    ("IncrementalAlterConfigs", "responses"): "resources",
+    ("OffsetFetch", "partitions"): "partition_indexes",
+    ("Produce", "responses"): "topic_data",
+    ("Produce", "partition_responses"): "partition_data",
+    ("ShareGroupDescribe", "groups"): "group_ids",
+}
+#: API and field of the response -> its value in a response that reports an error, if that is not the default.
+ERROR_VALUES: dict[tuple[str, str], object] = {
+    ("Fetch", "high_watermark"): -1,
+    ("Fetch", "records"): b"",
+    ("FindCoordinator", "node_id"): -1,
+    ("FindCoordinator", "port"): -1,
+    ("JoinGroup", "generation_id"): -1,
+    ("OffsetFetch", "committed_offset"): -1,
+    ("Produce", "base_offset"): -1,
+}
+#: Of the APIs whose responses have an error code of their own and error codes in rows, those that use the rows; and
+#: the errors for which they do not.
+ROWS_BEFORE_TOP: dict[str, frozenset[int]] = {
+    "Fetch": frozenset(
+        {
+            Errors.FETCH_SESSION_ID_NOT_FOUND,
+            Errors.INVALID_FETCH_SESSION_EPOCH,
+            Errors.FETCH_SESSION_TOPIC_ID_ERROR,
+            Errors.UNKNOWN_SERVER_ERROR,
+        }
+    ),
+    "Metadata": frozenset({Errors.REBOOTSTRAP_REQUIRED}),
+}
+ERROR_CODES = ("error_code", "partition_error_code")
+
+
+def error_response(cluster: Cluster, request: Request, error: int) -> Message:
+    """Returns the response that reports an error of a request."""
+    response: Any = request.api.response()
+    _fill(response, _with_all_topics(cluster, request), request, error)
+    if request.api.name == "Fetch" and not response.error_code:
+        response.session_id = request.message.session_id
+        if not response.responses:  # an incremental fetch need not name a partition
+            response.error_code = error
+    message: Message = response
+    return message
+
+
+def reports_errors(request: Request) -> bool:
+    """Returns whether the response to a request has an error code."""
+    return _has_error(request.api.response, request.version)
+
+
+def _with_all_topics(cluster: Cluster, request: Request) -> Any:
+    """Returns the message of a request. A Metadata request for all topics becomes one that names them."""
+    message = request.message
+    if request.api.name == "Metadata" and not message.topics:
+        names = [MetadataRequestTopic(name=name, topic_id=topic.id) for name, topic in cluster.topics.items()]
+        return request.api.request(topics=names)
+    return message
+
+
+def _fill(response: Any, source: Any, request: Request, error: int) -> None:
+    """Set the error code of a response or row, or add its rows."""
+    name, version = request.api.name, request.version
+    for field in response.FIELDS:
+        if (name, field.name) in ERROR_VALUES:
+            setattr(response, field.name, ERROR_VALUES[name, field.name])
+    rows = [field for field in _arrays(type(response), version) if _has_error(_element(field), version)]
+    code = _error_field(type(response), version)
+    at_top = not rows or not isinstance(response, request.api.response) or error in ROWS_BEFORE_TOP.get(name, {error})
+    if code is not None and at_top:
+        setattr(response, code, error)
+        return
+    for field in rows:
+        setattr(
+            response, field.name, [_row(_element(field), row, request, error) for row in _rows(source, name, field)]
+        )
+
+
+def _rows(source: Any, api: str, field: Field) -> list[Any]:
+    """Returns the rows of the request for which a field of the response has rows."""
+    names = REQUEST_FIELDS.get((api, field.name), field.name), "topic_names"
+    return next((rows for name in names if (rows := getattr(source, name, None))), [])
+
+
+def _row(cls: type[Message], source: Any, request: Request, error: int) -> Message:
+    """Returns a row of a response for a row of the request, which is a message or a single value."""
+    row = cls()
+    names = [field.name for field in cls.FIELDS if not isinstance(field.kind, Array)]
+    if not isinstance(source, Message):
+        key = next(name for name in names if name not in (*ERROR_CODES, "error_message"))
+        setattr(row, key, source)
+    else:
+        for name in names:
+            value = getattr(source, REQUEST_FIELDS.get((request.api.name, name), name), None)
+            if value is not None:
+                setattr(row, name, value)
+    _fill(row, source, request, error)
+    return row
+
+
+def _arrays(cls: type[Message], version: int) -> Iterator[Field]:
+    """Yields the fields of a message class that are arrays of structs in a version."""
+    for field in cls.FIELDS:
+        if isinstance(field.kind, Array) and isinstance(field.kind.element, type) and version in field.versions:
+            yield field
+
+
+def _element(field: Field) -> type[Message]:
+    """Returns the class of the elements of an array of structs."""
+    assert isinstance(field.kind, Array)
+    assert isinstance(field.kind.element, type)
+    return field.kind.element
+
+
+def _error_field(cls: type[Message], version: int) -> str | None:
+    """Returns the name of the error code of a message class in a version, or None if it has none."""
+    return next((f.name for f in cls.FIELDS if f.name in ERROR_CODES and version in f.versions), None)
+
+
+def _has_error(cls: type[Message], version: int) -> bool:
+    """Returns whether messages of a class, or their rows, have an error code in a version."""
+    rows = _arrays(cls, version)
+    return _error_field(cls, version) is not None or any(_has_error(_element(field), version) for field in rows)

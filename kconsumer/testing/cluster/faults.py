@@ -1,0 +1,145 @@
+"""Faults that a test asks for: errors, delays, lost connections, damaged responses, and faults of the network.
+
+A fault of a request is a row `Fault` in the queue of its API. Each request takes at most one of them, in the order in
+which they were added. Faults of a broker are in effect until they are removed.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kconsumer.schema.dsl import Api, Message
+from kconsumer.testing.cluster.error_responses import error_response, reports_errors
+from kconsumer.testing.cluster.log import Log
+from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.stored_batch import StoredBatch
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+CRC_AT = {0: 12, 1: 12, 2: 17}  # the position of the checksum in a batch, by format
+MAGIC_AT = 16
+HEADER_BYTES = 8  # the size and the correlation id of a response
+
+
+class FaultKind(enum.Enum):
+    """What happens to a request."""
+
+    ERROR = "the response has an error code, and the request has no effect"
+    DISCONNECT_BEFORE = "the connection is closed, and the request has no effect"
+    DISCONNECT_AFTER = "the connection is closed after the request has had its effect"
+    HALF_RESPONSE = "the connection is closed after the first half of the response"
+    CORRUPT_RESPONSE = "a byte of the response has another value"
+
+
+@dataclass
+class Fault:
+    """A fault of the next `times` requests of an API."""
+
+    kind: FaultKind
+    times: int = 1
+    error: int = 0  # of FaultKind.ERROR
+    broker: int | None = None  # the broker to which the requests are sent; None: any
+
+
+class Faults:
+    """The faults of a cluster. `random`: the positions of corrupt bytes."""
+
+    def __init__(self, cluster: Cluster, seed: int = 0) -> None:
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._queues: dict[int, deque[Fault]] = {}  # by API key
+        self._delays: dict[int, float] = {}  # ms, by API key
+
+    # --- faults of requests ---
+
+    def add(self, api: Api, fault: Fault) -> None:
+        """Add a fault of the next requests of an API."""
+        self._queues.setdefault(api.key, deque()).append(fault)
+
+    def delay(self, api: Api, ms: float) -> None:
+        """Delay the responses of an API from now on. 0 ends the delay."""
+        self._delays[api.key] = ms
+
+    def take(self, request: Request) -> Fault | None:
+        """Returns the fault of a request, or None. It counts as one of the requests that have the fault."""
+        queue = self._queues.get(request.api.key)
+        if not queue:
+            return None
+        for fault in queue:
+            if fault.broker not in (None, request.broker.id):
+                continue
+            if fault.kind is FaultKind.ERROR and not reports_errors(request):
+                continue
+            fault.times -= 1
+            if not fault.times:
+                queue.remove(fault)
+            return fault
+        return None
+
+    def error_response(self, request: Request, fault: Fault) -> Message:
+        """Returns the response that has the error code of a fault."""
+        return error_response(self._cluster, request, fault.error)
+
+    def delay_of(self, request: Request) -> float:
+        """Returns by how many ms the response to a request is delayed."""
+        return self._delays.get(request.api.key, 0.0)
+
+    def damaged(self, fault: Fault | None, data: bytes) -> tuple[bytes, bool]:
+        """Returns what is sent of an encoded response, and whether the connection is closed then."""
+        match fault.kind if fault is not None else None:
+            case FaultKind.DISCONNECT_AFTER:
+                return b"", True
+            case FaultKind.HALF_RESPONSE:
+                return data[: len(data) // 2], True
+            case FaultKind.CORRUPT_RESPONSE:
+                damaged = bytearray(data)
+                damaged[self._random.randrange(min(HEADER_BYTES, len(data) - 1), len(data))] ^= 0xFF
+                return bytes(damaged), False
+        return data, False
+
+    # --- faults of a broker ---
+
+    def disconnect(self, broker_id: int) -> None:
+        """Close all connections to a broker. It continues to run."""
+        for connection in list(self._cluster.brokers[broker_id].connections):
+            connection.close()
+
+    def interrupt(self, broker_id: int) -> None:
+        """Hold all requests to a broker, and its responses, until `restore`."""
+        self._cluster.brokers[broker_id].network.interrupted = True
+
+    def restore(self, broker_id: int, now: float) -> None:
+        """Pass on what was held since `interrupt`."""
+        self._cluster.brokers[broker_id].network.interrupted = False
+        self._resume(broker_id, now)
+
+    def limit_rate(self, broker_id: int, bytes_per_second: float | None, now: float) -> None:
+        """Limit the rate at which each connection to a broker receives. None ends the limit."""
+        self._cluster.brokers[broker_id].network.bytes_per_second = bytes_per_second
+        self._resume(broker_id, now)
+
+    def skew_clock(self, broker_id: int, ms: float) -> None:
+        """Set by how much the wall clock of a broker is ahead of the others."""
+        self._cluster.brokers[broker_id].clock_skew_ms = ms
+
+    def _resume(self, broker_id: int, now: float) -> None:
+        for connection in list(self._cluster.brokers[broker_id].connections):
+            connection.resume(now)
+
+
+def corrupt_batch(log: Log, offset: int) -> None:
+    """Make the checksum of the stored batch with an offset wrong. Raises ValueError if there is no such batch."""
+    for segment in log.segments:
+        at = segment.find(offset)
+        if at < len(segment.batches) and segment.batches[at].base_offset <= offset:
+            data = bytearray(segment.batches[at].data)
+            data[CRC_AT[data[MAGIC_AT]]] ^= 0xFF
+            segment.batches[at] = StoredBatch(bytes(data))
+            return
+    known = "is empty" if log.start == log.end else f"has offsets from {log.start} to {log.end - 1}"
+    raise ValueError(f"there is no record with offset {offset}; the log {known}")

@@ -1,0 +1,102 @@
+"""The network between the clients and a broker: it may be interrupted, or slow.
+
+While it is interrupted, the bytes of both directions wait. On a slow network, the bytes of a response arrive in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kconsumer.testing.cluster.timers import Timer, Timers
+
+PART_MS = 20.0  # the time that each part of a response takes on a slow network
+
+
+class Network:
+    """The state of the network at a broker."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self.bytes_per_second: float | None = None  # of each connection, from the broker to the client; None: unlimited
+
+
+class Link:
+    """The network of one connection. Bytes that have passed it are given to `on_request(data, now)` and `on_response`.
+
+    `on_response(data)` is called in the order of `send`.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        timers: Timers,
+        on_request: Callable[[bytes, float], None],
+        on_response: Callable[[bytes], None],
+    ) -> None:
+        self._network = network
+        self._timers = timers
+        self._on_request = on_request
+        self._on_response = on_response
+        self._requests = bytearray()  # sent by the client while the network was interrupted
+        self._responses = bytearray()  # sent by the broker; they have not yet reached the client
+        self._timer: Timer | None = None  # when the next part of the responses arrives
+
+    @property
+    def empty(self) -> bool:
+        """True if all responses have reached the client."""
+        return not self._responses
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Pass bytes of the client to the broker."""
+        if self._network.interrupted:
+            self._requests += data
+        else:
+            self._on_request(data, now)
+
+    def send(self, data: bytes, now: float) -> None:
+        """Pass bytes of the broker to the client."""
+        if not self._responses and not self._network.interrupted and self._network.bytes_per_second is None:
+            self._on_response(data)
+            return
+        self._responses += data
+        self.resume(now)
+
+    def resume(self, now: float) -> None:
+        """Continue after the state of the network has changed."""
+        if self._network.interrupted:
+            return
+        if self._requests:
+            data = bytes(self._requests)
+            self._requests.clear()
+            self._on_request(data, now)
+        if self._timer is None:
+            self._send_part(now)
+
+    def close(self) -> None:
+        """Drop what has not arrived."""
+        self._requests.clear()
+        self._responses.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _send_part(self, now: float) -> None:
+        """Begin to send the next part of the responses, or all of them if the network is fast."""
+        rate = self._network.bytes_per_second
+        if not self._responses or self._network.interrupted:
+            return
+        if rate is None:
+            self._deliver(len(self._responses))
+            return
+        size = min(len(self._responses), max(1, int(rate * PART_MS / 1000)))
+        self._timer = self._timers.add(now + size * 1000 / rate, lambda at: self._part_arrived(size, at))
+
+    def _part_arrived(self, size: int, now: float) -> None:
+        self._timer = None
+        if not self._network.interrupted:
+            self._deliver(size)
+            self._send_part(now)
+
+    def _deliver(self, size: int) -> None:
+        data = bytes(self._responses[:size])
+        del self._responses[:size]
+        self._on_response(data)
