@@ -17,9 +17,9 @@ from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
+from kconsumer.testing.cluster.faults import Faults
 from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
-from kconsumer.testing.cluster.faults import Faults
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
