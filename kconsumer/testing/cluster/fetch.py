@@ -21,6 +21,7 @@ from kconsumer.schema.fetch import (
 from kconsumer.testing.cluster.delayed_fetch import DelayedFetch
 from kconsumer.testing.cluster.fetch_reads import PartitionReader, failed
 from kconsumer.testing.cluster.fetch_sessions import TOPIC_IDS, FetchContext, FetchRow, Results
+from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.requests import Handler, Pending, Request
 from kconsumer.testing.cluster.topic import NO_LEADER
 
@@ -97,7 +98,8 @@ class FetchHandlers:
         error, session_id, sent = context.finish(found, now)
         response = FetchResponse(error_code=error, session_id=session_id, node_endpoints=list(nodes.values()))
         for key, result in sent.items():
-            self._add(response, context.rows[key], result, request.version)
+            row = context.rows[key]
+            self._add(response, row, self._too_new(row, request) or result, request.version)
         return response
 
     def _add_leader(self, row: FetchRow, result: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> None:
@@ -110,11 +112,22 @@ class FetchHandlers:
             broker = self._cluster.brokers[partition.leader]
             nodes[broker.id] = NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
 
+    def _too_new(self, row: FetchRow, request: Request) -> FetchPartitionData | None:
+        """Returns the result of a topic whose compression the version of the request does not know, otherwise None.
+
+        Brokers since 4.0 do not check it.
+        """
+        topic = self._cluster.topics.get(row.topic or "")
+        if request.version >= ZSTD or topic is None or topic.configs["compression.type"] != "zstd":
+            return None
+        if is_at_least(request.broker.release, "4.0"):
+            return None
+        return FetchPartitionData(
+            partition_index=row.index, error_code=Errors.UNSUPPORTED_COMPRESSION_TYPE, high_watermark=-1
+        )
+
     def _add(self, response: FetchResponse, row: FetchRow, result: FetchPartitionData, version: int) -> None:
         """Add the result of a partition to the response. Consecutive results of a topic are in one row."""
-        topic = self._cluster.topics.get(row.topic or "")
-        if version < ZSTD and topic is not None and topic.configs["compression.type"] == "zstd":
-            result = failed(row.index, Errors.UNSUPPORTED_COMPRESSION_TYPE)
         rows = response.responses
         same = rows and (rows[-1].topic_id, rows[-1].topic) == (row.topic_id, row.topic or "")
         if not same:

@@ -142,6 +142,8 @@ class PartitionReader:
         limit = self.end_offset(partition)
         if offset >= limit:
             return self._result(partition, aborted_transactions=[] if self._committed else None)
+        if max_bytes < 0:
+            raise PartitionError(Errors.UNKNOWN_SERVER_ERROR)
         read = log.read(offset, max_bytes, limit, min_one=min_one)
         if read.first_batch_incomplete:
             return self._result(partition)

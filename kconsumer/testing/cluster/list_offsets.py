@@ -20,6 +20,7 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopicResult,
 )
 from kconsumer.testing.cluster.fetch_reads import READ_COMMITTED, PartitionError, check_leader_epoch, find_partition
+from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import Partition
 
@@ -58,11 +59,13 @@ class ListOffsetsHandlers:
         counts = Counter((topic.name, asked.partition_index) for topic in topics for asked in topic.partitions)
         response = ListOffsetsResponse()
         for topic in topics:
-            rows = {
-                asked.partition_index: self._row(request, topic.name, asked, counts[topic.name, asked.partition_index])
+            rows = [
+                self._row(request, topic.name, asked, counts[topic.name, asked.partition_index])
                 for asked in topic.partitions
-            }
-            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=list(rows.values())))
+            ]
+            if is_at_least(request.broker.release, "4.0"):  # one row for a partition that occurs several times
+                rows = list({row.partition_index: row for row in rows}.values())
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         return response
 
     def _row(

@@ -120,6 +120,11 @@ HISTORY: dict[str, str] = {
 FEATURES = {"4.0": {"group.version": 1, "transaction.version": 2}}
 
 
+def is_at_least(release: str, other: str) -> bool:
+    """Returns whether a release is another one, or newer."""
+    return RELEASES.index(release) >= RELEASES.index(other)
+
+
 def features_of(release: str) -> Mapping[str, int]:
     """Returns the features that are enabled on brokers of a release, with their levels."""
     position = RELEASES.index(release)

@@ -309,13 +309,24 @@ def test_diverging_epoch(cluster: Cluster, client: ClusterClient, partition: Par
     assert (Errors.OFFSET_OUT_OF_RANGE, None) == diverging(3, 2)
 
 
-def test_zstd_topics_before_v10(cluster: Cluster, client: ClusterClient) -> None:
-    """Versions before zstd cannot read topics with this compression."""
+@pytest.mark.parametrize(
+    ("release", "version", "error"),
+    [("3.9", 9, Errors.UNSUPPORTED_COMPRESSION_TYPE), ("3.9", 10, Errors.NONE), ("4.0", 9, Errors.NONE)],
+)
+def test_zstd_topics(release: str, version: int, error: int) -> None:
+    """Before Kafka 4.0, versions of Fetch that are older than zstd cannot read topics with this compression."""
+    cluster = Cluster(release=release)
     cluster.create_topic("z", 1, 1, {"compression.type": "zstd"})
-    cluster.move_leader("z", 0, 1)
-    request = fetch_request(cluster, row(), topic="z")
-    assert Errors.UNSUPPORTED_COMPRESSION_TYPE == fetch_one(client, request, 9).error_code
-    assert Errors.NONE == fetch_one(client, request, 10).error_code
+    client = ClusterClient(cluster, VirtualClock())
+    assert error == fetch_one(client, fetch_request(cluster, row(), topic="z"), version).error_code
+
+
+def test_a_negative_limit(cluster: Cluster, client: ClusterClient, partition: Partition) -> None:
+    """A negative `partition_max_bytes` is an unexpected error of the broker, if there are records to read."""
+    request = fetch_request(cluster, row(partition_max_bytes=-1))
+    assert Errors.NONE == fetch_one(client, request).error_code
+    partition.append(build_batch([b"a"]), 5)
+    assert Errors.UNKNOWN_SERVER_ERROR == fetch_one(client, request).error_code
 
 
 # --- followers ---

@@ -109,7 +109,7 @@ def test_special_timestamps_by_version(client: ClusterClient, timestamp: int, ve
 
 
 def test_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
-    """Unknown topics, followers, other leader epochs and partitions named twice are errors."""
+    """Unknown topics, followers and other leader epochs are errors."""
     assert [(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)] == list_offsets(client, LATEST, topic="absent")
     follower = ClusterClient(cluster, clock, 2)
     assert [(Errors.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)] == list_offsets(follower, LATEST)
@@ -117,7 +117,15 @@ def test_errors(cluster: Cluster, clock: VirtualClock, client: ClusterClient) ->
     assert [(Errors.UNKNOWN_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=1)
     cluster.move_leader("t", 0, 1)
     assert [(Errors.FENCED_LEADER_EPOCH, -1, -1, -1)] == list_offsets(client, LATEST, epoch=0)
-    assert [(Errors.INVALID_REQUEST, -1, -1, -1)] == list_offsets(client, LATEST, EARLIEST)
+
+
+@pytest.mark.parametrize(("release", "rows"), [("3.9", 2), ("4.0", 1)])
+def test_a_partition_that_occurs_twice(release: str, rows: int) -> None:
+    """A partition that occurs twice in a request is an error, in one row since Kafka 4.0."""
+    cluster = Cluster(release=release)
+    cluster.create_topic("t")
+    found = list_offsets(ClusterClient(cluster, VirtualClock()), LATEST, EARLIEST, version=9)
+    assert [(Errors.INVALID_REQUEST, -1, -1, -1)] * rows == found
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, Errors.LEADER_NOT_AVAILABLE), (5, Errors.OFFSET_NOT_AVAILABLE)])
