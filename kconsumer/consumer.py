@@ -351,7 +351,8 @@ class Consumer:
     def position(self, tp: Partition, timeout: Timeout = None) -> int:
         """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
 
-        Raises StateError if the partition is not assigned, TimeoutError, and NoOffsetForPartitionError.
+        Raises StateError if the partition is not assigned, NoOffsetForPartitionError if it has no committed offset and
+        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout.
         """
         tp = _partition(tp)
         unseen = self._iteration.unseen().get(tp)

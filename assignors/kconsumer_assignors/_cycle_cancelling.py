@@ -1,14 +1,15 @@
 """Improves a balanced flow (see `_min_cost_flow.py`) by cancelling cycles of negative cost. Loads stay equally even.
 
 After balancing, a member may hold a partition that another member owned before, or that another member could read in
-its own rack. A cycle of moves (A gives to B, B to C, C to A) may correct that. A path of moves may do so, too, if the
-load of its last member is lower by one than that of its first member: these two members then exchange their loads.
+its own rack. A cycle of moves (A gives to B, B to C, C to A) may correct that. So may a path of moves whose last member
+holds one partition less than its first member: the path exchanges the loads of these two members.
 
-Moves are arcs of a graph. The cost of a move is REMOTE if it moves a partition out of the rack of its member, OWNED if
-it moves a partition away from its owner, and CLAIMED if it moves a partition away from a member that claimed it without
-success. A move in the opposite direction has the negative cost. The costs are so far apart that even in the longest
-cycle many lower costs do not outweigh a higher one. The search is the Bellman-Ford algorithm. It starts only at arcs of
-negative cost, so it ends at once if there are none.
+Moves are arcs of a graph. They move partitions of a class, that is, interchangeable partitions. A partition has a value
+for each member: OWNED if the member owned it before, else CLAIMED if the member claimed it, else 0. The value is lower
+by REMOTE if the member cannot read the partition in its own rack. The cost of a move is the value for the giver minus
+the value for the receiver. The three constants are so far apart that even in the longest cycle all smaller ones
+together do not outweigh a larger one. The search is the Bellman-Ford algorithm. It starts only at arcs of negative
+cost, so it ends at once if there are none.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class CycleCanceller:
         return [(member, 0) for member in self.by_load.get(heavier, ())]
 
     def _removal_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of taking one partition of a class from a member."""
+        """Returns the cost of taking one partition of a class (see `_min_cost_flow.py`) from a member."""
         return self._value(member, class_id, self.flow.held[member][class_id] - 1)
 
     def _addition_cost(self, member: int, class_id: int) -> int:

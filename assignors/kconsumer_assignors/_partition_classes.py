@@ -168,10 +168,11 @@ def _content_of(
 
 
 def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
-    """Assign the partitions that have no owner or are outside the rack of their owner.
+    """Assign the partitions that have no owner, and those that their owner cannot read in its own rack.
 
-    They go to the members with the lowest loads among those that can read them in their own rack. If there is no such
-    member, an owned partition stays with its owner, and another one goes to the eligible member with the lowest load.
+    Such a partition goes to a member that can read it in the member's own rack. If there is no such member, a partition
+    with an owner stays there, and a partition without an owner goes to any eligible member. If some of the possible
+    members claim the partition, one of these gets it. Among several members, the one with the lowest load gets it.
     """
     for class_id, content in enumerate(contents):
         found = content.partition_class

@@ -194,9 +194,10 @@ cdef class PartitionFetch:
 
     @property
     def next_leader_epoch(self):
-        """The leader epoch of `next_offset`, taken from the last batch that was skipped or had records returned.
+        """The leader epoch of the position `next_offset`.
 
-        None before the first batch, or if the batch has no leader epoch.
+        It is that of the last batch that `take` returned records of or skipped. None if there is no such batch yet, or
+        if the batch has no leader epoch.
         """
         return None if self.epoch < 0 else self.epoch
 

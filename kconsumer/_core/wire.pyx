@@ -325,7 +325,7 @@ cdef class FrameBuffer:
 # --- for tests ---------------------------------------------------------------------------------------
 
 def read_one(str kind, data):
-    """Call the reader `read_<kind>` of wire.pxd. Returns `(value, bytes read)`, or None if the value does not fit."""
+    """Call the function `read_<kind>` of wire.pxd. Returns `(value, bytes read)`, or None for an incomplete value."""
     cdef Slice source = Slice(data)
     cdef Span span = source.span
     cdef int8_t i8 = 0

@@ -115,7 +115,10 @@ class OffsetFetches:
 
 
 def _partitions(group: Any, ids: Ids) -> list[tuple[TopicPartition, Any]]:
-    """Returns the partitions in a response with their rows. Topic ids that were not requested are left out."""
+    """Returns each partition of a group's response, with the part of the response that describes it.
+
+    Leaves out topics whose ids were not requested.
+    """
     return [
         (TopicPartition(name, partition.partition_index), partition)
         for topic in group.topics

@@ -226,7 +226,7 @@ class Components:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
 
     def rebootstrap_if_wanted(self) -> None:
-        """Connect to `bootstrap_servers` again if the metadata or a broker require it (KIP-899, KIP-1102)."""
+        """Connect to `bootstrap_servers` again if the metadata or a broker requires it (KIP-899, KIP-1102)."""
         if self.metadata.needs_rebootstrap or self.client.needs_rebootstrap:
             self.client.rebootstrap(close_connections=True)
             self.metadata.rebootstrapped()

@@ -282,7 +282,10 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Count `output`, which is the memory of a decompressed batch, and release the memory of the previous batch."""
+        """Record that a batch of `fetch` was decompressed into the memory `output`.
+
+        Counts this memory as used by the fetch, and releases the memory of the fetch's previous batch.
+        """
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
         fetch.decompressed_block = self.memory.track(output)

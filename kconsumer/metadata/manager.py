@@ -411,9 +411,9 @@ class MetadataManager:
             self.needs_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
-        """Start again from the bootstrap servers if a due request has had no response for too long.
+        """Start again from the bootstrap servers if a metadata request has been due for too long without success.
 
-        Returns the time (ms) until the next check.
+        The limit is `metadata_recovery_rebootstrap_trigger_ms`. Returns the time (ms) until the next check.
         """
         if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
             return FOREVER

@@ -322,9 +322,9 @@ class NetworkClient:
 
     @property
     def receiving(self) -> bool:
-        """Returns whether part of a response has arrived and only `poll` can read the rest. This is the case with TLS,
-        which the background receiver cannot read. The caller should poll soon, as the broker cannot send the rest once
-        the socket's buffers are full."""
+        """Returns whether a response has arrived in part, on a connection that the background receiver does not read,
+        such as one with TLS. The caller should poll soon, because the broker cannot send the rest once the socket's
+        buffers are full."""
         return self._loop.receiving
 
     def wakeup(self) -> None:

@@ -41,7 +41,7 @@ def broker_name(node_id: str, host: str, port: int) -> str:
 
 
 def broker_id(node_id: str) -> int:
-    """Returns the broker id in a connection id: 3 for "3", "+3" and "*3"."""
+    """Returns the broker id in a connection id: 3 for "3", "+3" and "*3". `NetworkClient` explains the prefixes."""
     return int(node_id.lstrip("+*"))
 
 

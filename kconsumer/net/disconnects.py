@@ -40,15 +40,16 @@ class DisconnectClassifier:
         self._any_response |= connection.has_served_request
 
     def on_closed_in_handshake(self, node: NodeConnection) -> None:
-        """Count a disconnect during the TLS handshake. Makes the next attempts a probe without TLS if one is due."""
+        """Count a disconnect during the TLS handshake. If a probe is due, the next attempts to connect are probes
+        without TLS."""
         if not self._any_ready and node.probe_due(CLOSES_IN_HANDSHAKE):
             from kconsumer.net.probes import PLAINTEXT_PROBE
 
             node.probe_next(PLAINTEXT_PROBE)
 
     def explain(self, node: NodeConnection, connection: Connection) -> KafkaError:
-        """Returns the error for a disconnect by the broker, with its likely cause. Also counts the disconnect, and
-        makes the next attempts a probe if one is due."""
+        """Returns the error for a disconnect by the broker, with its likely cause. Also counts the disconnect.
+        If a probe is due, the next attempts to connect are probes."""
         refusal = connection.on_peer_closed()
         if refusal is not None:
             refusal = node.on_auth_refused_by_close(refusal, CLOSES_OF_A_REFUSAL)

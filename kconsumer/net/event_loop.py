@@ -81,7 +81,10 @@ class ConnectionLoop:
 
     @property
     def receiving(self) -> bool:
-        """Returns whether part of a response has arrived and only `poll` can read the rest."""
+        """Returns whether a response has arrived in part, on a connection that the background receiver is not reading.
+
+        The rest of the response is read by the next calls of `poll`.
+        """
         jobs = self._background_receiver.jobs
         connections = (node.connection for node in self.nodes.values() if node not in jobs)
         return any(connection is not None and connection.receiving for connection in connections)

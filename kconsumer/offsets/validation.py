@@ -151,9 +151,10 @@ class Validator:
         return self.truncation()
 
     def truncation(self) -> LogTruncationError | None:
-        """Returns the error for the truncated partitions whose positions have not changed since, or None.
+        """Returns the error that names the truncated partitions, or None if there are none.
 
-        Partitions that are paused or no longer subscribed are left out.
+        A truncation is forgotten when the partition's position has changed. Partitions that are paused or no longer
+        subscribed are left out.
         """
         if not self._truncations:
             return None

@@ -160,9 +160,9 @@ class RangeReader:
             )
 
     def _skip_deleted(self, until: int) -> None:
-        """Skip the deleted records before `until`, and add a gap.
+        """Skip the offsets from `next_offset` to `until`, whose records were deleted, and add them to the gaps.
 
-        Raises OffsetOutOfRangeError if `on_data_loss` is "error".
+        `until` itself is not skipped. Raises OffsetOutOfRangeError if `on_data_loss` is "error".
         """
         tp = self.partition
         if self._limits.on_data_loss == "error":
@@ -284,9 +284,10 @@ class RangeReader:
             self.last_stable_offset = state.last_stable_offset
 
     def _recover(self, error: OffsetOutOfRangeError) -> None:
-        """Handle a position that is not in the log: skip the lost offsets and continue after them.
+        """Handle `error`, which means that the position is not in the log: skip the offsets that the log has lost.
 
-        Raises OffsetOutOfRangeError if `on_data_loss` is "error", or if no offsets were lost.
+        Raises OffsetOutOfRangeError if `on_data_loss` is "error". Raises it also if no loss explains the error, because
+        the log contains the rest of the range and was not truncated.
         """
         tp, consumer = self.partition, self._client.consumer
         truncated = isinstance(error, LogTruncationError)

@@ -210,7 +210,7 @@ class _StepQueue:
         self.items.put(step)
 
     def release(self, count: int) -> None:
-        """Allow the threads to put `count` more steps."""
+        """Make room in the queue for `count` more steps. A thread that `put` blocks then continues."""
         for _ in range(count):
             self._permits.put(None)
 

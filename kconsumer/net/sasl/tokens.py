@@ -114,10 +114,11 @@ class Tokens:
         return None if kept is None or kept.text == self._refused else kept
 
     def _read(self, issued: object, now: float) -> Token:
-        """Returns a Token for the result of a token provider. Raises MechanismError for other types and expired tokens.
+        """Returns a Token for `issued`, which a token provider has returned.
 
-        The result is a str, or a tuple of a str and its expiry in s or ms since 1970. Without an expiry, or if it is
-        None, the expiry is read from the token's claims.
+        `issued` must be a str, or a tuple of a str and its expiry (s or ms since 1970, or None). If it contains no
+        expiry, the expiry is read from the token's claims. Raises MechanismError if `issued` has another type, or if
+        the token has expired.
         """
         text, expires_at_s = issued if isinstance(issued, tuple) and len(issued) == 2 else (issued, None)
         if not isinstance(text, str):

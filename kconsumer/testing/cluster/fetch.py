@@ -138,7 +138,11 @@ class FetchHandlers:
 
 
 def _complete(results: list[FetchPartitionData], min_bytes: int) -> bool:
-    """Returns whether results are sent at once: there are enough bytes, or one of them cannot wait."""
+    """Returns whether the response is sent at once and does not wait for more records.
+
+    This is so if the results contain `min_bytes` of records, or if a result has an error, a diverging epoch or a
+    preferred replica.
+    """
     size = sum(len(result.records or b"") for result in results)
     return size >= min_bytes or any(
         result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0

@@ -90,7 +90,11 @@ class IncrementalContext(FetchContext):
         self._expected_epoch = next_epoch(request_epoch)
 
     def finish(self, results: Results, now: float) -> tuple[int, int, Results]:
-        """Returns the same values as `FetchContext.finish`. The results are those that have changed."""
+        """Returns the error and the session id of the response, and the results that differ from the last response.
+
+        Moves partitions with records to the end of the session. If a later request has advanced the session meanwhile,
+        the error is INVALID_FETCH_SESSION_EPOCH, and there are no results.
+        """
         session = self._session
         if session.epoch != self._expected_epoch:
             return Errors.INVALID_FETCH_SESSION_EPOCH, session.id, {}
@@ -139,7 +143,10 @@ class FetchSession:
                 row.topic = name_of(row.topic_id)
 
     def update_reported(self, key: Key, result: FetchPartitionData) -> bool:
-        """Returns whether the response must contain a result. Stores the state that the client then has received."""
+        """Store the offsets of a result as those that the client knows.
+
+        Returns whether the result contains anything new. Otherwise the response leaves it out.
+        """
         offsets = (result.high_watermark, result.log_start_offset)
         changed = (
             bool(result.records)

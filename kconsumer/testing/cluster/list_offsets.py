@@ -71,7 +71,7 @@ class ListOffsetsHandlers:
     def _row(
         self, request: Request, topic: str, asked: ListOffsetsPartition, count: int
     ) -> ListOffsetsPartitionResponse:
-        """Returns the row of a partition, which occurs `count` times in the request."""
+        """Returns the response for a partition, which occurs `count` times in the request."""
         try:
             if count > 1:
                 raise PartitionError(Errors.INVALID_REQUEST)
@@ -82,7 +82,7 @@ class ListOffsetsHandlers:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
 
     def _lookup(self, request: Request, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """Returns the row of a partition, or raises PartitionError."""
+        """Returns the response for a partition. Raises PartitionError for an error response."""
         message: ListOffsetsRequest = request.message
         broker_id = request.broker.id
         partition = find_partition(self._cluster, broker_id, topic, asked.partition_index)

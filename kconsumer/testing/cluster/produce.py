@@ -79,14 +79,14 @@ class ProduceHandler:
         return response
 
     def _endpoints(self, rows: list[Row]) -> list[ProduceNodeEndpoint]:
-        """Returns the addresses of the leaders that the rows name (KIP-951)."""
+        """Returns the addresses of the leaders that the results name (KIP-951)."""
         named = [row.response.current_leader for row in rows]
         leaders = sorted({leader.leader_id for leader in named if leader is not None} - {NO_LEADER})
         brokers = [self._cluster.brokers[leader] for leader in leaders]
         return [ProduceNodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in brokers]
 
     def _append_topic(self, request: Request, topic: TopicProduceData, now: float) -> Iterator[Row]:
-        """Yields a row for each partition of a topic."""
+        """Append the batches for the partitions of a topic. Yields their results."""
         name: str | None = topic.name
         unknown: int = Errors.UNKNOWN_TOPIC_OR_PARTITION
         if request.version >= FIRST_WITH_TOPIC_ID:
@@ -100,7 +100,7 @@ class ProduceHandler:
                 yield self._append(request, partition, data, now)
 
     def _append(self, request: Request, partition: Partition, data: PartitionProduceData, now: float) -> Row:
-        """Append the batch for one partition, if it passes all checks."""
+        """Append the batch for one partition, if it passes all checks. Returns its result."""
         error = _request_error(request, partition)
         if error == Errors.NOT_LEADER_OR_FOLLOWER:
             return _not_leader(request, partition)
@@ -219,13 +219,13 @@ def _batch_error(request: Request, partition: Partition, batch: StoredBatch) -> 
 
 
 def _failed(index: int, error: int, partition: Partition | None = None) -> Row:
-    """Returns the row of a batch that was not appended."""
+    """Returns the result of a batch that was not appended."""
     start = -1 if partition is None else partition.log.start
     return Row(PartitionProduceResponse(index=index, error_code=error, base_offset=-1, log_start_offset=start))
 
 
 def _not_leader(request: Request, partition: Partition) -> Row:
-    """Returns the row of a batch for which another broker is the leader."""
+    """Returns the result of a batch for which another broker is the leader."""
     row = _failed(partition.index, Errors.NOT_LEADER_OR_FOLLOWER)
     if request.version >= FIRST_WITH_LEADER:
         leader = ProduceLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
@@ -234,7 +234,7 @@ def _not_leader(request: Request, partition: Partition) -> Row:
 
 
 def _appended(partition: Partition, result: AppendResult) -> Row:
-    """Returns the row of a batch that is in the log."""
+    """Returns the result of a batch that is in the log."""
     response = PartitionProduceResponse(
         index=partition.index,
         base_offset=result.base_offset,

@@ -48,7 +48,7 @@ class Timers:
         return timer
 
     def soon(self, callback: Callback) -> Timer:
-        """Returns a new timer that runs at the next call of `run`, for callers that do not have the time."""
+        """Returns a new timer that runs at the next call of `run`. It serves callers that do not know the time."""
         return self.add(0.0, callback)
 
     def next_deadline(self) -> float | None:

@@ -1,7 +1,8 @@
-"""Topics and partitions: which brokers replicate a partition, which one leads it, and what is replicated.
+"""Topics and partitions: the replicas of a partition, its leader, and how much of the log each replica has.
 
-A partition has one log for all replicas. A replica that does not replicate has this log up to an end offset of its own;
-if such a replica becomes the leader, the log is truncated there. `replication` decides who leads and who is in sync.
+A partition has one log, which all its replicas share. For a replica that was stopped, the partition stores the offset
+at which this replica's copy of the log ends. If such a replica becomes the leader, the log is truncated to that offset.
+`replication.py` decides which replicas lead and which are in sync.
 """
 
 from __future__ import annotations
