@@ -5,36 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from kconsumer.clock import Clock
-from kconsumer.schema.dsl import Api
+from kconsumer.groups.types import GroupDescription
+from kconsumer.testing.arguments import find_broker, find_partition, find_topic
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.faults import Fault, FaultKind, corrupt_batch
 from kconsumer.testing.cluster.settings import Settings
-from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
-from kconsumer.testing.fault_arguments import ErrorLike, api_of, error_code_of
-from kconsumer.testing.produce import (
-    Headers,
-    Partitioner,
-    ProduceLike,
-    RecordMetadata,
-    Value,
-    as_records,
-    build_batches,
-    check_compression,
-)
-from kconsumer.testing.records import Rec
+from kconsumer.testing.fake_cluster_faults import FaultMethods
+from kconsumer.testing.fake_transaction import FakeTransaction
+from kconsumer.testing.group_views import committed, describe
+from kconsumer.testing.produce import Headers, ProduceLike, RecordMetadata, Value, as_records, check_compression
+from kconsumer.testing.record_producer import RecordProducer
 from kconsumer.testing.server import NOT_RUNNING, Server
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
-ApiLike = str | int | Api
 SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 
 
-class FakeCluster:
+class FakeCluster(FaultMethods):
     """A Kafka cluster for tests. Real clients can connect to it, and no dependency is needed.
 
     >>> with FakeCluster(brokers=3) as cluster:
@@ -73,8 +65,9 @@ class FakeCluster:
             settings=Settings(**settings),
             wall_offset_ms=clock.wall_ms() - clock.now(),
         )
-        self._partitioner = Partitioner()
         self._server = Server(self._cluster, clock, _tls_context(tls), port)
+        self._producer = RecordProducer(self._cluster, self._server)
+        self._transactions = 0
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -111,14 +104,14 @@ class FakeCluster:
     def delete_topic(self, name: str) -> None:
         """Delete a topic. A topic that is created with the same name later has another id."""
         with self._server.change():
-            self._topic(name)
+            find_topic(self._cluster, name)
             self._cluster.delete_topic(name)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
         """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
         with self._server.change():
-            self._partition(topic, partition)
-            self._cluster.move_leader(topic, partition, self._broker(broker))
+            find_partition(self._cluster, topic, partition)
+            self._cluster.move_leader(topic, partition, find_broker(self._cluster, broker))
 
     # --- records ---
 
@@ -139,143 +132,40 @@ class FakeCluster:
         key, or in turn without a key. `key`, `headers`, `timestamp` (ms since the Unix epoch, default: now): of the
         records that have none of their own. `compression`: "gzip", "snappy", "lz4" or "zstd".
         """
-        codec = check_compression(compression)
-        records = as_records(values, key, headers)
-        if partition is not None:
-            self._partition(topic, partition)
-        with self._server.change() as now:
-            count = len(self._topic(topic).partitions)
-            at = timestamp if timestamp is not None else self._cluster.wall_ms(now)
-            chosen = [
-                self._partitioner.partition(topic, r.key, count) if partition is None else partition for r in records
-            ]
-            offsets: dict[int, Iterator[int]] = {}
-            for index in sorted(set(chosen)):
-                rows = [record for record, to in zip(records, chosen, strict=True) if to == index]
-                offsets[index] = iter(self._append(self._partition(topic, index), rows, at, codec, now))
-            return [RecordMetadata(topic, index, next(offsets[index])) for index in chosen]
+        rows = as_records(values, key, headers)
+        return self._producer.produce(topic, rows, partition, timestamp, check_compression(compression))
 
-    def _append(self, partition: Partition, records: list[Rec], timestamp: int, codec: str, now: float) -> list[int]:
-        """Append records to a partition. Returns their offsets. Raises RuntimeError if it has no leader."""
-        if partition.leader == NO_LEADER:
-            raise RuntimeError(
-                f"partition {partition.topic.name}-{partition.index} has no leader; "
-                f"start one of the brokers {partition.replicas}"
-            )
-        first = partition.log.end
-        for batch in build_batches(records, timestamp, codec):
-            partition.append(batch, self._cluster.wall_ms(now, self._cluster.brokers[partition.leader]))
-        return list(range(first, partition.log.end))
+    def transaction(self) -> FakeTransaction:
+        """Returns a transaction, for a `with` block. `produce` of the transaction appends records to it.
+
+        It is committed at the end of the block. An exception in the block, or `abort`, aborts it.
+        """
+        self._transactions += 1
+        return FakeTransaction(self._cluster, self._server, self._producer, f"fake-cluster-{self._transactions}")
+
+    # --- groups ---
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the committed offsets of a group. They are empty if there is no such group."""
+        with self._server.change():
+            return committed(self._cluster, group)
+
+    def group(self, group: str) -> GroupDescription:
+        """Returns a group and its members, as `kconsumer.groups` does. Raises ValueError if there is no such group."""
+        with self._server.change() as now:
+            return describe(self._cluster, group, now)
 
     # --- brokers ---
 
     def kill(self, broker: int) -> None:
         """Stop a broker: its connections are closed, new ones are refused, and other replicas become leaders."""
         with self._server.change():
-            self._cluster.kill(self._broker(broker))
+            self._cluster.kill(find_broker(self._cluster, broker))
 
     def start(self, broker: int) -> None:
         """Start a stopped broker. It listens at the same port as before."""
         with self._server.change():
-            self._cluster.start(self._broker(broker))
-
-    def disconnect(self, broker: int) -> None:
-        """Close all connections to a broker. It continues to run, so clients may connect again."""
-        with self._server.change():
-            self._cluster.faults.disconnect(self._broker(broker))
-
-    # --- faults ---
-
-    def fail_next(self, api: ApiLike, error: ErrorLike, times: int = 1) -> None:
-        """Let the next requests of an API fail with an error. They have no effect.
-
-        `api`: a name such as "Fetch" or "OffsetCommit". `error`: Kafka's name of an error, its number, or the exception
-        that kconsumer raises for it.
-        """
-        self._add_fault(api, Fault(FaultKind.ERROR, times, error_code_of(error)))
-
-    def disconnect_next(self, api: ApiLike, times: int = 1, *, applied: bool = False) -> None:
-        """Close the connection at the next requests of an API, in place of a response.
-
-        `applied`: whether the requests have had their effect.
-        """
-        kind = FaultKind.DISCONNECT_AFTER if applied else FaultKind.DISCONNECT_BEFORE
-        self._add_fault(api, Fault(kind, times))
-
-    def truncate_next(self, api: ApiLike, times: int = 1) -> None:
-        """Send half of the response to the next requests of an API, and close the connection."""
-        self._add_fault(api, Fault(FaultKind.HALF_RESPONSE, times))
-
-    def corrupt_next(self, api: ApiLike, times: int = 1) -> None:
-        """Change one byte of the response to the next requests of an API."""
-        self._add_fault(api, Fault(FaultKind.CORRUPT_RESPONSE, times))
-
-    def delay(self, api: ApiLike, seconds: float) -> None:
-        """Delay all responses of an API from now on. 0 ends the delay."""
-        _check_number("seconds", seconds)
-        with self._server.change():
-            self._cluster.faults.delay(api_of(self._cluster.apis, api), seconds * 1000)
-
-    def corrupt(self, topic: str, partition: int, offset: int) -> None:
-        """Make the checksum of the stored batch with an offset wrong."""
-        with self._server.change():
-            corrupt_batch(self._partition(topic, partition).log, offset)
-
-    def interrupt_network(self, broker: int) -> None:
-        """Hold all requests to a broker, and all its responses, until `restore_network`."""
-        with self._server.change():
-            self._cluster.faults.interrupt(self._broker(broker))
-
-    def restore_network(self, broker: int) -> None:
-        """Pass on the requests and responses that were held since `interrupt_network`."""
-        with self._server.change() as now:
-            self._cluster.faults.restore(self._broker(broker), now)
-
-    def limit_rate(self, broker: int, bytes_per_second: float | None) -> None:
-        """Limit the rate at which each connection receives from a broker. None ends the limit."""
-        if bytes_per_second is not None:
-            _check_number("bytes_per_second", bytes_per_second, positive=True)
-        with self._server.change() as now:
-            self._cluster.faults.limit_rate(self._broker(broker), bytes_per_second, now)
-
-    def skew_clock(self, broker: int, seconds: float) -> None:
-        """Set by how many seconds the clock of a broker is ahead."""
-        with self._server.change():
-            self._cluster.faults.skew_clock(self._broker(broker), seconds * 1000)
-
-    def _add_fault(self, api: ApiLike, fault: Fault) -> None:
-        if isinstance(fault.times, bool) or not isinstance(fault.times, int) or fault.times < 1:
-            raise ValueError(f"times is how many requests have the fault, at least 1; not {fault.times!r}")
-        with self._server.change():
-            self._cluster.faults.add(api_of(self._cluster.apis, api), fault)
-
-    # --- arguments ---
-
-    def _broker(self, broker: int) -> int:
-        """Returns the id of a broker. Raises ValueError if there is none with this id."""
-        if broker not in self._cluster.brokers:
-            raise ValueError(f"there is no broker {broker!r}; there are {list(self._cluster.brokers)}")
-        return broker
-
-    def _topic(self, name: str) -> Topic:
-        """Returns a topic. Raises ValueError if it does not exist."""
-        topic = self._cluster.topics.get(name)
-        if topic is None:
-            raise ValueError(f"there is no topic {name!r}; create it with create_topic()")
-        return topic
-
-    def _partition(self, topic: str, index: int) -> Partition:
-        """Returns a partition. Raises ValueError if it does not exist."""
-        partitions = self._topic(topic).partitions
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(partitions):
-            raise ValueError(f"topic {topic!r} has no partition {index!r}; it has {len(partitions)}, from 0 on")
-        return partitions[index]
-
-
-def _check_number(name: str, value: float, *, positive: bool = False) -> None:
-    """Raise ValueError if a value is not a number, or too small."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or (positive and not value):
-        raise ValueError(f"{name} is a number {'above' if positive else 'of at least'} 0; not {value!r}")
+            self._cluster.start(find_broker(self._cluster, broker))
 
 
 def _setting(value: object) -> str:

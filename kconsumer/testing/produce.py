@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kconsumer.testing.batches import build_batch
 from kconsumer.testing.records import CODECS, Rec
 
 Headers = Sequence[tuple[str | bytes, bytes | None]]
@@ -14,6 +13,14 @@ ProduceLike = Rec | Value | tuple[Value, Value]
 
 BATCH_BYTES = 512 << 10
 RECORD_OVERHEAD = 64  # an upper bound of what a record needs besides key and value, roughly
+
+
+class Producer(NamedTuple):
+    """The producer of a transactional batch."""
+
+    id: int
+    epoch: int
+    base_sequence: int
 
 
 class RecordMetadata(NamedTuple):
@@ -60,18 +67,18 @@ def _encoded(data: object, name: str) -> bytes | None:
     raise TypeError(f"a {name} is bytes, str or None; not {type(data).__name__}")
 
 
-def build_batches(records: Iterable[Rec], timestamp: int, compression: str) -> Iterator[bytes]:
-    """Yields batches with these records. `timestamp`: that of records that have none."""
+def split(records: Iterable[Rec]) -> Iterator[list[Rec]]:
+    """Yields the records of one batch after the other. Offsets that a record has are ignored."""
     rows: list[Rec] = []
     size = 0
     for record in records:
         rows.append(record._replace(offset=None))
         size += len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD
         if size >= BATCH_BYTES:
-            yield build_batch(rows, timestamp=timestamp, codec=compression)
+            yield rows
             rows, size = [], 0
     if rows:
-        yield build_batch(rows, timestamp=timestamp, codec=compression)
+        yield rows
 
 
 def check_compression(compression: str | None) -> str:

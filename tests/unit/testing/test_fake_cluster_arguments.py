@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from kconsumer import decode_batches
 from kconsumer.errors import GroupAuthorizationError, StaleMetadataError, error_for
 from kconsumer.schema import FETCH, OFFSET_COMMIT
+from kconsumer.testing.arguments import api_of, error_code_of
 from kconsumer.testing.batches import Rec
 from kconsumer.testing.cluster import releases
-from kconsumer.testing.fault_arguments import api_of, error_code_of
-from kconsumer.testing.produce import Partitioner, as_records, build_batches, check_compression, murmur2
+from kconsumer.testing.produce import Partitioner, as_records, check_compression, murmur2, split
 
 
 @pytest.mark.parametrize(
@@ -41,11 +40,11 @@ def test_other_records(values: Any) -> None:
 
 def test_large_batches_are_split() -> None:
     """Records of more than one MiB are in several batches, in their order."""
-    values = [bytes([i]) * 100_000 for i in range(20)]
-    batches = list(build_batches([Rec(value) for value in values], 1, "none"))
+    records = [Rec(bytes([i]) * 100_000) for i in range(20)]
+    batches = list(split(records))
     assert len(batches) > 2
-    assert max(map(len, batches)) < 1 << 20
-    assert values == [record.value for batch in batches for record in decode_batches(batch)]
+    assert max(sum(len(record.value or b"") for record in batch) for batch in batches) < 1 << 20
+    assert records == [record for batch in batches for record in batch]
 
 
 @pytest.mark.parametrize(

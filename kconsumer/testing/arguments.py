@@ -1,4 +1,4 @@
-"""What the arguments of FakeCluster's faults may be: names of APIs and errors."""
+"""Checks the arguments of FakeCluster's methods: brokers, topics, names of APIs and errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from kconsumer.error_codes import CODES, Errors
 from kconsumer.errors import BrokerError, error_class
 from kconsumer.schema.dsl import Api
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.topic import Partition, Topic
 
 ErrorLike = str | int | type[BrokerError] | BrokerError
 
@@ -57,3 +59,32 @@ def _known(code: int | None, error: ErrorLike) -> int:
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
+
+
+def find_broker(cluster: Cluster, broker: int) -> int:
+    """Returns the id of a broker. Raises ValueError if there is none with this id."""
+    if broker not in cluster.brokers:
+        raise ValueError(f"there is no broker {broker!r}; there are {list(cluster.brokers)}")
+    return broker
+
+
+def find_topic(cluster: Cluster, name: str) -> Topic:
+    """Returns a topic. Raises ValueError if it does not exist."""
+    topic = cluster.topics.get(name)
+    if topic is None:
+        raise ValueError(f"there is no topic {name!r}; create it with create_topic()")
+    return topic
+
+
+def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
+    """Returns a partition. Raises ValueError if it does not exist."""
+    partitions = find_topic(cluster, topic).partitions
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(partitions):
+        raise ValueError(f"topic {topic!r} has no partition {index!r}; it has {len(partitions)}, from 0 on")
+    return partitions[index]
+
+
+def check_number(name: str, value: float, *, positive: bool = False) -> None:
+    """Raise ValueError if a value is not a number, or too small."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or (positive and not value):
+        raise ValueError(f"{name} is a number {'above' if positive else 'of at least'} 0; not {value!r}")

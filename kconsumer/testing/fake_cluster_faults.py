@@ -1,0 +1,95 @@
+"""The methods of `FakeCluster` that make requests, connections, brokers and records fail."""
+
+from __future__ import annotations
+
+from kconsumer.schema.dsl import Api
+from kconsumer.testing.arguments import (
+    ErrorLike,
+    api_of,
+    check_number,
+    error_code_of,
+    find_broker,
+    find_partition,
+)
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.faults import Fault, FaultKind, corrupt_batch
+from kconsumer.testing.server import Server
+
+ApiLike = str | int | Api
+
+
+class FaultMethods:
+    """The part of `FakeCluster` that is about faults."""
+
+    _cluster: Cluster
+    _server: Server
+
+    def disconnect(self, broker: int) -> None:
+        """Close all connections to a broker. It continues to run, so clients may connect again."""
+        with self._server.change():
+            self._cluster.faults.disconnect(find_broker(self._cluster, broker))
+
+    # --- faults ---
+
+    def fail_next(self, api: ApiLike, error: ErrorLike, times: int = 1) -> None:
+        """Let the next requests of an API fail with an error. They have no effect.
+
+        `api`: a name such as "Fetch" or "OffsetCommit". `error`: Kafka's name of an error, its number, or the exception
+        that kconsumer raises for it.
+        """
+        self._add_fault(api, Fault(FaultKind.ERROR, times, error_code_of(error)))
+
+    def disconnect_next(self, api: ApiLike, times: int = 1, *, applied: bool = False) -> None:
+        """Close the connection at the next requests of an API, in place of a response.
+
+        `applied`: whether the requests have had their effect.
+        """
+        kind = FaultKind.DISCONNECT_AFTER if applied else FaultKind.DISCONNECT_BEFORE
+        self._add_fault(api, Fault(kind, times))
+
+    def truncate_next(self, api: ApiLike, times: int = 1) -> None:
+        """Send half of the response to the next requests of an API, and close the connection."""
+        self._add_fault(api, Fault(FaultKind.HALF_RESPONSE, times))
+
+    def corrupt_next(self, api: ApiLike, times: int = 1) -> None:
+        """Change one byte of the response to the next requests of an API."""
+        self._add_fault(api, Fault(FaultKind.CORRUPT_RESPONSE, times))
+
+    def delay(self, api: ApiLike, seconds: float) -> None:
+        """Delay all responses of an API from now on. 0 ends the delay."""
+        check_number("seconds", seconds)
+        with self._server.change():
+            self._cluster.faults.delay(api_of(self._cluster.apis, api), seconds * 1000)
+
+    def corrupt(self, topic: str, partition: int, offset: int) -> None:
+        """Make the checksum of the stored batch with an offset wrong."""
+        with self._server.change():
+            corrupt_batch(find_partition(self._cluster, topic, partition).log, offset)
+
+    def interrupt_network(self, broker: int) -> None:
+        """Hold all requests to a broker, and all its responses, until `restore_network`."""
+        with self._server.change():
+            self._cluster.faults.interrupt(find_broker(self._cluster, broker))
+
+    def restore_network(self, broker: int) -> None:
+        """Pass on the requests and responses that were held since `interrupt_network`."""
+        with self._server.change() as now:
+            self._cluster.faults.restore(find_broker(self._cluster, broker), now)
+
+    def limit_rate(self, broker: int, bytes_per_second: float | None) -> None:
+        """Limit the rate at which each connection receives from a broker. None ends the limit."""
+        if bytes_per_second is not None:
+            check_number("bytes_per_second", bytes_per_second, positive=True)
+        with self._server.change() as now:
+            self._cluster.faults.limit_rate(find_broker(self._cluster, broker), bytes_per_second, now)
+
+    def skew_clock(self, broker: int, seconds: float) -> None:
+        """Set by how many seconds the clock of a broker is ahead."""
+        with self._server.change():
+            self._cluster.faults.skew_clock(find_broker(self._cluster, broker), seconds * 1000)
+
+    def _add_fault(self, api: ApiLike, fault: Fault) -> None:
+        if isinstance(fault.times, bool) or not isinstance(fault.times, int) or fault.times < 1:
+            raise ValueError(f"times is how many requests have the fault, at least 1; not {fault.times!r}")
+        with self._server.change():
+            self._cluster.faults.add(api_of(self._cluster.apis, api), fault)
