@@ -26,7 +26,7 @@ SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consum
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system build check lint format types unit slower sanitized property fuzz brokerless threads integration kerberos spark test bench demo pipeline clean
+.PHONY: help setup system system-python build check lint format types unit slower sanitized property fuzz brokerless threads integration kerberos spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ setup: system $(STAMPS)/package $(STAMPS)/extensions $(STAMPS)/jars  ## make .ve
 
 system:
 	@tools/system-packages $(PYTHON)
+
+system-python:
+	@tools/system-packages $(PYTHON) python
 
 $(STAMPS)/venv: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -126,7 +129,7 @@ test: setup lint types unit slower threads sanitized integration kerberos spark 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)
 
-demo: setup  ## consume a topic the demo fills (BOOTSTRAP=host:port TOPIC=name to use your own)
+demo: system-python $(STAMPS)/package $(STAMPS)/extensions $(if $(and $(shell command -v java),$(shell command -v mvn)),$(STAMPS)/jars)  ## consume a topic the demo fills (BOOTSTRAP=host:port TOPIC=name to use your own)
 	$(BIN)/python examples/demo/run.py $(if $(BOOTSTRAP),--bootstrap '$(BOOTSTRAP)') $(if $(TOPIC),--topic '$(TOPIC)')
 
 $(STAMPS)/pipeline: $(STAMPS)/package

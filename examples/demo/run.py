@@ -1,7 +1,7 @@
-"""The demo: a real broker, a topic of events, three members in a group, one of which leaves half way.
+"""The demo: a broker, a topic of events, three members in a group, one of which leaves half way.
 
-Without a cluster to connect to, it starts Apache Kafka, writes a shop's clickstream and proves that every record was
-seen at least once. With `--bootstrap` and `--topic` it reads your topic up to its end, writes nothing and
+Without a cluster to connect to, it starts Apache Kafka, or kconsumer's `FakeCluster` on a machine without Java. It
+writes a shop's clickstream and proves that every record was seen at least once. With `--bootstrap` and `--topic` it reads your topic up to its end, writes nothing and
 commits only to a group of its own. It stops everything that it starts, also on Ctrl-C. The exit code is 0 if all went
 well.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import shutil
 import signal
 import sys
 import uuid
@@ -134,21 +135,44 @@ def offsets(bootstrap: str, topic: str) -> tuple[dict[int, int], dict[int, int]]
 
 @contextlib.contextmanager
 def own_topic(display: Screen, count: int) -> Iterator[str]:
-    """Start a broker, fill the topic, and yield the address."""
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+    """Start a cluster, fill the topic, and yield the address."""
     from load import load
 
+    with real_cluster(display) if has_java() else fake_cluster(display) as bootstrap:
+        started = monotonic()
+        load(bootstrap, TOPIC, count, lambda n: display.working(f"{n:,} events written"))
+        took = monotonic() - started
+        display.say(f"{count:,} events are in topic {TOPIC!r} ({PARTITIONS} partitions), written in {took:.1f} s")
+        yield bootstrap
+
+
+def has_java() -> bool:
+    """Return whether this machine can run Apache Kafka: it has Java, and Maven to fetch Kafka with."""
+    return all(map(shutil.which, ("java", "mvn")))
+
+
+@contextlib.contextmanager
+def real_cluster(display: Screen) -> Iterator[str]:
+    """Start Apache Kafka with the topic, and yield its address."""
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
     from support.brokers.kafka import KafkaCluster
 
     display.working("starting Apache Kafka (the first time Maven fetches it) …")
     with KafkaCluster() as kafka:
         display.say(f"Apache Kafka {kafka.version} runs at {kafka.bootstrap_servers}")
         kafka.create_topic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
-        started = monotonic()
-        load(kafka.bootstrap_servers, TOPIC, count, lambda n: display.working(f"{n:,} events written"))
-        took = monotonic() - started
-        display.say(f"{count:,} events are in topic {TOPIC!r} ({PARTITIONS} partitions), written in {took:.1f} s")
         yield kafka.bootstrap_servers
+
+
+@contextlib.contextmanager
+def fake_cluster(display: Screen) -> Iterator[str]:
+    """Start a cluster in this process with the topic, and yield its address."""
+    from kconsumer.testing import FakeCluster
+
+    with FakeCluster() as cluster:
+        display.say(f"no Java here: kconsumer's FakeCluster runs at {cluster.bootstrap_servers} in place of Kafka")
+        cluster.create_topic(TOPIC, PARTITIONS, retention_ms=-1)
+        yield cluster.bootstrap_servers
 
 
 def read(display: Screen, bootstrap: str, topic: str, expected: int, timeout_s: float) -> Crew:

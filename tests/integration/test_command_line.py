@@ -169,9 +169,12 @@ def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
     assert before == kafka.end_offsets(topic)
 
 
-def test_demo() -> None:
-    """The demo with its own broker reads every record and reports that."""
+@pytest.mark.parametrize("cluster", ["Apache Kafka", "kconsumer's FakeCluster"])
+def test_demo(cluster: str, tmp_path: Path) -> None:
+    """The demo reads every record from a cluster that it starts, which is FakeCluster if there is no Java."""
+    environment = ENVIRONMENT if cluster == "Apache Kafka" else {**ENVIRONMENT, "PATH": str(tmp_path)}
     command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--records", "50000"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=environment)
     assert (0, "") == (done.returncode, done.stderr)
+    assert cluster in done.stdout.splitlines()[0]
     assert done.stdout.endswith("every record was seen\n")
