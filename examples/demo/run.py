@@ -1,9 +1,9 @@
 """The demo: a broker, a topic of events, three members in a group, one of which leaves half way.
 
 Without a cluster to connect to, it starts Apache Kafka, or kconsumer's `FakeCluster` on a machine without Java. It
-writes a shop's clickstream and proves that every record was seen at least once. With `--bootstrap` and `--topic` it reads your topic up to its end, writes nothing and
-commits only to a group of its own. It stops everything that it starts, also on Ctrl-C. The exit code is 0 if all went
-well.
+writes a shop's clickstream and proves that every record was seen at least once. With `--bootstrap` and `--topic` it
+reads your topic up to its end, writes nothing and commits only to a group of its own. It stops everything that it
+starts, also on Ctrl-C. The exit code is 0 if all went well.
 """
 
 from __future__ import annotations
