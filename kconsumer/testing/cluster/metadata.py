@@ -102,7 +102,7 @@ class MetadataHandlers:
         """Returns the rows of the topics that the request names, or of all topics."""
         asked = request.message.topics
         if asked is None or (request.version == 0 and not asked):
-            return [_topic_row(topic) for topic in self._cluster.topics.values()]
+            return [self._topic_row(topic) for topic in self._cluster.topics.values()]
         create = request.message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
         return [self._asked_row(row, create, now) for row in asked]
 
@@ -112,13 +112,13 @@ class MetadataHandlers:
             topic = self._cluster.topics_by_id.get(asked.topic_id)
             if topic is None:
                 return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-            return _topic_row(topic)
+            return self._topic_row(topic)
         name = asked.name or ""
         if not legal_name(name):
             return MetadataResponseTopic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
         topic = self._cluster.topics.get(name)
         if topic is not None:
-            return _topic_row(topic)
+            return self._topic_row(topic)
         if create:
             self._cluster.create_topic(name, self._cluster.settings.num_partitions)
         return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name)
@@ -158,23 +158,22 @@ class MetadataHandlers:
             return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=NOT_AVAILABLE, error_message="")
         return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
 
+    def _topic_row(self, topic: Topic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.internal,
+            partitions=list(map(self._partition_row, topic.partitions)),
+        )
 
-def _topic_row(topic: Topic) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.internal,
-        partitions=list(map(_partition_row, topic.partitions)),
-    )
-
-
-def _partition_row(partition: Partition) -> MetadataResponsePartition:
-    missing = partition.leader == NO_LEADER
-    return MetadataResponsePartition(
-        error_code=Errors.LEADER_NOT_AVAILABLE if missing else Errors.NONE,
-        partition_index=partition.index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
-    )
+    def _partition_row(self, partition: Partition) -> MetadataResponsePartition:
+        missing = partition.leader == NO_LEADER
+        return MetadataResponsePartition(
+            error_code=Errors.LEADER_NOT_AVAILABLE if missing else Errors.NONE,
+            partition_index=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=partition.replicas,
+            isr_nodes=self._cluster.replication.visible_isr(partition),
+            offline_replicas=[node for node in partition.replicas if not self._cluster.brokers[node].alive],
+        )

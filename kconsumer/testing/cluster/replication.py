@@ -1,13 +1,16 @@
 """Which replicas lead and which are in sync, as brokers stop and start and replicas fall behind.
 
 It has the rules of Kafka's controller. A stopped broker leaves the in-sync replicas at once, as after a controlled
-shutdown. The last in-sync replica stays one, so that only it, or an unclean election, brings the partition back.
+shutdown. The last in-sync replica, and since Kafka 4.1 the eligible leader replicas (KIP-966), bring a partition back
+that has no leader; other replicas do it only by an unclean election.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kconsumer.testing.cluster.releases import is_at_least
+from kconsumer.testing.cluster.timers import Timer
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, Partition
 
 if TYPE_CHECKING:
@@ -19,6 +22,17 @@ class Replication:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._lag_timers: dict[tuple[Partition, int], Timer] = {}
+
+    @property
+    def _has_elr(self) -> bool:
+        """True if the controller keeps eligible leader replicas."""
+        broker = self._cluster.brokers[max(self._cluster.controller_id, 1)]
+        return is_at_least(broker.release, "4.1")
+
+    def visible_isr(self, partition: Partition) -> list[int]:
+        """Returns the in-sync replicas as Metadata has them."""
+        return [] if partition.leader == NO_LEADER and self._has_elr else partition.isr
 
     def created(self, partition: Partition) -> None:
         """Elect the first leader of a new partition. Replicas on stopped brokers are not in sync."""
@@ -49,13 +63,15 @@ class Replication:
                 self._resume_replicas(partition)
 
     def elect(self, partition: Partition) -> None:
-        """Elect the first in-sync replica on a running broker.
+        """Elect the first in-sync replica on a running broker, or an eligible leader replica.
 
-        Without one, any running replica becomes the leader if the topic allows unclean elections; otherwise the
+        Without them, any running replica becomes the leader if the topic allows unclean elections; otherwise the
         partition has no leader.
         """
         running = [node for node in partition.replicas if self._cluster.brokers[node].alive]
         clean = [node for node in running if node in partition.isr]
+        if self._has_elr:
+            clean += [node for node in running if node in partition.elr]
         unclean = running if partition.topic.configs["unclean.leader.election.enable"] == "true" else []
         leader = next(iter(clean or unclean), NO_LEADER)
         if leader != NO_LEADER or partition.leader != NO_LEADER:
@@ -81,16 +97,17 @@ class Replication:
         if broker_id not in partition.replicas or broker_id == partition.leader:
             raise ValueError(f"broker {broker_id} is no follower of {partition.topic.name}-{partition.index}")
         partition.stop_replica(broker_id)
-
-        def remove(_: float) -> None:
-            if broker_id in partition.stopped:
-                partition.remove_from_isr(broker_id)
-
-        self._cluster.timers.add(now + self._cluster.settings.replica_lag_time_max_ms, remove)
+        deadline = now + self._cluster.settings.replica_lag_time_max_ms
+        self._lag_timers[partition, broker_id] = self._cluster.timers.add(
+            deadline, lambda _: partition.remove_from_isr(broker_id)
+        )
 
     def resume_replica(self, partition: Partition, broker_id: int) -> None:
         """Let a follower catch up with the leader and be in sync again. Does nothing if its broker is stopped."""
         if partition.leader != NO_LEADER and self._cluster.brokers[broker_id].alive:
+            timer = self._lag_timers.pop((partition, broker_id), None)
+            if timer is not None:
+                timer.cancel()
             partition.resume_replica(broker_id)
 
     def _set_leader(self, partition: Partition, leader: int) -> None:

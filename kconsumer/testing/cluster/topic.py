@@ -26,6 +26,7 @@ class Partition:
         self.index = index
         self.replicas = replicas  # ids of brokers; the first one is the preferred leader
         self.isr = list(replicas)
+        self.elr: list[int] = []  # the eligible leader replicas (KIP-966): out of sync, but with all replicated records
         self.leader = replicas[0]  # or NO_LEADER
         self.leader_epoch = 0
         self.leader_epoch_start = 0  # the end of the log when the leader was elected
@@ -79,14 +80,20 @@ class Partition:
         """Let a replica catch up with the leader and be in sync again."""
         self.stopped.pop(broker_id, None)
         if broker_id not in self.isr:
-            self.isr = [node for node in self.replicas if node in self.isr or node == broker_id]
+            self.set_isr([*self.isr, broker_id])
         self.advance_high_watermark()
 
     def remove_from_isr(self, broker_id: int) -> None:
         """Remove a replica from the in-sync replicas, unless it is the last one."""
         if broker_id in self.isr and len(self.isr) > 1:
-            self.isr = [node for node in self.isr if node != broker_id]
+            self.set_isr([node for node in self.isr if node != broker_id])
             self.advance_high_watermark()
+
+    def set_isr(self, isr: list[int]) -> None:
+        """Set the in-sync replicas. If they are too few, those that are no longer in sync remain eligible leaders."""
+        eligible = [*self.elr, *self.isr] if len(isr) < self.min_isr else []
+        self.isr = [node for node in self.replicas if node in isr]
+        self.elr = [node for node in self.replicas if node in eligible and node not in isr]
 
     def elect(self, leader: int) -> None:
         """Make a replica the leader, or none with NO_LEADER. The leader epoch grows by one.
@@ -98,7 +105,7 @@ class Partition:
         if leader != NO_LEADER:
             end = self.stopped.pop(leader, self.log.end)
             if leader not in self.isr:
-                self.isr = [leader]
+                self.set_isr([leader])
             self.stopped = {node: min(known, end) for node, known in self.stopped.items()}
             self.log.truncate(end)
             self.leader_epoch_start = end

@@ -124,3 +124,20 @@ def test_java_hash() -> None:
     assert 96354 == java_hash("abc")
     assert 240985886 == java_hash("my-group")
     assert 1772899 == java_hash("\U0001f600")
+
+
+@pytest.mark.parametrize(("release", "isr"), [("4.0", [1]), ("4.1", [])])
+def test_offline_replicas(release: str, isr: list[int]) -> None:
+    """Replicas on stopped brokers are offline. Since Kafka 4.1 a partition without a leader has no in-sync replicas."""
+    cluster = Cluster(2, release=release)
+    cluster.create_topic("t", 2)
+    cluster.create_topic("both", 1, 2)
+    cluster.kill(1)
+    client = ClusterClient(cluster, VirtualClock(), 2)
+    response = client.call(METADATA, 12, MetadataRequest(topics=None))
+    rows = {
+        (topic.name, row.partition_index): (row.leader_id, row.isr_nodes, row.offline_replicas)
+        for topic in response.topics
+        for row in topic.partitions
+    }
+    assert {("t", 0): (-1, isr, [1]), ("t", 1): (2, [2], []), ("both", 0): (2, [2], [1])} == rows

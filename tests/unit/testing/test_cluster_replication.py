@@ -120,6 +120,37 @@ def test_records_that_were_not_replicated_are_lost_with_their_leader(cluster: Cl
     assert (2, 1, 1) == (partition.leader, partition.log.end, partition.log.high_watermark)
 
 
+@pytest.mark.parametrize(("release", "leader"), [("4.0", NO_LEADER), ("4.1", 2)])
+def test_eligible_leader_replicas(release: str, leader: int) -> None:
+    """Since Kafka 4.1 a replica that left too few in-sync replicas may lead: it has all replicated records."""
+    cluster = Cluster(3, release=release)
+    partition = partition_of(cluster, 2, min_insync_replicas="2")
+    partition.append(build_batch([b"a"]), 5)
+    cluster.kill(2)
+    partition.append(build_batch([b"b"]), 5)
+    assert 1 == partition.log.high_watermark
+    cluster.kill(1)
+    cluster.start(2)
+    assert leader == partition.leader
+    cluster.start(1)
+    assert (leader if leader == 2 else 1, [1, 2], []) == (partition.leader, partition.isr, partition.elr)
+    assert (1 if leader == 2 else 2) == partition.log.high_watermark
+
+
+def test_stopping_again_begins_a_new_lag(cluster: Cluster) -> None:
+    """The time after which a replica is out of sync begins when it stops, not when it stopped before."""
+    clock = VirtualClock()
+    partition = partition_of(cluster)
+    cluster.replication.stop_replica(partition, 2, clock.now())
+    cluster.replication.resume_replica(partition, 2)
+    advance(cluster, clock, 20_000)
+    cluster.replication.stop_replica(partition, 2, clock.now())
+    advance(cluster, clock, 20_000)
+    assert [1, 2, 3] == partition.isr
+    advance(cluster, clock, 10_000)
+    assert [1, 3] == partition.isr
+
+
 def test_topics_are_created_on_running_brokers(cluster: Cluster) -> None:
     """A replica on a stopped broker is not in sync in a new topic."""
     cluster.kill(1)
