@@ -62,4 +62,4 @@ def decode_batches(
         run = fetch.take(sys.maxsize)
         if len(run):
             runs.append(run)
-    return ConsumerRecords(runs, {where: (fetch.next_offset, fetch.next_leader_epoch)})
+    return ConsumerRecords.from_runs(runs, {where: (fetch.next_offset, fetch.next_leader_epoch)})

@@ -5,13 +5,14 @@ It contains runs of records and the next offset of each partition. Record object
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import RecordIterator, RecordRun
+from kconsumer._core.record_run import RecordIterator, RecordRun, run_of
 from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, explain
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -29,34 +30,51 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 class ConsumerRecords:
     """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
-    An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time.
-    A record keeps all received bytes of its batch in memory. To keep data for a long time, keep only the value of the
-    record.
+    An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time,
+    unless the batch was created from record objects. A record keeps all received bytes of its batch in memory. To keep
+    data for a long time, keep only the value of the record.
     """
 
     __slots__ = ("_count", "_positions", "_runs", "_skipped")
 
     EMPTY: ClassVar[ConsumerRecords]
 
-    def __init__(
-        self,
-        runs: Iterable[RecordRun] = (),
+    def __init__(self, records: Iterable[ConsumerRecord] = ()) -> None:
+        """Create a batch of these records, for example for a test of a function that takes a batch.
+
+        The order of the records is kept. `next_offsets` contains the offset after the last record of each partition.
+        Raises TypeError for any other object than an iterable of ConsumerRecord.
+        """
+        runs = tuple(run_of(group) for group in _by_partition(records))
+        self._runs = runs
+        self._positions: Mapping[TopicPartition, Position] = {
+            run.topic_partition: (run.next_offset, run.leader_epoch) for run in runs
+        }
+        self._skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE
+        self._count = sum(map(len, runs))
+
+    @classmethod
+    def from_runs(
+        cls,
+        runs: Iterable[RecordRun],
         positions: Mapping[TopicPartition, Position] = NONE,
         skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
-    ) -> None:
-        """Create a batch. `positions` maps partitions to the next offset and its leader epoch.
+    ) -> Self:
+        """Create a batch of fetched records. `positions` maps partitions to the next offset and its leader epoch.
 
         `skipped` is the result of the method of this name. Each of the `runs` must contain records, and must not be
         used elsewhere. To make poll() faster, the arguments are not copied. So the caller must not change them later.
         """
-        self._runs = tuple(runs)
-        self._positions = positions
-        self._skipped = skipped
+        batch = cls.__new__(cls)
+        batch._runs = tuple(runs)
+        batch._positions = positions
+        batch._skipped = skipped
         count = 0
-        for run in self._runs:
+        for run in batch._runs:
             count += len(run)
             run.detach()
-        self._count = count
+        batch._count = count
+        return batch
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
@@ -143,6 +161,22 @@ class ConsumerRecords:
     def __repr__(self) -> str:
         partitions = len(self.partitions())
         return f"<ConsumerRecords: {self._count} records of {partitions} partition{'s' * (partitions != 1)}>"
+
+
+def _by_partition(records: Iterable[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
+    """Yield lists of consecutive records of one partition. Raises TypeError for an object that is no ConsumerRecord."""
+    if isinstance(records, ConsumerRecord):
+        raise TypeError(
+            "ConsumerRecords() takes an iterable of records; for one record write ConsumerRecords([record])"
+        )
+    if isinstance(records, Mapping):
+        raise TypeError("ConsumerRecords() takes records, and reads their partitions from them; not a mapping")
+    checked = list(records)
+    for record in checked:
+        if not isinstance(record, ConsumerRecord):
+            raise TypeError(f"ConsumerRecords() takes ConsumerRecord objects, not {type(record).__name__}: {record!r}")
+    for _, group in groupby(checked, key=lambda record: record.topic_partition):
+        yield list(group)
 
 
 ConsumerRecords.EMPTY = ConsumerRecords()

@@ -62,8 +62,14 @@ def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize
     `ends`: a dict of partition -> offset. Records of the partition at or above this offset are omitted.
 
     Raises OverflowError if a single record exceeds `max_bytes`, CorruptRecordError if the bytes of the records have
-    changed since they were checked, and MemoryError.
+    changed since they were checked, TypeError if a record that a user created has a key or value that is not bytes, and
+    MemoryError.
     """
+    cdef RecordRun run
+    for run in runs:
+        if run.objects is not None:
+            runs = tuple([each.encoded() for each in runs])
+            break
     return RunCursor(runs, ends or {}).all(names, max_bytes)
 
 

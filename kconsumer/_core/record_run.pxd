@@ -5,7 +5,7 @@ A run is a sequence of records of one partition in offset order.
 Contents:
     RunSegment        consecutive records of one batch
     read_next         reads one record of a Span in any format, and advances past it
-    RecordRun         the segments of one run: the result of PartitionFetch.take()
+    RecordRun         the segments of one run: the result of PartitionFetch.take(), or records of a user
     RecordIterator    iterates over the records of several runs
 """
 
@@ -51,6 +51,7 @@ cdef class RecordRun:
     # Results of the deserializers, one object per record; None without a deserializer.
     cdef list keys
     cdef list values
+    cdef list objects              # the records of a run that was created by run_of(), which has no segments; else None
     cdef object source             # the PartitionFetch that the run was taken from; None: the run cannot be shortened
     cdef int64_t offset_before     # the position of `source` before the run was taken
     cdef int32_t epoch_before      # leader epoch of that position; -1: none
@@ -69,6 +70,7 @@ cdef class RecordIterator:
     cdef Py_ssize_t index          # index of the next record in the run
     cdef RunSegment segment        # the rest of the current segment
     cdef object owner
+    cdef list objects              # the records of the current run if it was created by run_of(); else None
     cdef bint has_objects          # the run has deserialized keys or values
     # The last two records returned. When the next one is requested, a loop variable still refers to the newer one. If
     # nothing refers to the older one, it is filled again.

@@ -2,10 +2,13 @@
 
 A run stores where its records are and how many there are, but nothing for each record. Iteration parses each record a
 second time, after fetch.pyx parsed it to check it. This costs less than writing and reading an index of the records.
+A run of records that a user created has no bytes: it refers to the objects.
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
 from kconsumer._core.batch cimport Record, offset_at
@@ -25,7 +28,7 @@ cdef class RecordRun:
     """Checked records of one partition in offset order. Iteration creates a ConsumerRecord for each of them."""
 
     def __init__(self):
-        raise TypeError("runs are created by PartitionFetch.take()")
+        raise TypeError("runs are created by PartitionFetch.take() and by run_of()")
 
     def __dealloc__(self):
         free(self.segments)
@@ -55,6 +58,8 @@ cdef class RecordRun:
         cdef Py_ssize_t done = 0
         cdef int64_t last = -1
         cdef str origin = "key"
+        if self.objects is not None:
+            raise TypeError("records that are objects already cannot be deserialized")
         plain_key = getattr(key, "plain", None)
         plain_value = getattr(value, "plain", None)
         try:
@@ -86,6 +91,21 @@ cdef class RecordRun:
     def detach(self):
         """Drop the reference to the PartitionFetch. Call it when the run will not be shortened any more."""
         self.source = None
+
+    def encoded(self):
+        """Returns a run of the same records that refers to serialized records, from which Arrow columns are built.
+
+        That is this run itself, unless it was created by `run_of`. Raises TypeError if a key or value is not bytes.
+        """
+        cdef RecordRun run
+        if self.objects is None:
+            return self
+        run = new_run(self.topic_partition, None)
+        run.next_offset = self.next_offset
+        run.epoch = self.epoch
+        for record in self.objects:
+            add_encoded(run, <ConsumerRecord?> record)
+        return run
 
     def __repr__(self):
         where = f"{self.topic_partition}, next offset {self.next_offset}"
@@ -156,6 +176,84 @@ cdef RecordRun new_run(object topic_partition, object source):
     return run
 
 
+def run_of(list records not None):
+    """Returns a run of ConsumerRecord objects, which iteration returns as they are.
+
+    They must belong to one partition. Raises ValueError if there is none. The list must not be changed later.
+    """
+    cdef RecordRun run
+    cdef ConsumerRecord last
+    if not records:
+        raise ValueError("a run contains at least one record")
+    last = <ConsumerRecord?> records[len(records) - 1]
+    run = new_run(last.topic_partition, None)
+    run.objects = records
+    run.count = len(records)
+    run.next_offset = last.offset + 1
+    run.epoch = last.epoch
+    return run
+
+
+cdef int add_encoded(RecordRun run, ConsumerRecord record) except -1:
+    """Append a record to the run, encoded in the format 2, in a segment of its own."""
+    cdef RunSegment segment
+    cdef bytes data = encoded_record(record)
+    segment.span.p = <const unsigned char*> PyBytes_AS_STRING(data)
+    segment.span.end = segment.span.p + PyBytes_GET_SIZE(data)
+    segment.count = 1
+    segment.floor = segment.base_offset = record.offset
+    segment.base_timestamp = record.timestamp
+    segment.one_timestamp = True
+    segment.timestamp_kind = record.timestamp_kind
+    segment.magic = 2
+    segment.leader_epoch = record.epoch
+    segment.batch_at = 0
+    return run.add(&segment, data)
+
+
+cdef bytes encoded_record(ConsumerRecord record):
+    """Returns the record in the format 2, with an offset delta and a timestamp delta of 0."""
+    body = bytearray(3)      # attributes and both deltas
+    add_nullable(body, plain_bytes(record, record.key, "key"))
+    add_nullable(body, plain_bytes(record, record.value, "value"))
+    body += varint(len(record.headers))
+    for name, data in record.headers:
+        add_nullable(body, name.encode("utf-8", "replace"))
+        add_nullable(body, plain_bytes(record, data, f"header {name!r}"))
+    return varint(len(body)) + bytes(body)
+
+
+cdef int add_nullable(object body, object data) except -1:
+    """Append a byte string with its length, or the length -1 for None."""
+    body += varint(-1 if data is None else len(data))
+    if data is not None:
+        body += data
+    return 0
+
+
+cdef object plain_bytes(ConsumerRecord record, object data, str what):
+    """Returns `data` as bytes, or None. Raises TypeError for an object of another type."""
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    raise TypeError(
+        f"Arrow columns contain bytes, but the {what} of the record of {record.topic_partition} at offset "
+        f"{record.offset} is {type(data).__name__}: create the record with bytes"
+    )
+
+
+cdef bytes varint(int64_t value):
+    """Returns the zigzag varint of a number."""
+    cdef uint64_t rest = (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(<unsigned char> (rest & 0x7F | 0x80))
+        rest >>= 7
+    out.append(<unsigned char> rest)
+    return bytes(out)
+
+
 cdef object deserialized(object deserializer, object plain, ConsumerRecord record, object data):
     """Returns one deserialized key or value. As in Java, null becomes None and the deserializer is not called."""
     if data is None:
@@ -193,6 +291,9 @@ cdef class RecordIterator:
 
     def __next__(self):
         while self.segment.count == 0:
+            if self.objects is not None and self.index < len(self.objects):
+                self.index += 1
+                return self.objects[self.index - 1]
             if not self.advance():
                 self.even = self.odd = None
                 raise StopIteration
@@ -213,10 +314,12 @@ cdef class RecordIterator:
         self.run = None
         self.owner = None
         self.segment.count = 0
+        self.objects = None
         self.even = self.odd = None
 
     cdef bint advance(self) except -1:
-        """Advance to the next segment. Returns False after the last one."""
+        """Advance to the next segment, or to the next run of objects. Returns False after the last one."""
+        self.objects = None
         while self.run is None or self.next_segment == self.run.used:
             if self.next_run == len(self.runs):
                 self.run = None
@@ -228,6 +331,9 @@ cdef class RecordIterator:
             self.next_run += 1
             self.next_segment = 0
             self.index = 0
+            if self.run.objects is not None:
+                self.objects = self.run.objects
+                return True
         self.segment = self.run.segments[self.next_segment]
         self.owner = self.run.owners[self.next_segment]
         self.has_objects = self.run.keys is not None or self.run.values is not None

@@ -105,7 +105,7 @@ class Collector:
             self._subscription.clear_unreturned()
             runs = self._drop_moved(runs, moved_to, skipped)
         self.positions_advanced = bool(moved_to) and not runs
-        return ConsumerRecords(runs, moved_to, skipped)
+        return ConsumerRecords.from_runs(runs, moved_to, skipped)
 
     def _drop_moved(
         self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped

@@ -22,7 +22,7 @@ def batch(**starts_and_counts: tuple[int, int]) -> ConsumerRecords:
     for name, (start, count) in starts_and_counts.items():
         data = build_batch([(None, b"v")] * count, base_offset=start)
         runs.append(PartitionFetch(partitions[name], data, start).take(count))
-    return ConsumerRecords(runs)
+    return ConsumerRecords.from_runs(runs)
 
 
 def at(iteration: Iteration, count: int) -> list[tuple[str, int]]:
@@ -66,7 +66,7 @@ def test_partition_with_two_runs() -> None:
         for tp, start in ((A, 0), (B, 7), (A, 2))
     ]
     iteration = Iteration()
-    iteration.start(ConsumerRecords(runs))
+    iteration.start(ConsumerRecords.from_runs(runs))
     expected = [{A: 0, B: 7}, {A: 1, B: 7}, {B: 7, A: 2}, {B: 8, A: 2}, {A: 2}, {A: 3}, {}]
     seen = [iteration.unseen()]
     seen += [iteration.unseen() for _ in iteration]
@@ -79,7 +79,7 @@ def test_gaps_between_offsets() -> None:
         PartitionFetch(A, build_batch([(None, b"v")], base_offset=offset), offset).take(1) for offset in (3, 10, 40)
     ]
     iteration = Iteration()
-    iteration.start(ConsumerRecords(fetches))
+    iteration.start(ConsumerRecords.from_runs(fetches))
     at(iteration, 1)
     assert {A: 10} == iteration.unseen()
 

@@ -162,7 +162,7 @@ def test_bytes_of_records_whose_deserializers_ran() -> None:
     """Columns contain the bytes of the record, not the results of deserializers."""
     run = PartitionFetch(TP, build_batch([(b"1", b"2")]), 0).take(9)
     run.deserialize(lambda topic, headers, data: int(data or b""), None)
-    records = ConsumerRecords([run])
+    records = ConsumerRecords.from_runs([run])
     assert (1, b"1") == (next(iter(records)).key, records.to_arrow().to_pyarrow()["key"][0].as_py())
 
 
@@ -252,7 +252,7 @@ def test_record_larger_than_a_column() -> None:
 def test_to_arrow_of_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """If several batches would be needed, the error of to_arrow names the alternative."""
     monkeypatch.setattr("kconsumer.arrow.build", lambda *args: build(*args, max_bytes=5000))
-    records = ConsumerRecords(filled(100))
+    records = ConsumerRecords.from_runs(filled(100))
     with pytest.raises(OverflowError, match="__arrow_c_stream__"):
         records.to_arrow()
     assert 100 == pa.table(records).num_rows

@@ -34,7 +34,7 @@ def run_of(tp: TopicPartition, *values: bytes, base: int = 0) -> RecordRun:
 def test_counts_iterates_and_groups() -> None:
     """All methods are right for several runs, two of them of one partition."""
     positions = {A: (3, 1), B: (1, None), C: (9, None)}
-    records = ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3"), run_of(A, b"4", base=2)], positions)
+    records = ConsumerRecords.from_runs([run_of(A, b"1", b"2"), run_of(B, b"3"), run_of(A, b"4", base=2)], positions)
     assert (4, 4, True) == (len(records), records.count, bool(records))
     assert [(A, 0, b"1"), (A, 1, b"2"), (B, 0, b"3"), (A, 2, b"4")] == [
         (r.topic_partition, r.offset, r.value) for r in records
@@ -78,14 +78,14 @@ def test_positions_without_records() -> None:
 
 def test_next_offsets_returns_a_copy() -> None:
     """next_offsets() returns a copy."""
-    records = ConsumerRecords([], {A: (5, None)})
+    records = ConsumerRecords.from_runs([], {A: (5, None)})
     records.next_offsets().clear()
     assert {A: OffsetAndMetadata(5)} == records.next_offsets()
 
 
 def test_can_be_iterated_several_times_at_once() -> None:
     """Iterators do not share state."""
-    records = ConsumerRecords([run_of(A, b"1", b"2", b"3")])
+    records = ConsumerRecords.from_runs([run_of(A, b"1", b"2", b"3")])
     pairs = [(x.offset, y.offset) for x in records for y in records]
     assert [(x, y) for x in range(3) for y in range(3)] == pairs
 
@@ -95,7 +95,7 @@ def test_can_be_iterated_several_times_at_once() -> None:
 
 def test_a_record_that_is_kept_never_changes() -> None:
     """Whatever way a record is kept, it keeps its contents while the loop continues."""
-    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(50)))])
+    records = ConsumerRecords.from_runs([run_of(A, *(b"%d" % i for i in range(50)))])
     in_list, in_dict, nested, by_closure = [], {}, [], []
     for i, record in enumerate(records):
         if i % 4 == 0:
@@ -114,7 +114,7 @@ def test_a_record_that_is_kept_never_changes() -> None:
 
 def test_kept_for_a_few_steps() -> None:
     """A window over the last records contains the right ones."""
-    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(40)))])
+    records = ConsumerRecords.from_runs([run_of(A, *(b"%d" % i for i in range(40)))])
     for width in (1, 2, 3, 4):
         window: list[ConsumerRecord] = []
         for i, record in enumerate(records):
@@ -144,7 +144,7 @@ def test_values_outlive_their_record() -> None:
 )
 def test_builtins_that_keep_what_they_iterate(use: Callable[[ConsumerRecords], object]) -> None:
     """Sequences made from a result contain distinct record objects."""
-    records = ConsumerRecords([run_of(A, *(b"%d" % i for i in range(20)))])
+    records = ConsumerRecords.from_runs([run_of(A, *(b"%d" % i for i in range(20)))])
     kept = use(records)
     flat: list[ConsumerRecord] = []
     for item in kept.values() if isinstance(kept, dict) else kept:  # type: ignore[attr-defined]  # several kinds
@@ -155,7 +155,7 @@ def test_builtins_that_keep_what_they_iterate(use: Callable[[ConsumerRecords], o
 
 def test_a_loop_makes_two_records() -> None:
     """A loop that keeps no record uses the same two objects in turn."""
-    assert 2 == len({id(record) for record in ConsumerRecords([run_of(A, *[b"x"] * 100)])})
+    assert 2 == len({id(record) for record in ConsumerRecords.from_runs([run_of(A, *[b"x"] * 100)])})
 
 
 def test_reused_records_forget_what_was_read() -> None:
@@ -218,7 +218,7 @@ def test_a_value_that_is_kept_never_changes(keep: Callable[[bytes], object]) -> 
 def test_a_loop_over_values_makes_two_of_them() -> None:
     """A loop that keeps no value uses the same two value objects in turn, one for each record object."""
     run = run_of(A, *(b"value %03d" % n for n in range(100)))
-    assert 2 == len({id(record.value) for record in ConsumerRecords([run])})
+    assert 2 == len({id(record.value) for record in ConsumerRecords.from_runs([run])})
 
 
 def test_large_values_are_freed() -> None:
@@ -257,7 +257,7 @@ def test_references_are_balanced() -> None:
 
     def use() -> None:
         fetch = PartitionFetch(tp, data, 0)
-        records = ConsumerRecords([fetch.take(3), fetch.take(100)])
+        records = ConsumerRecords.from_runs([fetch.take(3), fetch.take(100)])
         kept = [r for r in records if r.offset % 2]
         for record in records:
             assert (record.key, record.value, record.headers, record.topic) is not None
@@ -324,7 +324,7 @@ def test_an_exhausted_iterator_holds_nothing() -> None:
 
 def test_length_hint_is_what_is_left() -> None:
     """The length hint is the number of remaining records, so that list() allocates once."""
-    iterator = iter(ConsumerRecords([run_of(A, b"1", b"2"), run_of(B, b"3")]))
+    iterator = iter(ConsumerRecords.from_runs([run_of(A, b"1", b"2"), run_of(B, b"3")]))
     assert 3 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
     next(iterator)
     assert 2 == iterator.__length_hint__()  # type: ignore[attr-defined]  # an iterator of ours
@@ -451,7 +451,7 @@ def test_an_interrupt_loses_no_record() -> None:
 def test_a_run_releases_its_fetch() -> None:
     """Returned records keep their own batch alive but not the fetch."""
     data = bytearray(build_batch([b"a"], codec="zstd"))
-    records = ConsumerRecords([PartitionFetch(A, data, 0).take(1)])
+    records = ConsumerRecords.from_runs([PartitionFetch(A, data, 0).take(1)])
     data.clear()
     assert [b"a"] == [r.value for r in records]
 
