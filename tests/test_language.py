@@ -73,6 +73,7 @@ CLEAN = [
     "kconsumer/transitions.py",
     "kconsumer/types.py",
     "pyspark_kconsumer",
+    "pytest_kconsumer",
     "tests/assignors",
     "tests/brokerless",
     "tests/conftest.py",

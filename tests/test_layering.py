@@ -85,7 +85,8 @@ ALLOWED: dict[str, set[str]] = {
     "ranges": PUBLIC,
     "testing": PUBLIC,
     "spark": {"", "arrow", "clock", "config", "errors", "ranges", "types"},
-    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "types"},
+    # `kconsumer fake-cluster` runs a cluster of `testing`.
+    "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "testing", "types"},
     "__main__": {"cli"},
     "": PUBLIC | {"testing"},  # kconsumer/__init__.py gathers the public names
 }

@@ -104,7 +104,7 @@ def test_sdist_contains_every_source(sdist: Path) -> None:
     sources = [
         path
         for kind in kinds
-        for folder in ("kconsumer", "assignors", "pyspark_kconsumer")
+        for folder in ("kconsumer", "assignors", "pyspark_kconsumer", "pytest_kconsumer")
         for path in (ROOT / folder).rglob(kind)
     ]
     assert MODULES
@@ -122,22 +122,22 @@ def test_wheel_contains_compiled_modules_and_types(wheel: Path) -> None:
     wanted = {f"kconsumer/_core/{module}{end}" for module in MODULES for end in (suffix, ".pyi")}
     wanted |= {"kconsumer/py.typed", "kconsumer_assignors/py.typed", "kconsumer_assignors/__init__.py"}
     assert set() == wanted - names
-    assert {"kconsumer", "kconsumer_assignors", "pyspark_kconsumer"} == {
+    assert {"kconsumer", "kconsumer_assignors", "pyspark_kconsumer", "pytest_kconsumer"} == {
         n.split("/")[0] for n in names if ".dist-info/" not in n
     }
 
 
 def test_entry_points_load_from_the_wheel(installed: Path) -> None:
-    """The command and the four assignors are entry points whose targets exist in the wheel."""
+    """The command, the four assignors and the plugin of pytest are entry points whose targets exist in the wheel."""
     code = """
 import importlib.metadata, json, kconsumer
 (found,) = [d for d in importlib.metadata.distributions(path=['.']) if d.name == 'kconsumer']
-points = [p for p in found.entry_points if p.group in ('kconsumer.assignors', 'console_scripts')]
-print(json.dumps({p.name: (p.load().__module__, kconsumer.__file__) for p in points}))
+points = [p for p in found.entry_points if p.group in ('kconsumer.assignors', 'console_scripts', 'pytest11')]
+print(json.dumps({p.name: (p.load() is not None, kconsumer.__file__) for p in points}))
 """
     loaded = json.loads(python(code, installed))
-    assert PLUGINS | {"kconsumer"} == set(loaded)
-    assert {str(installed / "kconsumer" / "__init__.py")} == {file for _module, file in loaded.values()}
+    assert PLUGINS | {"kconsumer", "pytest_kconsumer"} == set(loaded)
+    assert {str(installed / "kconsumer" / "__init__.py")} == {file for _loaded, file in loaded.values()}
 
 
 def test_import_is_light(installed: Path) -> None:

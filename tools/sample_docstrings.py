@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARY = [ROOT / "kconsumer", ROOT / "assignors", ROOT / "pyspark_kconsumer"]
+LIBRARY = [ROOT / "kconsumer", ROOT / "assignors", ROOT / "pyspark_kconsumer", ROOT / "pytest_kconsumer"]
 
 CYTHON_DOCSTRING = re.compile(r'^(?P<indent>[ \t]*)"""(?P<text>.*?)"""', re.MULTILINE | re.DOTALL)
 CYTHON_HEADER = re.compile(r"(?P<indent>[ \t]*)(?P<subject>(?:cdef|cpdef|def|class)\b.*?)(?::\s*)?(?:#.*)?")

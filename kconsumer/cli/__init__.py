@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from kconsumer import __version__, errors
-from kconsumer.cli import assignors, consume, dump, groups, topics
+from kconsumer.cli import assignors, consume, dump, fake_cluster, groups, topics
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
@@ -68,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     topics.add_parser(commands, common)
     assignors.add_parser(commands, common)
     dump.add_parser(commands, common)
+    fake_cluster.add_parser(commands, common)
     return parser
 
 

@@ -48,7 +48,17 @@ def words(page: Path) -> set[str]:
 @cache
 def tree() -> set[str]:
     """Returns every file of the project, relative to its root."""
-    folders = ("kconsumer", "assignors", "docs", "tests", "examples", "benchmarks", "tools", "pyspark_kconsumer")
+    folders = (
+        "kconsumer",
+        "assignors",
+        "docs",
+        "tests",
+        "examples",
+        "benchmarks",
+        "tools",
+        "pyspark_kconsumer",
+        "pytest_kconsumer",
+    )
     found = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()}
     return found | {path.name for path in ROOT.iterdir()}
 
