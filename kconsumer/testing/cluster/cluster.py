@@ -21,6 +21,7 @@ from kconsumer.testing.cluster.faults import Faults
 from kconsumer.testing.cluster.fetch import FetchHandlers
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+from kconsumer.testing.cluster.hashes import java_hash
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
@@ -248,12 +249,3 @@ class Cluster:
     def move_leader(self, topic: str, index: int, broker_id: int) -> None:
         """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
         self.replication.move_leader(self.topics[topic].partitions[index], broker_id)
-
-
-def java_hash(text: str) -> int:
-    """Returns the hash by which Kafka distributes keys: Java's `String.hashCode` without its sign bit."""
-    found = 0
-    data = text.encode("utf-16-be")
-    for i in range(0, len(data), 2):
-        found = (31 * found + int.from_bytes(data[i : i + 2])) & 0xFFFF_FFFF
-    return found & 0x7FFF_FFFF

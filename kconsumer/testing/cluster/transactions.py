@@ -23,6 +23,7 @@ NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 EXHAUSTED_EPOCH = 32766  # the last epoch that a producer may use
 MARKER_RETRY_MS = 100.0
 FIRST_IMPLICIT_PRODUCE, FIRST_ABORTABLE_PRODUCE = 12, 11  # versions of Produce
+FIRST_IMPLICIT_OFFSETS, FIRST_ABORTABLE_OFFSETS = 5, 4  # versions of TxnOffsetCommit
 
 ProducerIdAndEpoch = tuple[int, int]
 
@@ -187,20 +188,24 @@ class Transactions:
         return Errors.NONE
 
     def verify_group(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, *, add: bool, now: float
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, version: int, now: float
     ) -> int:
         """Returns the error of offsets that a producer commits in its transaction, or NONE.
 
-        `add`: add the group to the transaction, as TxnOffsetCommit does since version 5 (KIP-890). Otherwise
-        AddOffsetsToTxn must have added it.
+        `version`: that of TxnOffsetCommit. Since version 5 it adds the group to the transaction (KIP-890). Before,
+        AddOffsetsToTxn must have added it, or another group that is stored in the same partition.
         """
         try:
             transaction = self.check(transactional_id, producer)
         except TransactionError as error:
-            return error.code
-        if add:
+            return Errors.INVALID_PRODUCER_EPOCH if error.code == Errors.PRODUCER_FENCED else error.code
+        if version >= FIRST_IMPLICIT_OFFSETS:
             self.add_group(transaction, group_id, now)
-        return Errors.NONE if group_id in transaction.groups else Errors.INVALID_TXN_STATE
+            return Errors.NONE
+        partition = self._cluster.coordinator_partition(group_id, "group")
+        if any(partition is self._cluster.coordinator_partition(name, "group") for name in transaction.groups):
+            return Errors.NONE
+        return Errors.TRANSACTION_ABORTABLE if version >= FIRST_ABORTABLE_OFFSETS else Errors.INVALID_TXN_STATE
 
     def _begin(self, transaction: Transaction, now: float) -> None:
         """Begin a transaction, unless one is open. It is aborted after its timeout."""

@@ -9,7 +9,6 @@ import pytest
 from kconsumer.error_codes import Errors
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.groups.classic import java_bucket
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.classic_members import METADATA, FakeMember, stable
 from support.fakes.cluster_client import advance
@@ -244,15 +243,26 @@ def test_the_protocol_with_most_votes(cluster: Cluster, clock: VirtualClock, mem
     assert [b"2"] * 3 == [row.metadata for row in members[0].joined().members]
 
 
-def test_equal_votes(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
-    """Equal votes are decided by the order of Java's hash map: roundrobin is before range there."""
-    first, second = member(), member()
-    first.protocols = [("range", b"0"), ("roundrobin", b"1")]
-    second.protocols = [("roundrobin", b"1"), ("range", b"0")]
+@pytest.mark.parametrize(
+    ("names", "old", "new"),
+    [
+        (("range", "roundrobin"), "roundrobin", "range"),
+        (("sticky", "cooperative-sticky"), "cooperative-sticky", "sticky"),
+        (("range", "cooperative-sticky"), "cooperative-sticky", "range"),
+        (("range", "sticky"), "range", "sticky"),
+    ],
+)
+@pytest.mark.parametrize("release", ["3.9", "4.4"])
+def test_equal_votes(clock: VirtualClock, names: tuple[str, str], old: str, new: str, release: str) -> None:
+    """Equal votes are decided by the order of a hash map: Scala's before Kafka 4.0, Java's since."""
+    cluster = Cluster(release=release)
+    first, second = FakeMember(cluster, clock), FakeMember(cluster, clock)
+    first.protocols = [(name, b"") for name in names]
+    second.protocols = first.protocols[::-1]
     for one in (first, second):
         one.enter()
-    run_timers(cluster, clock)
-    expected = min(["range", "roundrobin"], key=java_bucket)
+    advance(cluster, clock, 0)
+    expected = old if release == "3.9" else new
     assert [expected] * 2 == [one.joined().protocol_name for one in (first, second)]
 
 

@@ -15,7 +15,8 @@ from kconsumer.schema.metadata import (
 )
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.testing.clock import VirtualClock
-from kconsumer.testing.cluster.cluster import Cluster, java_hash
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.hashes import java_hash
 from kconsumer.testing.cluster.releases import apis
 from kconsumer.testing.cluster.settings import Settings
 from support.fakes.cluster_client import ClusterClient
@@ -119,10 +120,12 @@ def test_find_coordinator(cluster: Cluster, client: ClusterClient, version: int)
 
 
 def test_java_hash() -> None:
-    """The hash is Java's, also for characters beyond the Basic Multilingual Plane; the sign bit is removed."""
+    """The hash is the absolute value of Java's, also for characters beyond the Basic Multilingual Plane."""
+    assert 1008770331 == java_hash("orders")  # Java has -1008770331
+    assert 0 == java_hash("polygenelubricants")  # the smallest number
     assert 97 == java_hash("a")
     assert 96354 == java_hash("abc")
-    assert 240985886 == java_hash("my-group")
+    assert 1906497762 == java_hash("my-group")
     assert 1772899 == java_hash("\U0001f600")
 
 

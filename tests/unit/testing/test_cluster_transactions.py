@@ -229,16 +229,16 @@ def test_a_marker_waits_for_a_leader() -> None:
     assert [0] == producer.add(0)
 
 
-def test_offsets_of_a_group(producer: Producer) -> None:
-    """AddOffsetsToTxn adds a group, so that the producer may commit its offsets."""
-    transactions = producer.cluster.transactions
-    check = {"transactional_id": ID, "producer": (producer.id, producer.epoch), "group_id": "g", "now": 0.0}
-    assert Errors.INVALID_TXN_STATE == transactions.verify_group(**check, add=False)
+@pytest.mark.parametrize(("version", "error"), [(3, Errors.INVALID_TXN_STATE), (4, Errors.TRANSACTION_ABORTABLE)])
+def test_offsets_of_a_group(producer: Producer, version: int, error: int) -> None:
+    """AddOffsetsToTxn adds a group, so that the producer may commit its offsets with TxnOffsetCommit."""
+    check = (ID, (producer.id, producer.epoch), "g", version, 0.0)
+    assert error == producer.cluster.transactions.verify_group(*check)
     request = AddOffsetsToTxnRequest(
         transactional_id=ID, producer_id=producer.id, producer_epoch=producer.epoch, group_id="g"
     )
     assert 0 == producer.client.call(ADD_OFFSETS_TO_TXN, 3, request).error_code
-    assert Errors.NONE == transactions.verify_group(**check, add=False)
+    assert Errors.NONE == producer.cluster.transactions.verify_group(*check)
     wrong = AddOffsetsToTxnRequest(transactional_id=ID, producer_id=99, producer_epoch=0, group_id="g")
     assert Errors.INVALID_PRODUCER_ID_MAPPING == producer.client.call(ADD_OFFSETS_TO_TXN, 3, wrong).error_code
 

@@ -7,7 +7,6 @@ in `classic_join.py`, how a rebalance proceeds in `classic_rebalance.py`, and th
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from kconsumer.testing.cluster.groups.classic_rebalance import (
     ClassicRebalance,
 )
 from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.hash_order import java_order, scala_order
 from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.timers import Timer
 
@@ -164,13 +164,14 @@ class ClassicGroup(Group):
         return any(name in candidates for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """Returns the protocol with the most votes. Equal votes are decided by the order of Java's hash map."""
+        """Returns the protocol with the most votes. Equal votes are decided by the order of a hash map."""
         candidates = self._candidates()
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
-        return max(sorted(votes, key=java_bucket), key=lambda name: votes[name])
+        ordered = scala_order(votes) if self.coordinator.is_old(self.id) else java_order(votes)
+        return max(ordered, key=lambda name: votes[name])
 
     def _candidates(self) -> set[str]:
         """Returns the protocols that all members support."""
@@ -313,14 +314,6 @@ class ClassicGroup(Group):
     def classic_leave(self, request: Request, now: float) -> Response:
         """Handle LeaveGroup."""
         return classic_requests.leave(self, request, now)
-
-
-def java_bucket(text: str) -> int:
-    """Returns the bucket of a string in a Java HashMap of default size, which decides the order of its keys."""
-    found = 0
-    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
-        found = (31 * found + unit) & 0xFFFF_FFFF
-    return (found ^ (found >> 16)) & 15
 
 
 def subscribed_topics(metadata: bytes) -> Sequence[str]:

@@ -56,8 +56,11 @@ def heartbeat(group: ClassicGroup, request: Request, now: float) -> Response:
 
 def leave(group: ClassicGroup, request: Request, now: float) -> Response:
     """Handle LeaveGroup: remove the members that the request names, then rebalance."""
+    count = len(group.members)
     rows = [_leave_row(group, identity, now) for identity in leaving_members(request)]
-    if any(row.error_code == Errors.NONE for row in rows):
+    # Before Kafka 4.0, an id that was only handed out leaves a stable group without a rebalance.
+    unchanged = len(group.members) == count and group.coordinator.is_old(group.id)
+    if any(row.error_code == Errors.NONE for row in rows) and not (unchanged and group.state == STABLE):
         if group.state in (STABLE, COMPLETING_REBALANCE):
             group.rebalance.prepare(now)
         else:

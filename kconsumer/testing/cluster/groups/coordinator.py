@@ -15,10 +15,11 @@ from kconsumer.schema import Api
 from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
 from kconsumer.testing.cluster.groups.deletion import GroupDeletion
 from kconsumer.testing.cluster.groups.describe import GroupDescriptions
-from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
 from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
+from kconsumer.testing.cluster.groups.offset_transactions import OffsetTransactions
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
@@ -52,6 +53,7 @@ class GroupCoordinator:
             GroupDescriptions(self),
             OffsetCommits(self),
             OffsetFetches(self),
+            OffsetTransactions(self),
         )
 
     def handlers(self) -> Mapping[Api, Handler]:
@@ -131,6 +133,12 @@ class GroupCoordinator:
             return Errors.NONE
         self._follow_leader(shard, now)
         return Errors.NONE if shard.loaded else Errors.COORDINATOR_LOAD_IN_PROGRESS
+
+    def is_old(self, group_id: str) -> bool:
+        """Returns whether a broker before Kafka 4.0 coordinates a group. It differs in details from the newer ones."""
+        leader = self._partition(group_id).leader
+        broker = self.cluster.brokers.get(leader)
+        return broker is not None and is_old_release(broker.release)
 
     def validate(self, group_id: str, request: Request, now: float, *, allow_empty_id: bool = False) -> None:
         """Raise GroupError if a group id is not valid, or if another broker coordinates the group."""

@@ -67,7 +67,7 @@ class GroupDeletion:
         except GroupError as error:
             return OffsetDeleteResponse(error_code=error.error)
         for partition in partitions:
-            errors.add(partition.row, partition.request.partition_index, self._delete_offset(group, partition))
+            errors.add(partition.row, partition.index, self._delete_offset(group, partition))
         return OffsetDeleteResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
     def _delete_offset(self, group: Group, partition: KnownPartition) -> int:
@@ -75,7 +75,7 @@ class GroupDeletion:
         topic = partition.topic.name
         if group.is_subscribed_to(topic):
             return Errors.GROUP_SUBSCRIBED_TO_TOPIC
-        self._coordinator.offsets.remove(group.id, topic, partition.request.partition_index)
+        self._coordinator.offsets.remove(group.id, topic, partition.index)
         return Errors.NONE
 
     # --- expiry ---

@@ -17,14 +17,15 @@ from kconsumer.schema.admin import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_member import ClassicMember
 from kconsumer.testing.cluster.groups.classic_rebalance import DEAD, STABLE
-from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group import GroupError, is_old_release
 from kconsumer.testing.cluster.requests import Handler, Request
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
 NOT_FOUND_VERSION = 6  # of DescribeGroups; before, a missing group is reported as Dead
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
+OLD_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe; before Kafka 4.0
+GROUP_OPERATIONS = OLD_GROUP_OPERATIONS | 1 << 10 | 1 << 11  # also describe and alter configs
 
 
 class GroupDescriptions:
@@ -42,7 +43,8 @@ class GroupDescriptions:
         broker_id = request.broker.id
         if self._coordinator.is_loading(broker_id, now):
             return ListGroupsResponse(error_code=Errors.COORDINATOR_LOAD_IN_PROGRESS)
-        states = {state.strip().lower() for state in request.message.states_filter}
+        old = is_old_release(request.broker.release)
+        states = {(state if old else state.strip()).lower() for state in request.message.states_filter}
         types = {name.lower() for name in request.message.types_filter}
         rows = [
             ListedGroup(
@@ -61,7 +63,8 @@ class GroupDescriptions:
         if request.message.include_authorized_operations:
             for row in rows:
                 if row.error_code == Errors.NONE:
-                    row.authorized_operations = GROUP_OPERATIONS
+                    old = is_old_release(request.broker.release)
+                    row.authorized_operations = OLD_GROUP_OPERATIONS if old else GROUP_OPERATIONS
         return DescribeGroupsResponse(groups=rows)
 
     def _description(self, group_id: str, request: Request, now: float) -> DescribedGroup:

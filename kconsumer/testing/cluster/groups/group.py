@@ -114,3 +114,8 @@ class Group(ABC):
     @abstractmethod
     def classic_leave(self, request: Request, now: float) -> Response:
         """Handle LeaveGroup."""
+
+
+def is_old_release(release: str) -> bool:
+    """Returns whether a release of Kafka is older than 4.0, which has another group coordinator."""
+    return int(release.partition(".")[0]) < 4

@@ -1,6 +1,6 @@
 """OffsetCommit: which partitions exist, whether the group accepts the commit, and what is stored.
 
-Also what a transaction stages with TxnOffsetCommit, as both follow the same rules.
+`offset_transactions.py` has TxnOffsetCommit, which follows the same rules.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class KnownPartition:
         self.topic = topic
         self.row = row  # of the topic in the request
         self.request = partition  # the row of the partition in the request
+        self.index: int = partition.partition_index
 
 
 def known_partitions(
@@ -67,11 +68,10 @@ def known_partitions(
 
 
 class OffsetCommits:
-    """Handles OffsetCommit, and the offsets of transactions."""
+    """Handles OffsetCommit."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
-        self._settings = coordinator.cluster.settings
 
     def handlers(self) -> Mapping[Api, Handler]:
         """Returns the handler of each API."""
@@ -88,10 +88,10 @@ class OffsetCommits:
                 self._accept(request, now)
         except GroupError as error:
             for partition in partitions:
-                errors.add(partition.row, partition.request.partition_index, error.error)
+                errors.add(partition.row, partition.index, error.error)
         else:
             for partition in partitions:
-                errors.add(partition.row, partition.request.partition_index, self._store(partition, request, now))
+                errors.add(partition.row, partition.index, self._store(partition, request, now))
         return OffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
     def _accept(self, request: Request, now: float) -> None:
@@ -99,41 +99,48 @@ class OffsetCommits:
         message = request.message
         self._coordinator.validate(message.group_id, request, now, allow_empty_id=True)
         epoch = message.generation_id_or_member_epoch
-        missing = Errors.GROUP_ID_NOT_FOUND if request.version >= GROUP_NOT_FOUND_VERSION else Errors.ILLEGAL_GENERATION
-        group = self._group(message.group_id, epoch, missing, now)
+        named = request.version >= GROUP_NOT_FOUND_VERSION and not self._coordinator.is_old(message.group_id)
+        missing = Errors.GROUP_ID_NOT_FOUND if named else Errors.ILLEGAL_GENERATION
+        group = group_for_commit(self._coordinator, message.group_id, missing if epoch >= 0 else None, now)
         group.validate_offset_commit(
             message.member_id, message.group_instance_id, epoch, transactional=False, version=request.version
         )
         group.on_offset_commit(message.member_id, now)
 
-    def _group(self, group_id: str, epoch: int, missing: int, now: float) -> Group:
-        """Returns a group. Without members, a commit creates it; otherwise raises GroupError with `missing`."""
-        group = self._coordinator.get(group_id)
-        if group is None:
-            if epoch >= 0:
-                raise GroupError(missing)
-            group = ClassicGroup(self._coordinator, group_id, now)
-            self._coordinator.add(group)
-        return group
-
     def _store(self, partition: KnownPartition, request: Request, now: float) -> int:
         """Store the offset of one partition. Returns the error code."""
-        retention = request.message.retention_time_ms
-        wall_ms = self._coordinator.cluster.wall_ms(now)
-        expire_ms = None if retention == NO_RETENTION else wall_ms + retention
-        offset = self._offset(partition.request, wall_ms, expire_ms)
+        message = request.message
+        offset = committed_offset(self._coordinator.cluster, partition.request, now, message.retention_time_ms)
         if offset is None:
             return Errors.OFFSET_METADATA_TOO_LARGE
-        group_id = request.message.group_id
-        self._coordinator.offsets.put(group_id, partition.topic.name, partition.request.partition_index, offset)
+        self._coordinator.offsets.put(message.group_id, partition.topic.name, partition.index, offset)
         return Errors.NONE
 
-    def _offset(self, row: Any, wall_ms: int, expire_ms: int | None = None) -> CommittedOffset | None:
-        """Returns what is stored of a partition's row, or None if its metadata is too long."""
-        metadata = row.committed_metadata or ""
-        if len(metadata.encode("utf-16-be")) // 2 > self._settings.offset_metadata_max_bytes:
-            return None
-        return CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, wall_ms, expire_ms)
+
+def group_for_commit(coordinator: GroupCoordinator, group_id: str, missing: int | None, now: float) -> Group:
+    """Returns the group of a commit. Without an error `missing`, a group that does not exist is created.
+
+    Commits with a generation or member epoch have such an error: GroupError is raised with it.
+    """
+    group = coordinator.get(group_id)
+    if group is None:
+        if missing is not None:
+            raise GroupError(missing)
+        group = ClassicGroup(coordinator, group_id, now)
+        coordinator.add(group)
+    return group
+
+
+def committed_offset(
+    cluster: Cluster, row: Any, now: float, retention_ms: int = NO_RETENTION
+) -> CommittedOffset | None:
+    """Returns what is stored of a partition's row, or None if its metadata is too long."""
+    metadata = row.committed_metadata or ""
+    if len(metadata.encode("utf-16-be")) // 2 > cluster.settings.offset_metadata_max_bytes:
+        return None
+    wall_ms = cluster.wall_ms(now)
+    expire_ms = None if retention_ms == NO_RETENTION else wall_ms + retention_ms
+    return CommittedOffset(row.committed_offset, row.committed_leader_epoch, metadata, wall_ms, expire_ms)
 
 
 def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> OffsetCommitResponseTopic:

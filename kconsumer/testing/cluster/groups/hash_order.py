@@ -1,0 +1,45 @@
+"""The order of strings in the hash maps of Java and Scala, by which coordinators decide between equal votes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kconsumer.testing.cluster.hashes import java_hash_code
+
+MASK = 0xFFFF_FFFF
+
+
+def java_order(names: Iterable[str]) -> list[str]:
+    """Returns strings in the order of a Java HashMap with 16 buckets. It is the coordinator's since Kafka 4.0."""
+    return sorted(names, key=_java_bucket)
+
+
+def scala_order(names: Iterable[str]) -> list[str]:
+    """Returns strings in the order of a Scala immutable HashMap. It is the coordinator's until Kafka 3.9."""
+    return [name for _, name in _scala_node([(_scala_hash(name), name) for name in names], 0)]
+
+
+def _java_bucket(name: str) -> int:
+    code = java_hash_code(name)
+    return (code ^ (code >> 16)) & 15
+
+
+def _scala_node(rows: list[tuple[int, str]], shift: int) -> list[tuple[int, str]]:
+    """Returns the entries of one node of the trie: first those that are alone in their slot, then the child nodes."""
+    slots: dict[int, list[tuple[int, str]]] = {}
+    for row in rows:
+        slots.setdefault(row[0] >> shift & 31, []).append(row)
+    ordered = [slot for _, slot in sorted(slots.items())]
+    alone = [slot[0] for slot in ordered if len(slot) == 1]
+    if shift > 30:
+        return rows
+    return alone + [row for slot in ordered if len(slot) > 1 for row in _scala_node(slot, shift + 5)]
+
+
+def _scala_hash(name: str) -> int:
+    """Returns the hash code as Scala's collections improve it."""
+    code = java_hash_code(name)
+    code = (code + (~(code << 9) & MASK)) & MASK
+    code ^= code >> 14
+    code = (code + (code << 4)) & MASK
+    return code ^ (code >> 10)

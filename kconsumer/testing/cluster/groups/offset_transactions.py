@@ -1,0 +1,101 @@
+"""TxnOffsetCommit: offsets that become the committed ones when their transaction is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import Api
+from kconsumer.schema.transactions import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.offset_commits import (
+    KnownPartition,
+    PartitionErrors,
+    committed_offset,
+    group_for_commit,
+    known_partitions,
+)
+from kconsumer.testing.cluster.requests import Handler, Request
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+TOPIC_IDS_VERSION = 6
+LOADING_VERSION = 2  # before, producers cannot handle COORDINATOR_LOAD_IN_PROGRESS
+STALE_MEMBER: dict[int, int] = {Errors.STALE_MEMBER_EPOCH: Errors.ILLEGAL_GENERATION}
+
+
+class OffsetTransactions:
+    """Handles TxnOffsetCommit."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of each API."""
+        return {TXN_OFFSET_COMMIT: self._commit}
+
+    def _commit(self, request: Request, now: float) -> TxnOffsetCommitResponse:
+        errors = PartitionErrors()
+        by_id = request.version >= TOPIC_IDS_VERSION
+        partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
+        try:
+            if partitions:
+                self._accept(request, partitions, now)
+        except GroupError as error:
+            loading = error.error == Errors.COORDINATOR_LOAD_IN_PROGRESS and request.version < LOADING_VERSION
+            code = Errors.COORDINATOR_NOT_AVAILABLE if loading else error.error
+            for partition in partitions:
+                errors.add(partition.row, partition.index, code)
+        else:
+            for partition in partitions:
+                errors.add(partition.row, partition.index, self._stage(partition, request, now))
+        return TxnOffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
+
+    def _accept(self, request: Request, partitions: list[KnownPartition], now: float) -> None:
+        """Raise GroupError if the transaction or the group does not accept the offsets."""
+        message = request.message
+        self._coordinator.validate(message.group_id, request, now)
+        error = self._coordinator.cluster.transactions.verify_group(
+            message.transactional_id,
+            (message.producer_id, message.producer_epoch),
+            message.group_id,
+            request.version,
+            now,
+        )
+        if error:
+            raise GroupError(error)
+        epoch = message.generation_id_or_member_epoch
+        create = epoch < 0 or self._coordinator.is_old(message.group_id)
+        missing = None if create else Errors.ILLEGAL_GENERATION
+        group = group_for_commit(self._coordinator, message.group_id, missing, now)
+        try:
+            group.validate_offset_commit(
+                message.member_id, message.group_instance_id, epoch, transactional=True, version=request.version
+            )
+        except GroupError as rejected:
+            raise GroupError(STALE_MEMBER.get(rejected.error, rejected.error)) from rejected
+
+    def _stage(self, partition: KnownPartition, request: Request, now: float) -> int:
+        """Store the offset of one partition until the transaction ends. Returns the error code."""
+        offset = committed_offset(self._coordinator.cluster, partition.request, now)
+        if offset is None:
+            return Errors.OFFSET_METADATA_TOO_LARGE
+        message = request.message
+        self._coordinator.offsets.stage(
+            message.producer_id, message.group_id, partition.topic.name, partition.index, offset
+        )
+        return Errors.NONE
+
+
+def _response_topic(key: tuple[str, bytes], rows: list[tuple[int, int]]) -> TxnOffsetCommitResponseTopic:
+    """Returns the row of one topic in a TxnOffsetCommit response."""
+    name, topic_id = key
+    partitions = [TxnOffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in rows]
+    return TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions)
