@@ -78,6 +78,7 @@ class Cluster:
         # metadata brings back an old leader. The ids show that a topic was created again, after it was missing.
         self._epochs: dict[TopicPartition, int] = {}
         self._last_ids: dict[str, bytes] = {}
+        self._forgotten: set[str] = set()  # topics that no response has contained since the last `forget`
 
     # --- queries -----------------------------------------------------------------------------------------
 
@@ -245,9 +246,11 @@ class Cluster:
     def forget(self) -> None:
         """Drop brokers and topics, so that the client can bootstrap again (KIP-899).
 
-        Leader epochs and topic ids are kept. `_read_topic` ignores the epochs of a topic that has another id then.
+        Leader epochs and topic ids are kept. But, as in Java, the next response with the id of a topic may have older
+        leader epochs. Otherwise a cluster that was restored from a backup would stay without leaders for this client.
         """
         self.nodes, self._topics = {}, {}
+        self._forgotten = set(self._last_ids)
         self._rebuild()
 
     # --- helpers -----------------------------------------------------------------------------------------
@@ -261,9 +264,10 @@ class Cluster:
         # compared with the last id that was seen. Java compares it with the cache, which lacks a topic that one broker
         # omitted: then the next response is accepted, even if it names an old leader with an older leader epoch.
         last_id = self._last_ids.get(name)
-        recreated = new_id is not None and new_id != last_id
+        ignore_epochs = new_id is not None and (new_id != last_id or name in self._forgotten)
+        self._forgotten.discard(name)
         if new_id is not None:
-            if recreated and last_id is not None:
+            if last_id not in (None, new_id):
                 result.recreated.add(name)
             self._last_ids[name] = new_id
         read = TopicMetadata(new_id, topic.is_internal, {}, len(topic.partitions))
@@ -271,7 +275,7 @@ class Cluster:
             result.stale |= _is_stale(partition.error_code)
             tp = TopicPartition(name, partition.partition_index)
             kept = before.partitions.get(tp.partition) if before is not None else None
-            newest = self._newest(tp, partition, kept, reliable, recreated, result)
+            newest = self._newest(tp, partition, kept, reliable, ignore_epochs, result)
             if newest is not None:
                 read.partitions[tp.partition] = newest
         return read
@@ -282,7 +286,7 @@ class Cluster:
         partition: MetadataResponsePartition,
         kept: PartitionMetadata | None,
         reliable: bool,
-        recreated: bool,
+        ignore_epochs: bool,
         result: MetadataUpdate,
     ) -> PartitionMetadata | None:
         """Returns the entry from the response, or the cached one (`kept`) if the response has an older leader epoch."""
@@ -291,12 +295,12 @@ class Cluster:
         if epoch is None:
             self._epochs.pop(tp, None)
             result.progressed = True
-        elif seen is not None and epoch < seen and not recreated:
+        elif seen is not None and epoch < seen and not ignore_epochs:
             result.stale |= kept is None  # a response of another broker may have the present leader
             return kept
         else:
             self._epochs[tp] = epoch
-            result.progressed |= seen is None or kept is None or recreated or epoch > seen
+            result.progressed |= seen is None or kept is None or ignore_epochs or epoch > seen
         return PartitionMetadata(
             partition.leader_id,
             epoch,
