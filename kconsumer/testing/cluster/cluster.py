@@ -27,6 +27,7 @@ from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response
+from kconsumer.testing.cluster.retention import Retention
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
@@ -75,6 +76,7 @@ class Cluster:
         self.writable: dict[Connection, None] = {}
         self._wall_offset_ms = wall_offset_ms
         self.replication = Replication(self)
+        self.retention = Retention(self)
         self.configs = Configs(self)
         self.faults = Faults(self, seed)
         self.fetch = FetchHandlers(self)
@@ -220,6 +222,7 @@ class Cluster:
             replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
             partition = Partition(topic, index, list((assignments or {}).get(index, replicas)))
             self.replication.created(partition)
+            self.retention.watch(partition)
             topic.partitions.append(partition)
 
     def delete_topic(self, name: str) -> None:

@@ -48,7 +48,7 @@ class Log:
         self.epochs = LeaderEpochs()
         self.transactions = LogTransactions()
         self.segments: list[Segment] = [Segment(0, 0)]
-        self._configs = configs
+        self.configs = configs
         self._listeners: dict[Callable[[], None], None] = {}
 
     # --- offsets ---
@@ -119,7 +119,7 @@ class Log:
         segment = self.segments[-1]
         if not segment.batches:
             segment.created_ms = wall_ms
-        segment.append(batch, int(self._configs["index.interval.bytes"]))
+        segment.append(batch, int(self.configs["index.interval.bytes"]))
         self.epochs.assign(leader_epoch, batch.base_offset)
         self.end = batch.last_offset + 1
         self.transactions.add(batch)
@@ -131,8 +131,8 @@ class Log:
             return False
         first = segment.batches[0].max_timestamp
         age = batch.max_timestamp - first if first >= 0 else wall_ms - segment.created_ms
-        full = segment.size + batch.size > int(self._configs["segment.bytes"])
-        return full or age > int(self._configs["segment.ms"])
+        full = segment.size + batch.size > int(self.configs["segment.bytes"])
+        return full or age > int(self.configs["segment.ms"])
 
     def roll(self, base_offset: int | None = None, wall_ms: int = 0) -> None:
         """Begin a new segment, so that the last one can be compacted and deleted. Does nothing if it is empty."""
@@ -206,7 +206,7 @@ class Log:
         """Remove the records from offset `end` on. A batch that contains this offset is removed whole, as in Kafka."""
         if end >= self.end:
             return
-        interval = int(self._configs["index.interval.bytes"])
+        interval = int(self.configs["index.interval.bytes"])
         del self.segments[self._segment_of(end) + 1 :]
         last = self.segments[-1]
         self.segments[-1] = last.with_batches(last.batches[: last.find(end)], interval)
@@ -231,8 +231,8 @@ class Log:
 
     def apply_retention(self, wall_ms: int) -> None:
         """Delete the oldest segments as `retention.ms` and `retention.bytes` demand, up to the high watermark."""
-        retention_ms, retention_bytes = (int(self._configs[name]) for name in ("retention.ms", "retention.bytes"))
-        if "delete" not in self._configs["cleanup.policy"]:
+        retention_ms, retention_bytes = (int(self.configs[name]) for name in ("retention.ms", "retention.bytes"))
+        if "delete" not in self.configs["cleanup.policy"]:
             return
         excess = self.size - retention_bytes if retention_bytes >= 0 else -1
         keep = self.start
@@ -249,7 +249,7 @@ class Log:
 
     def replace_batches(self, batches: Mapping[int, list[StoredBatch]]) -> None:
         """Replace the batches of some segments, for compaction. `batches`: base offset of a segment -> its batches."""
-        interval = int(self._configs["index.interval.bytes"])
+        interval = int(self.configs["index.interval.bytes"])
         self.segments = [
             segment.with_batches(batches[segment.base_offset], interval) if segment.base_offset in batches else segment
             for segment in self.segments

@@ -41,6 +41,7 @@ class Settings:
 TOPIC_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
+    "delete.retention.ms": str(24 * 3600 * 1000),
     "index.interval.bytes": "4096",
     "max.message.bytes": str((1 << 20) + 12),
     "message.timestamp.type": "CreateTime",

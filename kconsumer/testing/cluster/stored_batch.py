@@ -24,7 +24,7 @@ _MAGIC_AT = 16
 _SMALLEST = {0: 26, 1: 34, 2: 61}  # bytes of the smallest batch, by format
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _V1 = struct.Struct(">qiIbbq")
-_CODEC_NAMES = {number: name for name, number in CODECS.items()}
+CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
 
 class StoredBatch:
@@ -163,7 +163,7 @@ def _rewrap(batch: StoredBatch, base_offset: int) -> bytearray:
     while at < len(inner):
         struct.pack_into(">q", inner, at, offset)
         at, offset = at + _OVERHEAD + int.from_bytes(inner[at + 8 : at + _OVERHEAD]), offset + 1
-    value = compress(_CODEC_NAMES[batch.codec], bytes(inner))
+    value = compress(CODEC_NAMES[batch.codec], bytes(inner))
     data = bytearray(batch.data[:22]) + struct.pack(">i", len(value)) + value
     struct.pack_into(">i", data, 8, len(data) - _OVERHEAD)
     update_crc(data)

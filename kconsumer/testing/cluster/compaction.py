@@ -1,0 +1,121 @@
+"""Compaction of a log: of the records with the same key, only the last one is kept.
+
+As in Kafka, the last segment and everything from the last stable offset on are left as they are. A batch that keeps
+some of its records keeps its first and last offset; a batch without records disappears, except the last one of a
+producer, so that its sequence is not forgotten. Records without a value are kept for `delete.retention.ms`, and so are
+the markers of transactions without records.
+"""
+
+from __future__ import annotations
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.testing.batches import build_batch, build_message_set
+from kconsumer.testing.cluster.log import Log
+from kconsumer.testing.cluster.segment import Segment
+from kconsumer.testing.cluster.stored_batch import CODEC_NAMES, LOG_APPEND_TIME, StoredBatch, update_crc
+from kconsumer.testing.records import Rec
+
+
+def compact(log: Log, wall_ms: int) -> None:
+    """Compact the closed segments of a log. `wall_ms`: the wall-clock time in ms."""
+    closed = _closed_segments(log)
+    compaction = _Compaction(log, closed, wall_ms)
+    log.replace_batches({segment.base_offset: compaction.clean(segment) for segment in closed})
+
+
+def _closed_segments(log: Log) -> list[Segment]:
+    """Returns the segments before the last one that end before the last stable offset."""
+    ends = [segment.base_offset for segment in log.segments[1:]]
+    return [segment for segment, end in zip(log.segments, ends, strict=False) if end <= log.last_stable_offset]
+
+
+class _Compaction:
+    """One run of the compaction of a log."""
+
+    def __init__(self, log: Log, closed: list[Segment], wall_ms: int) -> None:
+        self._log, self._wall_ms = log, wall_ms
+        self._retention_ms = int(log.configs["delete.retention.ms"])
+        self._last_batches = {
+            batch.producer_id: batch.last_offset
+            for batch in log.batches()
+            if batch.producer_id >= 0 and not batch.control
+        }
+        self._aborted = log.aborted_between(0, log.end)
+        self._latest = {
+            record.key: record.offset
+            for segment in closed
+            for batch in segment.batches
+            if not batch.control and not self._is_aborted(batch)
+            for record in batch.records()
+        }
+        self._kept_of_producer: dict[int, int] = {}  # the offset of the last batch with records that was kept
+
+    def clean(self, segment: Segment) -> list[StoredBatch]:
+        """Returns the batches that remain of a segment."""
+        return [kept for batch in segment.batches if (kept := self._clean_batch(batch)) is not None]
+
+    def _clean_batch(self, batch: StoredBatch) -> StoredBatch | None:
+        """Returns what remains of a batch, or None if nothing does."""
+        if batch.control:
+            return batch if self._keeps_marker(batch) else None
+        records = list(batch.records())
+        kept = [] if self._is_aborted(batch) else [record for record in records if self._keeps(record, batch)]
+        if kept:
+            self._kept_of_producer[batch.producer_id] = batch.last_offset
+            return batch if len(kept) == len(records) else _with_records(batch, kept)
+        if self._last_batches.get(batch.producer_id) == batch.last_offset:
+            return _with_records(batch, [])
+        return None
+
+    def _keeps(self, record: ConsumerRecord, batch: StoredBatch) -> bool:
+        """Returns whether a record is the last one of its key, and not the deletion of the key a long time ago."""
+        if record.key is None or self._latest[record.key] != record.offset:
+            return False
+        return record.value is not None or not self._is_old(batch)
+
+    def _keeps_marker(self, batch: StoredBatch) -> bool:
+        """Returns whether a marker is needed, because its transaction has records, or was for a short time without."""
+        ended = next((ended for ended in self._log.transactions.ended if ended.last_offset == batch.last_offset), None)
+        has_records = ended is not None and self._kept_of_producer.get(batch.producer_id, -1) >= ended.first_offset
+        return has_records or not self._is_old(batch)
+
+    def _is_old(self, batch: StoredBatch) -> bool:
+        return batch.max_timestamp + self._retention_ms <= self._wall_ms
+
+    def _is_aborted(self, batch: StoredBatch) -> bool:
+        """Returns whether the records of a batch belong to an aborted transaction."""
+        return batch.transactional and any(
+            ended.producer_id == batch.producer_id and ended.first_offset <= batch.base_offset < ended.last_offset
+            for ended in self._aborted
+        )
+
+
+def _with_records(batch: StoredBatch, records: list[ConsumerRecord]) -> StoredBatch:
+    """Returns a batch with some of its records. Its first and last offset stay."""
+    listed = [
+        Rec(record.value, record.key, record.headers, timestamp=record.timestamp, offset=record.offset)
+        for record in records
+    ]
+    codec = CODEC_NAMES[batch.codec]
+    if batch.magic < 2:
+        data = build_message_set(listed, magic=batch.magic, base_offset=batch.base_offset, codec=codec)
+        return StoredBatch(data)
+    encoded = bytearray(
+        build_batch(
+            listed,
+            base_offset=batch.base_offset,
+            codec=codec if listed else "none",
+            timestamp=listed[0].timestamp or 0 if listed else batch.max_timestamp,
+            max_timestamp=batch.max_timestamp if batch.attributes & LOG_APPEND_TIME or not listed else None,
+            log_append_time=bool(batch.attributes & LOG_APPEND_TIME),
+            leader_epoch=batch.leader_epoch,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            transactional=batch.transactional,
+            last_offset_delta=batch.last_offset - batch.base_offset,
+            crc=0,
+        )
+    )
+    update_crc(encoded)
+    return StoredBatch(bytes(encoded))

@@ -1,0 +1,47 @@
+"""Retention: at a fixed interval, old segments of all logs are deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.testing.cluster.timers import Timer
+from kconsumer.testing.cluster.topic import Partition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+
+class Retention:
+    """Applies retention to the logs every `log.retention.check.interval.ms`, while there are records to delete."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._timer: Timer | None = None
+
+    def watch(self, partition: Partition) -> None:
+        """Apply retention to a partition from its first record on."""
+        partition.log.add_listener(self._start)
+
+    def _start(self) -> None:
+        """Start the timer at the next opportunity, unless it runs."""
+        if self._timer is None or not self._timer.active:
+            self._timer = self._cluster.timers.soon(self._schedule)
+
+    def _schedule(self, now: float) -> None:
+        if any(_may_expire(partition) for partition in self._cluster.partitions()):
+            interval = self._cluster.settings.log_retention_check_interval_ms
+            self._timer = self._cluster.timers.add(now + interval, self._check)
+
+    def _check(self, now: float) -> None:
+        wall_ms = self._cluster.wall_ms(now)
+        for partition in list(self._cluster.partitions()):
+            partition.log.apply_retention(wall_ms)
+        if self._timer is None or not self._timer.active:
+            self._schedule(now)
+
+
+def _may_expire(partition: Partition) -> bool:
+    """Returns whether a partition has records that retention may delete."""
+    configs = partition.topic.configs
+    limited = int(configs["retention.ms"]) >= 0 or int(configs["retention.bytes"]) >= 0
+    return limited and "delete" in configs["cleanup.policy"] and partition.log.end > partition.log.start
