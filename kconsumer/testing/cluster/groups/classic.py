@@ -238,6 +238,9 @@ class ClassicGroup(Group):
         if not transactional and self.state == COMPLETING_REBALANCE:
             raise GroupError(Errors.REBALANCE_IN_PROGRESS)
 
+    def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
+        """Accept all partitions: a member of this generation may commit any offset."""
+
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
         """Accept all requests: the offsets of a classic group can be fetched by any client."""
 

@@ -61,6 +61,10 @@ class Group(ABC):
         """Raise GroupError if a member must not commit offsets. `epoch`: its generation or member epoch."""
 
     @abstractmethod
+    def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
+        """Raise GroupError if a member must not commit an offset of one partition with its epoch."""
+
+    @abstractmethod
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raise GroupError if a member must not fetch committed offsets. Without a member, `epoch` is negative."""
 

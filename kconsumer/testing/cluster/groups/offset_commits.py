@@ -85,7 +85,7 @@ class OffsetCommits:
         partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
         try:
             if partitions:
-                self._accept(request, now)
+                self._accept(request, partitions, now)
         except GroupError as error:
             for partition in partitions:
                 errors.add(partition.row, partition.index, error.error)
@@ -94,7 +94,7 @@ class OffsetCommits:
                 errors.add(partition.row, partition.index, self._store(partition, request, now))
         return OffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
-    def _accept(self, request: Request, now: float) -> None:
+    def _accept(self, request: Request, partitions: list[KnownPartition], now: float) -> None:
         """Raise GroupError if the group does not accept a commit."""
         message = request.message
         self._coordinator.validate(message.group_id, request, now, allow_empty_id=True)
@@ -105,6 +105,8 @@ class OffsetCommits:
         group.validate_offset_commit(
             message.member_id, message.group_instance_id, epoch, transactional=False, version=request.version
         )
+        for partition in partitions:
+            group.validate_commit_partition(message.member_id, epoch, partition.topic.name, partition.index)
         group.on_offset_commit(message.member_id, now)
 
     def _store(self, partition: KnownPartition, request: Request, now: float) -> int:

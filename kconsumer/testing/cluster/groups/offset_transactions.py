@@ -79,6 +79,8 @@ class OffsetTransactions:
             group.validate_offset_commit(
                 message.member_id, message.group_instance_id, epoch, transactional=True, version=request.version
             )
+            for partition in partitions:
+                group.validate_commit_partition(message.member_id, epoch, partition.topic.name, partition.index)
         except GroupError as rejected:
             raise GroupError(STALE_MEMBER.get(rejected.error, rejected.error)) from rejected
 

@@ -1,0 +1,109 @@
+"""Groups of the classic protocol on FakeCluster: rebalances of whole consumers, with each assignor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.testing import FakeCluster
+
+PARTITIONS = 6
+DEADLINE_S = 20
+STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=PARTITIONS, replication_factor=3)
+        yield cluster
+
+
+def member(cluster: FakeCluster, strategy: str, **options: Any) -> Consumer:
+    """Returns a member of the group."""
+    return Consumer(
+        "t",
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        group_protocol="classic",
+        partition_assignment_strategy=strategy,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+        retry_backoff_ms=20,
+        **options,
+    )
+
+
+class Values(set[bytes | None]):
+    """The values of all records that the members of a group have read."""
+
+    def poll_until(self, condition: Callable[[], bool], *members: Consumer) -> None:
+        """Poll the members in turns until a condition is true."""
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end, "the condition did not become true"
+            for one in members:
+                self.update(record.value for record in one.poll(0.02))
+
+
+def balanced(*members: Consumer) -> bool:
+    """Returns whether the members have equal shares of all partitions."""
+    shares = [one.assignment() for one in members]
+    owned = [tp for share in shares for tp in share]
+    return len(owned) == len(set(owned)) == PARTITIONS and {PARTITIONS // len(members)} == set(map(len, shares))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_come_and_go(cluster: FakeCluster, strategy: str) -> None:
+    """Members that join and leave share all partitions, and read all records."""
+    first, second, third = (member(cluster, strategy) for _ in range(3))
+    expected, values = set(), Values()
+    rounds = ((first,), (first, second), (first, second, third), (second, third), (third,))
+    for number, members in enumerate(rounds):
+        for left in set(rounds[number - 1]) - set(members) if number else ():
+            left.close()
+        values.poll_until(lambda members=members: balanced(*members), *members)
+        produced = {f"{number}-{i}".encode() for i in range(60)}
+        cluster.produce("t", produced)
+        expected |= produced
+        values.poll_until(lambda produced=produced: values >= produced, *members)
+    third.close()
+    assert expected == values
+    assert 300 == sum(offset.offset for offset in cluster.committed("g").values())
+    description = cluster.group("g")
+    assert ("Empty", 0) == (description.state, len(description.members))
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_the_coordinator_dies(cluster: FakeCluster, strategy: str) -> None:
+    """A stable group goes through the death of each broker without a rebalance."""
+    values = Values()
+    with member(cluster, strategy) as first, member(cluster, strategy) as second:
+        values.poll_until(lambda: balanced(first, second), first, second)
+        before = first.group_metadata(), second.group_metadata()
+        for broker in (1, 2, 3):
+            cluster.kill(broker)
+            produced = {f"{broker}-{i}".encode() for i in range(60)}
+            cluster.produce("t", produced)
+            values.poll_until(lambda produced=produced: values >= produced, first, second)
+            cluster.start(broker)
+        assert balanced(first, second)
+        assert before == (first.group_metadata(), second.group_metadata())
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_static_member_comes_back(cluster: FakeCluster, strategy: str) -> None:
+    """A static member that stops and starts gets its partitions again; the other one keeps its own."""
+    values = Values()
+    with member(cluster, strategy, group_instance_id="1") as first:
+        second = member(cluster, strategy, group_instance_id="2")
+        values.poll_until(lambda: balanced(first, second), first, second)
+        shares = first.assignment(), second.assignment()
+        second.close()
+        with member(cluster, strategy, group_instance_id="2") as again:
+            values.poll_until(lambda: balanced(first, again), first, again)
+            assert shares == (first.assignment(), again.assignment())
