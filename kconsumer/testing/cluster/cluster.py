@@ -206,6 +206,7 @@ class Cluster:
         topic = Topic(name, self.random.randbytes(16), configs or {}, internal=internal)
         self.topics[name] = self.topics_by_id[topic.id] = topic
         self.add_partitions(topic, partitions, replication_factor, assignments)
+        self.groups.on_topic_created()
         return topic
 
     def add_partitions(
@@ -224,6 +225,7 @@ class Cluster:
             self.replication.created(partition)
             self.retention.watch(partition)
             topic.partitions.append(partition)
+        self.groups.on_partitions_added()
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. A topic that is created with the same name later has another id."""

@@ -24,6 +24,8 @@ class Settings:
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = (1 << 31) - 1
+    group_consumer_assignment_interval_ms: int = 1000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     transaction_max_timeout_ms: int = 900_000

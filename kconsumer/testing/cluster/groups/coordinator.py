@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from kconsumer.error_codes import Errors
 from kconsumer.schema import Api
 from kconsumer.testing.cluster.groups.classic_handlers import ClassicHandlers
+from kconsumer.testing.cluster.groups.consumer_describe import ConsumerDescribeHandler
+from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbeatHandler
 from kconsumer.testing.cluster.groups.deletion import GroupDeletion
 from kconsumer.testing.cluster.groups.describe import GroupDescriptions
 from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
@@ -45,10 +47,14 @@ class GroupCoordinator:
         self.offsets = OffsetStore()
         #: How long a broker loads the groups of a partition after it became the leader (ms).
         self.load_ms = 0.0
+        self.topics_version = 0  # grows with each change of the topics
+        self.new_topics_version = 0  # that of the last new topic
         self._shards: dict[int, Shard] = {}  # by partition of the offsets topic
         self._deletion = GroupDeletion(self)
         self._components = (
             ClassicHandlers(self),
+            ConsumerDescribeHandler(self),
+            ConsumerHeartbeatHandler(self),
             self._deletion,
             GroupDescriptions(self),
             OffsetCommits(self),
@@ -155,8 +161,18 @@ class GroupCoordinator:
         if shard is not None:
             self.cluster.timers.add(0.0, lambda now: self._follow_leader(shard, now))
 
+    def on_topic_created(self) -> None:
+        """A topic was created: members that subscribe to it get its partitions with their next heartbeats."""
+        self.topics_version += 1
+        self.new_topics_version = self.topics_version
+
+    def on_partitions_added(self) -> None:
+        """A topic has more partitions: members that subscribe to it get them with their next heartbeats."""
+        self.topics_version += 1
+
     def on_topic_deleted(self, topic: str) -> None:
         """Handle the deletion of a topic: remove its committed offsets."""
+        self.topics_version += 1
         self.offsets.remove_topic(topic)
 
     def _follow_leader(self, shard: Shard, now: float) -> None:

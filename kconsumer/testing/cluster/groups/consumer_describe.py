@@ -1,0 +1,100 @@
+"""ConsumerGroupDescribe: the members, epochs and assignments of groups of the consumer protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, Api
+from kconsumer.schema.admin import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeGroup,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeTopicPartitions,
+)
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Handler, Request
+from kconsumer.testing.cluster.topic import Topic
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+#: The operations on a group as bits: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS.
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+class ConsumerDescribeHandler:
+    """Handles ConsumerGroupDescribe."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of the API."""
+        return {CONSUMER_GROUP_DESCRIBE: self._handle}
+
+    def _handle(self, request: Request, now: float) -> ConsumerGroupDescribeResponse:
+        rows = [self._describe(group_id, request, now) for group_id in request.message.group_ids]
+        if request.message.include_authorized_operations:
+            for row in rows:
+                if not row.error_code:
+                    row.authorized_operations = GROUP_OPERATIONS
+        return ConsumerGroupDescribeResponse(groups=rows)
+
+    def _describe(self, group_id: str, request: Request, now: float) -> ConsumerGroupDescribeGroup:
+        """Returns the description of one group, or the error."""
+        try:
+            self._coordinator.validate(group_id, request, now)
+            group = self._coordinator.require(group_id)
+            if not isinstance(group, ConsumerGroup):
+                raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        except GroupError as error:
+            return ConsumerGroupDescribeGroup(
+                group_id=group_id, error_code=error.error, error_message=error.message, group_state="", assignor_name=""
+            )
+        return ConsumerGroupDescribeGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=group.epoch,
+            assignment_epoch=group.target_epoch,
+            assignor_name=group.preferred_assignor(),
+            members=[self._member(group, member) for member in group.members_in_order()],
+        )
+
+    def _member(self, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroupDescribeMember:
+        """Returns the description of a member. What it has not revoked yet counts as assigned."""
+        assigned: dict[bytes, list[int]] = {}
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, found in partitions.items():
+                assigned.setdefault(topic_id, []).extend(sorted(found))
+        return ConsumerGroupDescribeMember(
+            member_id=member.id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_regex=member.regex,
+            assignment=self._assignment(assigned),
+            target_assignment=self._assignment(group.target.get(member.id, {})),
+            member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        )
+
+    def _assignment(self, partitions: Mapping[bytes, Collection[int]]) -> ConsumerGroupDescribeAssignment:
+        """Returns partitions in the form of the response. Topics that do not exist any more are left out."""
+        topics: Mapping[bytes, Topic] = self._coordinator.cluster.topics_by_id
+        return ConsumerGroupDescribeAssignment(
+            topic_partitions=[
+                ConsumerGroupDescribeTopicPartitions(
+                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=list(found)
+                )
+                for topic_id, found in partitions.items()
+                if topic_id in topics
+            ]
+        )

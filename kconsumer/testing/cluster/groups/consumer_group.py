@@ -1,0 +1,342 @@
+"""The state of a group of the consumer protocol (KIP-848): members, epochs, target assignment, ownership.
+
+Decides who may commit and fetch offsets, and who owns a partition. What a heartbeat does is in `consumer_heartbeat.py`,
+how members leave is in `consumer_leave.py`. All of the state is stored in the offsets topic, so it survives a move of
+the coordinator; only the timers start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.testing.cluster.groups import consumer_leave
+from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
+from kconsumer.testing.cluster.groups.group import Group, GroupError
+from kconsumer.testing.cluster.groups.map_order import TimelineOrder, hash_map_order
+from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
+from kconsumer.testing.cluster.groups.server_assignors import Partitions
+from kconsumer.testing.cluster.groups.target_assignment import (
+    TopicsSignature,
+    compute_target,
+    subscribed_names,
+    topics_signature,
+)
+from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
+from kconsumer.testing.cluster.hashes import java_hash_code
+from kconsumer.testing.cluster.requests import Request, Response
+from kconsumer.testing.cluster.timers import Timer
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+    from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+FIRST_EPOCH = 1  # of a group that has just been created
+MIN_COMMIT_VERSION = 9  # of OffsetCommit, for members that use the consumer protocol
+
+
+class ConsumerGroup(Group):
+    """A group whose members send ConsumerGroupHeartbeat."""
+
+    type = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, coordinator: GroupCoordinator, group_id: str) -> None:
+        super().__init__(group_id)
+        self.coordinator = coordinator
+        self.members: dict[str, ConsumerMember] = {}  # in the order in which they joined
+        self.static_members: dict[str, str] = {}  # member ids by instance id
+        self.epoch = FIRST_EPOCH
+        self.target: dict[str, Partitions] = {}  # the target assignment by member id
+        self.target_epoch = FIRST_EPOCH
+        self.assigned_at: float | None = None  # when the target was computed (ms); None: never, or the group was empty
+        self.regexes = TopicRegexes()
+        self._owners: dict[tuple[bytes, int], str] = {}  # member ids
+        self._signature: TopicsSignature = ()
+        self._topics_version = -1  # that of the topics to which the signature was compared last
+        self._order = TimelineOrder()
+        self._resolving: Timer | None = None  # set while regular expressions are being resolved
+
+    # --- members ---
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Returns a member. Raises UNKNOWN_MEMBER_ID if it does not exist."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}.")
+        return member
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """Returns the member with an instance id, or None."""
+        return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
+
+    def members_in_order(self, *, without: str | None = None) -> list[ConsumerMember]:
+        """Returns the members in the order of Kafka's map of members, but not the one with the id `without`."""
+        return [self.members[key] for key in self._order.order(key for key in self.members if key != without)]
+
+    def put_member(self, member: ConsumerMember) -> None:
+        """Add a member, or store its new state."""
+        self._order.on_put(len(self.members))
+        old = self.members.get(member.id)
+        if old is not None:
+            self._release(old)
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.id
+        for owned in member.owned():
+            self._owners[owned] = member.id
+
+    def remove_member(self, member: ConsumerMember) -> None:
+        """Remove a member with its target assignment, and cancel its timers."""
+        member.cancel_timers()
+        self._release(member)
+        del self.members[member.id]
+        self.target.pop(member.id, None)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.id:
+            del self.static_members[member.instance_id]
+
+    def replace_member(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """Put a static member with a new member id in the place of the old one, with its target assignment."""
+        target = self.target.get(old.id, {})
+        self.remove_member(old)
+        self.put_member(new)
+        self.target[new.id] = target
+
+    def _release(self, member: ConsumerMember) -> None:
+        """Forget that a member owns partitions."""
+        for owned in member.owned():
+            if self._owners.get(owned) == member.id:
+                del self._owners[owned]
+
+    # --- subscriptions ---
+
+    def regex_counts(self) -> dict[str, int]:
+        """Returns how many members subscribe to each regular expression."""
+        counts: dict[str, int] = {}
+        for member in self.members.values():
+            if member.regex:
+                counts[member.regex] = counts.get(member.regex, 0) + 1
+        return counts
+
+    def assignor_counts(self) -> dict[str, int]:
+        """Returns how many members prefer each assignor. Members without a preference do not count."""
+        counts: dict[str, int] = {}
+        for member in self.members.values():
+            if member.preferred_assignor is not None:
+                counts[member.preferred_assignor] = counts.get(member.preferred_assignor, 0) + 1
+        return counts
+
+    def preferred_assignor(self) -> str:
+        """Returns the assignor that most members prefer."""
+        counts = self.assignor_counts()
+        return self._most_preferred(TimelineOrder().order(counts), counts)
+
+    def next_preferred_assignor(self, before: ConsumerMember, updated: ConsumerMember) -> str:
+        """Returns the assignor that most members prefer after a member was updated.
+
+        As in Kafka, equal counts may have another winner than in `preferred_assignor`: the preference of the member is
+        taken out of a hash map and put back, which changes the order of the map. Then each heartbeat of the member
+        begins a new group epoch.
+        """
+        counts = self.assignor_counts()
+        if before.preferred_assignor is not None and counts.get(before.preferred_assignor):
+            counts[before.preferred_assignor] -= 1
+        order = hash_map_order(
+            (name for name in TimelineOrder().order(counts) if counts[name]), java_hash_code, capacity=4
+        )
+        name = updated.preferred_assignor
+        if name is not None:
+            if name not in order:
+                order = hash_map_order((name, *order), java_hash_code, capacity=4)
+            counts[name] = counts.get(name, 0) + 1
+        return self._most_preferred(order, counts)
+
+    def _most_preferred(self, order: list[str], counts: dict[str, int]) -> str:
+        """Returns the first assignor with the highest count; without any, the default assignor."""
+        if not order:
+            return self.coordinator.cluster.settings.group_consumer_assignors[0]
+        return max(order, key=lambda name: counts[name])
+
+    def update_epoch(self, *, subscription_changed: bool) -> None:
+        """Begin a new group epoch if a subscription or the subscribed topics have changed."""
+        version = self.coordinator.topics_version
+        if not subscription_changed and version == self._topics_version:
+            return
+        self._topics_version = version
+        cluster = self.coordinator.cluster
+        signature = topics_signature(cluster, self._subscribed_names(self.members.values()))
+        if subscription_changed or signature != self._signature:
+            self._signature = signature
+            self.epoch += 1
+
+    def _subscribed_names(self, members: Iterable[ConsumerMember]) -> set[str]:
+        return {name for member in members for name in (*member.topics, *self.regexes.topics(member.regex))}
+
+    def resolve_regexes(self) -> None:
+        """Resolve the regular expressions when the timers run next, unless this is due already."""
+        if self._resolving is None:
+            self._resolving = self.coordinator.cluster.timers.soon(self._resolve)
+
+    @property
+    def is_resolving(self) -> bool:
+        """True while regular expressions are being resolved."""
+        return self._resolving is not None
+
+    def _resolve(self, now: float) -> None:
+        """Resolve the regular expressions, and begin a new group epoch if other topics match."""
+        self._resolving = None
+        topics = self.coordinator.cluster.topics
+        version = self.coordinator.topics_version
+        changed = self.regexes.resolve(self.regex_counts(), topics, now, version)
+        self._topics_version = -1
+        self.update_epoch(subscription_changed=changed)
+
+    # --- the target assignment ---
+
+    def update_target(self, joined: str | None, assignor: str, now: float) -> None:
+        """Compute a new target assignment if the group epoch is newer, but not too soon after the last time.
+
+        `joined`: the id of the member that has just joined, or None.
+        """
+        interval_ms = self.coordinator.cluster.settings.group_consumer_assignment_interval_ms
+        too_soon = self.assigned_at is not None and now < self.assigned_at + interval_ms
+        if self.target_epoch >= self.epoch or too_soon:
+            return
+        members = self.members_in_order(without=joined)
+        if joined is not None:
+            members.append(self.members[joined])
+        topics = self.coordinator.cluster.topics
+        self.target = compute_target(topics, members, self.target, self.regexes, assignor)
+        self.target_epoch = self.epoch
+        self.assigned_at = now
+
+    def reconcile(self, before: ConsumerMember, owned: Owned, now: float, *, subscription_changed: bool) -> None:
+        """Advance a member towards its target assignment. `before` has its last state."""
+        member = before.copy()
+        topics = self.coordinator.cluster.topics
+        subscribed = {topics[name].id for name in subscribed_names(member, self.regexes) if name in topics}
+        Reconciliation(
+            member,
+            target_epoch=self.target_epoch,
+            target=self.target.get(member.id, {}),
+            subscribed=subscribed,
+            owned=owned,
+            is_released=lambda topic_id, partition: (topic_id, partition) not in self._owners,
+        ).run(subscription_changed=subscription_changed)
+        if member != before:
+            self.put_member(member)
+            consumer_leave.update_rebalance_timer(self, member, now)
+
+    # --- the interface of groups ---
+
+    @property
+    def state_name(self) -> str:
+        """The state."""
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        reconciled = all(member.is_reconciled_to(self.target_epoch) for member in self.members.values())
+        return STABLE if reconciled else RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the group has no members."""
+        return not self.members
+
+    def validate_delete(self) -> None:
+        """Raise NON_EMPTY_GROUP if the group has members."""
+        if self.members:
+            raise GroupError(Errors.NON_EMPTY_GROUP)
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+    ) -> None:
+        """Raise GroupError unless the sender is a member with this or an older epoch, or the group is empty."""
+        if epoch < 0 and not self.members:
+            return
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return
+        member = self.member(member_id)
+        if not transactional and member.classic is None and version < MIN_COMMIT_VERSION:
+            raise GroupError(Errors.UNSUPPORTED_VERSION)
+        if epoch > member.epoch:
+            raise GroupError(_epoch_error(member))
+
+    def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
+        """Raise GroupError if a member with an older epoch did not have a partition in that epoch."""
+        member = self.members.get(member_id)
+        if member is None or epoch == member.epoch:
+            return
+        found = self.coordinator.cluster.topics.get(topic)
+        assigned = None if found is None else member.assignment_epoch(found.id, partition)
+        if assigned is None or epoch < assigned:
+            raise GroupError(_epoch_error(member))
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raise GroupError unless the sender is no member, or a member with its present epoch."""
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if epoch != member.epoch:
+            raise GroupError(_epoch_error(member))
+
+    def validate_offset_delete(self) -> None:
+        """Accept all requests. Offsets of subscribed topics are refused one by one."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns whether a member subscribes to a topic."""
+        return topic in self._subscribed_names(self.members.values())
+
+    def retention_start(self, offset: CommittedOffset) -> int | None:
+        """Returns when an offset was committed: its retention time begins then."""
+        return offset.commit_ms
+
+    def on_offset_commit(self, member_id: str, now: float) -> None:
+        """Do nothing: only heartbeats extend the session of a member."""
+
+    def on_unloaded(self, now: float) -> None:
+        """Cancel all timers."""
+        self.close(now)
+
+    def on_loaded(self, now: float) -> bool:
+        """Continue with the stored state: only the timers start again."""
+        self._topics_version = -1
+        for member in list(self.members.values()):
+            consumer_leave.start_session(self, member.id, now)
+            if member.state == UNREVOKED_PARTITIONS:
+                consumer_leave.update_rebalance_timer(self, member, now)
+        return True
+
+    def close(self, now: float) -> None:
+        """Cancel all timers."""
+        if self._resolving is not None:
+            self._resolving.cancel()
+            self._resolving = None
+        for member in self.members.values():
+            member.cancel_timers()
+
+    # --- the classic protocol ---
+
+    def classic_join(self, request: Request, now: float) -> Response:
+        """Handle JoinGroup."""
+        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+
+    def classic_sync(self, request: Request, now: float) -> Response:
+        """Handle SyncGroup."""
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+
+    def classic_heartbeat(self, request: Request, now: float) -> Response:
+        """Handle Heartbeat."""
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+
+    def classic_leave(self, request: Request, now: float) -> Response:
+        """Handle LeaveGroup."""
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+
+
+def _epoch_error(member: ConsumerMember) -> int:
+    """Returns the error for a member epoch, or for the generation of a classic member, that is not valid."""
+    return Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION

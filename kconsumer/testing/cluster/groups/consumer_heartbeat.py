@@ -1,0 +1,300 @@
+"""ConsumerGroupHeartbeat (KIP-848): its validation, and how a member joins, stays, changes its subscription.
+
+A heartbeat has three steps. It adds or updates the member, and begins a new group epoch if a subscription has changed.
+It computes a target assignment for a new group epoch. It advances the member towards its target assignment.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT, Api
+from kconsumer.schema.consumer_group import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
+from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_leave import leave, require_static, start_session
+from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.reconciliation import Owned
+from kconsumer.testing.cluster.groups.topic_regexes import validate_regex
+from kconsumer.testing.cluster.requests import Handler, Request
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
+
+UNSET_TIMEOUT = -1
+LEFT_EPOCHS = (-1, LEFT_STATIC_EPOCH)
+
+
+class ConsumerHeartbeatHandler:
+    """Handles ConsumerGroupHeartbeat."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of the API."""
+        return {CONSUMER_GROUP_HEARTBEAT: self._handle}
+
+    def _handle(self, request: Request, now: float) -> ConsumerGroupHeartbeatResponse:
+        message = request.message
+        try:
+            validate(message, request.version, self._coordinator.cluster.settings.group_consumer_assignors)
+            self._coordinator.validate(message.group_id, request, now)
+            if message.member_epoch in LEFT_EPOCHS:
+                return self._leave(message, now)
+            group = self._group(message.group_id, now, create=message.member_epoch == 0)
+            response = self._heartbeat(group, request, now)
+        except GroupError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=error.error, error_message=error.message)
+        return response
+
+    def _leave(self, message: Any, now: float) -> ConsumerGroupHeartbeatResponse:
+        """Handle a heartbeat of a member that leaves."""
+        group = self._coordinator.require(message.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise _other_type(message.group_id)
+        member_id = leave(group, message.member_id, message.instance_id, message.member_epoch, now)
+        return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=message.member_epoch)
+
+    def _group(self, group_id: str, now: float, *, create: bool) -> ConsumerGroup:
+        """Returns the group, or a new one that is added when its first member joins."""
+        group = self._coordinator.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None and not create:
+            raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        if group is None or (create and group.type == "classic" and group.is_empty):
+            return ConsumerGroup(self._coordinator, group_id)
+        raise _other_type(group_id)
+
+    # --- a heartbeat of a member that joins or stays ---
+
+    def _heartbeat(self, group: ConsumerGroup, request: Request, now: float) -> ConsumerGroupHeartbeatResponse:
+        message = request.message
+        self._check_size(group, message)
+        before, replaced = self._find_member(group, message)
+        updated = _update(before, request)
+        known = group.regex_counts()
+        regex_changed = updated.regex != before.regex
+        if regex_changed and updated.regex and updated.regex not in known:
+            validate_regex(updated.regex)
+        names_changed = updated.topics != before.topics
+        assignor = group.next_preferred_assignor(before, updated)
+        assignor_changed = assignor != group.preferred_assignor()
+
+        self._store(group, updated, replaced, now)
+        resolved = regex_changed and (not updated.regex or group.regexes.is_resolved(updated.regex))
+        self._update_regexes(group, before, updated, known, now)
+        changed = names_changed or resolved or assignor_changed
+        group.update_epoch(subscription_changed=changed)
+        group.update_target(updated.id if before.epoch == 0 else None, assignor, now)
+
+        owned = _owned(message)
+        group.reconcile(updated, owned, now, subscription_changed=names_changed or regex_changed)
+        start_session(group, updated.id, now)
+        member = group.members[updated.id]
+        full = (
+            message.rebalance_timeout_ms != UNSET_TIMEOUT
+            and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
+            and owned is not None
+        )
+        send_assignment = message.member_epoch == 0 or full or member.assigned != before.assigned
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._coordinator.cluster.settings.group_consumer_heartbeat_interval_ms,
+            assignment=_assignment(member) if send_assignment else None,
+        )
+
+    def _check_size(self, group: ConsumerGroup, message: Any) -> None:
+        """Raise GROUP_MAX_SIZE_REACHED if a new member cannot join."""
+        limit = self._coordinator.cluster.settings.group_consumer_max_size
+        known = message.member_id in group.members or message.instance_id in group.static_members
+        if len(group.members) >= limit and not known:
+            raise GroupError(
+                Errors.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def _find_member(self, group: ConsumerGroup, message: Any) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """Returns the member as it was, or a new one, and the static member whose place it takes."""
+        joins = message.member_epoch == 0
+        member_id = message.member_id or self._new_id()
+        if message.instance_id is None:
+            if joins and member_id not in group.members:
+                return ConsumerMember(member_id), None
+            member = group.member(member_id)
+        elif joins:
+            return _join_static(group, member_id, message.instance_id)
+        else:
+            member = require_static(group, member_id, message.instance_id)
+        _check_epoch(member, message.member_epoch, _owned(message))
+        return member, None
+
+    def _new_id(self) -> str:
+        """Returns a new member id in the form of Kafka's ids."""
+        return base64.urlsafe_b64encode(self._coordinator.cluster.random.randbytes(16)).decode().rstrip("=")
+
+    def _store(self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None, now: float) -> None:
+        """Store a member, and a group that is new."""
+        if self._coordinator.get(group.id) is not group:
+            self._coordinator.replace(group, now)
+        if replaced is None:
+            group.put_member(member)
+        else:
+            group.replace_member(replaced, member)
+
+    def _update_regexes(
+        self, group: ConsumerGroup, before: ConsumerMember, updated: ConsumerMember, known: dict[str, int], now: float
+    ) -> None:
+        """Resolve the regular expressions if this is due, and remove one to which no member subscribes any more."""
+        subscribed = group.regex_counts()
+        interval_ms = self._coordinator.cluster.settings.group_consumer_regex_refresh_interval_ms
+        if not group.is_resolving and group.regexes.needs_refresh(
+            len(subscribed),
+            is_new=updated.regex != "" and updated.regex not in known,
+            now=now,
+            new_topics_version=self._coordinator.new_topics_version,
+            interval_ms=interval_ms,
+        ):
+            group.resolve_regexes()
+        if before.regex and before.regex not in subscribed:
+            group.regexes.remove(before.regex)
+
+
+# --- validation ---
+
+
+def validate(message: Any, version: int, assignors: tuple[str, ...]) -> None:
+    """Raise GroupError if the fields of a request do not fit together."""
+    epoch = message.member_epoch
+    for invalid, text in (
+        (not message.member_id and (version >= 1 or epoch > 0 or epoch == -1), "MemberId can't be empty."),
+        (not message.group_id, "GroupId can't be empty."),
+        (message.instance_id == "", "InstanceId can't be empty."),
+        (message.rack_id == "", "RackId can't be empty."),
+        (
+            epoch == 0 and message.rebalance_timeout_ms == UNSET_TIMEOUT,
+            "RebalanceTimeoutMs must be provided in first request.",
+        ),
+        (epoch == 0 and message.topic_partitions != [], "TopicPartitions must be empty when (re-)joining."),
+        (
+            epoch == 0 and message.subscribed_topic_names is None and message.subscribed_topic_regex is None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+        (epoch == LEFT_STATIC_EPOCH and message.instance_id is None, "InstanceId can't be null."),
+        (epoch < LEFT_STATIC_EPOCH, "MemberEpoch is invalid."),
+    ):
+        if invalid:
+            raise GroupError(Errors.INVALID_REQUEST, text)
+    if message.server_assignor is not None and message.server_assignor not in assignors:
+        raise GroupError(
+            Errors.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {message.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
+    """Raise FENCED_MEMBER_EPOCH unless a member has its present epoch, or joins again.
+
+    The previous epoch is valid, too, if the member owns nothing that it does not have now: the response with the new
+    epoch may have been lost.
+    """
+    if epoch in (0, member.epoch):
+        return
+    repeats = epoch == member.previous_epoch and owned is not None
+    if epoch < member.epoch and repeats and _is_subset(owned or {}, member):
+        return
+    size = "greater" if epoch > member.epoch else "smaller"
+    raise GroupError(
+        Errors.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_subset(owned: Mapping[bytes, Any], member: ConsumerMember) -> bool:
+    """Returns whether all partitions that a member owns are assigned to it."""
+    return all(
+        topic_id in member.assigned and all(partition in member.assigned[topic_id] for partition in partitions)
+        for topic_id, partitions in owned.items()
+    )
+
+
+def _join_static(
+    group: ConsumerGroup, member_id: str, instance_id: str
+) -> tuple[ConsumerMember, ConsumerMember | None]:
+    """Returns a new static member, and the one whose place it takes.
+
+    Raises UNRELEASED_INSTANCE_ID if that one has not left.
+    """
+    old = group.static_member(instance_id)
+    if old is None:
+        return group.members.get(member_id) or ConsumerMember(member_id), None
+    if old.classic is None and old.epoch != LEFT_STATIC_EPOCH:
+        raise GroupError(
+            Errors.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {old.id} member.",
+        )
+    new = old.copy(member_id)
+    new.epoch = new.previous_epoch = 0
+    new.session = new.rebalance = new.joining = new.syncing = None
+    return new, old
+
+
+def _update(member: ConsumerMember, request: Request) -> ConsumerMember:
+    """Returns a member with the fields that a request sets. The others stay."""
+    message = request.message
+    updated = member.copy()
+    changes: tuple[tuple[str, Any, Callable[[Any], Any]], ...] = (
+        ("instance_id", message.instance_id, str),
+        ("rack_id", message.rack_id, str),
+        ("preferred_assignor", message.server_assignor, str),
+        ("topics", message.subscribed_topic_names, frozenset),
+        ("regex", message.subscribed_topic_regex, str),
+    )
+    for name, value, convert in changes:
+        if value is not None:
+            setattr(updated, name, convert(value))
+    if message.rebalance_timeout_ms != UNSET_TIMEOUT:
+        updated.rebalance_timeout_ms = message.rebalance_timeout_ms
+    updated.client_id = request.client_id or ""
+    updated.client_host = CLIENT_HOST
+    updated.classic = None
+    return updated
+
+
+# --- partitions in messages ---
+
+
+def _owned(message: Any) -> Owned:
+    """Returns the partitions that a member says it owns, or None if it does not say it."""
+    if message.topic_partitions is None:
+        return None
+    owned: dict[bytes, list[int]] = {}
+    for row in message.topic_partitions:
+        owned.setdefault(row.topic_id, []).extend(row.partitions)
+    return owned
+
+
+def _assignment(member: ConsumerMember) -> ConsumerGroupHeartbeatAssignment:
+    """Returns the assignment of a member in the form of the response."""
+    return ConsumerGroupHeartbeatAssignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(found))
+            for topic_id, found in member.assigned.items()
+        ]
+    )
+
+
+def _other_type(group_id: str) -> GroupError:
+    return GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -1,0 +1,95 @@
+"""How members of a consumer group leave: by a heartbeat with epoch -1 or -2, or because a timer has fenced them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kconsumer.error_codes import Errors
+from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
+from kconsumer.testing.cluster.groups.group import GroupError
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+
+
+def leave(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, now: float) -> str:
+    """Handle a heartbeat with epoch -1, or with -2 from a static member that may return. Returns its member id."""
+    if instance_id is None:
+        member = group.member(member_id)
+    else:
+        member = require_static(group, member_id, instance_id)
+        if epoch == LEFT_STATIC_EPOCH:
+            _leave_temporarily(group, member)
+            return member.id
+    fence(group, [member])
+    return member_id
+
+
+def require_static(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """Returns the member with an instance id.
+
+    Raises GroupError if there is none, or if another member has taken its place.
+    """
+    member = group.static_member(instance_id)
+    if member is None:
+        raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.id != member_id:
+        raise GroupError(
+            Errors.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.id}.",
+        )
+    return member
+
+
+def _leave_temporarily(group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Keep the partitions of a static member until it returns, or until its session expires."""
+    member = member.copy()
+    member.epoch = LEFT_STATIC_EPOCH
+    member.pending_revocation = {}
+    member.assigned = {topic_id: dict.fromkeys(found, 0) for topic_id, found in member.assigned.items()}
+    group.put_member(member)
+
+
+def fence(group: ConsumerGroup, members: list[ConsumerMember]) -> None:
+    """Remove members, and begin a new group epoch."""
+    for member in members:
+        group.remove_member(member)
+        if member.regex and member.regex not in group.regex_counts():
+            group.regexes.remove(member.regex)
+    group.update_epoch(subscription_changed=True)
+    if not group.members:
+        group.target_epoch, group.assigned_at = group.epoch, None
+
+
+def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
+    """Start the session timer of a member again."""
+    member = group.members[member_id]
+    if member.session is not None:
+        member.session.cancel()
+    settings = group.coordinator.cluster.settings
+    timeout_ms = settings.group_consumer_session_timeout_ms
+    if member.classic is not None:
+        timeout_ms = member.classic.session_timeout_ms
+    member.session = group.coordinator.cluster.timers.add(now + timeout_ms, lambda _: _expire(group, member_id))
+
+
+def _expire(group: ConsumerGroup, member_id: str) -> None:
+    """The session of a member has expired: remove it."""
+    fence(group, [group.members[member_id]])
+
+
+def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
+    """Start the rebalance timer of a member that has to revoke partitions; cancel it if the member has not."""
+    if member.rebalance is not None:
+        member.rebalance.cancel()
+        member.rebalance = None
+    if member.state == UNREVOKED_PARTITIONS and member.classic is None:
+        epoch = member.epoch
+
+        def fence_unless_advanced(_: float) -> None:
+            present = group.members.get(member.id)
+            if present is not None and present.epoch == epoch:
+                fence(group, [present])
+
+        deadline = now + member.rebalance_timeout_ms
+        member.rebalance = group.coordinator.cluster.timers.add(deadline, fence_unless_advanced)

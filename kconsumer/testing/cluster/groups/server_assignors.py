@@ -1,0 +1,65 @@
+"""The server-side assignors "uniform" and "range" of KIP-848.
+
+They compute the target assignment of a group from the subscriptions and the present target assignment of its members.
+The result equals that of Kafka 4.4, which does not consider racks. `uniform_assignor.py` has the assignor "uniform".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kconsumer.testing.cluster.groups.uniform_assignor import assign_mixed, assign_same
+
+#: Partitions by topic id.
+Partitions = dict[bytes, set[int]]
+
+
+@dataclass(slots=True)
+class AssignorMember:
+    """What an assignor knows about a member."""
+
+    id: str
+    instance_id: str | None
+    topic_ids: list[bytes]  # the topics that exist and to which the member subscribes, in the order of a hash map
+    target: Partitions = field(default_factory=dict)  # the present target assignment
+
+
+@dataclass(slots=True)
+class AssignorGroup:
+    """What an assignor knows about a group. `members` have the order of a hash map."""
+
+    members: Sequence[AssignorMember]
+    partition_counts: Mapping[bytes, int]  # by topic id
+    homogeneous: bool  # True: all members subscribe to the same topics
+
+
+def assign_uniform(group: AssignorGroup) -> dict[str, Partitions]:
+    """Returns a balanced assignment that moves as few partitions as possible, by member id."""
+    return assign_same(group) if group.homogeneous else assign_mixed(group)
+
+
+def assign_range(group: AssignorGroup) -> dict[str, Partitions]:
+    """Returns an assignment that gives each member a range of each topic, by member id.
+
+    Static members come first, by instance id. So topics with equally many partitions are co-partitioned.
+    """
+    members = sorted(group.members, key=lambda member: (member.instance_id is None, member.instance_id or member.id))
+    assignment: dict[str, Partitions] = {member.id: {} for member in members}
+    for topic_id in dict.fromkeys(topic_id for member in members for topic_id in member.topic_ids):
+        subscribers = [member for member in members if topic_id in member.topic_ids]
+        quota, extra = divmod(group.partition_counts[topic_id], len(subscribers))
+        start = 0
+        for i, member in enumerate(subscribers):
+            end = start + quota + (i < extra)
+            if end > start:
+                assignment[member.id][topic_id] = set(range(start, end))
+            start = end
+    return assignment
+
+
+#: The assignors of a broker by name.
+ASSIGNORS: dict[str, Callable[[AssignorGroup], dict[str, Partitions]]] = {
+    "uniform": assign_uniform,
+    "range": assign_range,
+}
