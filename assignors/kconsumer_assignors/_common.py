@@ -1,7 +1,8 @@
 """The base of all four assignors: members in Java's order, and the subscribers of each topic.
 
-A member is represented by its index in an ordered list. Members with the same set of topics are handled together, so
-the time of an assignment grows with the number of partitions and of members, not with members times topics.
+A member is represented by its index in an ordered list. Members that subscribe to the same set of topics are handled
+together. So the time of an assignment grows with the number of partitions plus the number of members, and not with the
+number of members times the number of topics.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class Roster:
         return partition if partition < len(self.ids[topic]) else -1
 
     def assignments(self, given: Sequence[Sequence[TopicPartition]]) -> dict[str, Assignment]:
-        """Returns the assignment of each member. `given`: the partitions of each member, in the order of `members`."""
+        """Returns a dict of member id -> assignment.
+
+        `given`: the partitions of each member, in the order of `members`.
+        """
         return {member: Assignment(tuple(mine)) for member, mine in zip(self.members, given, strict=True)}
 
 

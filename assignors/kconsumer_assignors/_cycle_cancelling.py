@@ -1,15 +1,19 @@
-"""Improves a balanced flow (see `_min_cost_flow.py`) by cancelling cycles of negative cost. Loads stay equally even.
+"""Improves an assignment whose loads `_min_cost_flow.py` has balanced: moves partitions where they are worth more.
 
 After balancing, a member may hold a partition that another member owned before, or that another member could read in
-its own rack. A cycle of moves (A gives to B, B to C, C to A) may correct that. So may a path of moves whose last member
-holds one partition less than its first member: the path exchanges the loads of these two members.
+its own rack. A cycle of moves may correct this without a change of loads: A gives a partition to B, B another one to C,
+and C another one to A. A path of moves may correct it, too, if its last member holds one partition less than its first
+member. The path exchanges the loads of these two members, so the loads are as even as before.
 
-Moves are arcs of a graph. They move partitions of a class, that is, interchangeable partitions. A partition has a value
-for each member: OWNED if the member owned it before, else CLAIMED if the member claimed it, else 0. The value is lower
-by REMOTE if the member cannot read the partition in its own rack. The cost of a move is the value for the giver minus
-the value for the receiver. The three constants are so far apart that even in the longest cycle all smaller ones
-together do not outweigh a larger one. The search is the Bellman-Ford algorithm. It starts only at arcs of negative
-cost, so it ends at once if there are none.
+A partition has a value for each member: OWNED if the member owned it before, else CLAIMED if the member claimed it,
+else 0. If the member cannot read the partition in its own rack, REMOTE is subtracted. The cost of a move is the value
+for the giver minus the value for the receiver. A cycle with a negative total cost is an improvement. Each of the three
+constants is greater than the sum of all smaller values in a cycle, so racks have priority over ownership, and ownership
+has priority over claims.
+
+Moves are arcs of a graph, in which the Bellman-Ford algorithm finds cycles of negative cost. The search starts only at
+arcs of negative cost. If there are none, it ends at once. Interchangeable partitions form a class, and a move concerns
+any partition of a class.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ MIN_ARCS_FOLLOWED = 2_000_000
 
 
 class CycleCanceller:
-    """Finds cycles of negative cost in a balanced flow, and applies them."""
+    """Finds cycles of moves with negative cost in `flow`, whose loads are balanced, and makes these moves."""
 
     def __init__(self, flow: MinCostFlow) -> None:
         self.flow = flow
@@ -42,7 +46,7 @@ class CycleCanceller:
         self.budget = max(MAX_PASSES * arcs, MIN_ARCS_FOLLOWED)
 
     def run(self) -> None:
-        """Find and apply cycles until there is none, or until `budget` arcs have been followed."""
+        """Find cycles of negative cost and make their moves, until there are none or `budget` arcs were followed."""
         while (cycle := self._negative_cycle()) is not None:
             self._apply(cycle)
 
@@ -61,15 +65,18 @@ class CycleCanceller:
         return [(member, 0) for member in self.by_load.get(heavier, ())]
 
     def _removal_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of taking one partition of a class (see `_min_cost_flow.py`) from a member."""
+        """Returns the cost of taking one partition of a class from a member: its value for the member."""
         return self._value(member, class_id, self.flow.held[member][class_id] - 1)
 
     def _addition_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of giving a member one more partition of a class."""
+        """Returns the cost of giving a member one more partition of a class: minus its value for the member."""
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Returns the value of one more partition of a class for a member that holds `held` partitions of the class."""
+        """Returns the value of one more partition of a class for a member that holds `held` partitions of the class.
+
+        The module's docstring defines the value.
+        """
         found = self.flow.classes[class_id]
         value = 0 if found.local_members is None or member in found.local_members else -REMOTE
         if held < self.flow.owned[member].get(class_id, 0):
@@ -118,9 +125,9 @@ class CycleCanceller:
 
     @staticmethod
     def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
-        """Returns the cycle that the arc from `node` to `goal` closes.
+        """Returns the nodes of the cycle that consists of the path from `goal` to `node` and the arc back to `goal`.
 
-        Returns None if the arc closes no cycle, because `goal` is not on the path to `node`. `before`: for each node,
+        Returns None if there is no such cycle, because `goal` is not on the path to `node`. `before` maps each node to
         the previous node on its path.
         """
         cycle = [node]

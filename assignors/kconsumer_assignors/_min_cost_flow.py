@@ -4,15 +4,17 @@ The load of a member is its number of partitions. Interchangeable partitions (wi
 claimants) form a class. The state is the number of partitions of each class that each member holds, so the time hardly
 depends on the number of partitions. Moves may form a path: A gives a partition of topic x to B, and B gives a partition
 of topic y to C. When no path improves the balance, the loads are as even as possible: no other assignment has a lower
-sum of pairwise differences. (Java considers single moves only, and may end with less even loads.)
+sum of the differences between the loads of two members. (Java considers only single moves, and may end with less even
+loads.)
 
-The members are divided into blocks. Let a be the average load of a block. Members with a load above the ceiling of a
-push partitions, along paths, to members of the block with a load below it. If no further push is possible but some
-members are still above the ceiling, then all members that they reach by paths have at least the ceiling. The reached
-members cannot give anything to the rest of the block, so they become a separate block. Members below the floor of a are
-handled in the same way. In a block that is not split, each load is the floor or the ceiling of a.
+The members are divided into blocks, at first one block with all members. The goal is that the load of each member of a
+block is the average load of the block, rounded down (the floor) or up (the ceiling). So members above the ceiling give
+partitions, along paths, to members of the block that are below it. If some members are still above the ceiling when no
+further path exists, then every member that they reach by a path has at least the ceiling. The reached members cannot
+give anything to the rest of the block, so they become a separate block. Members below the floor get partitions in the
+same way, and the block is split if some of them stay below the floor.
 
-Each push follows a path that takes as few partitions as possible from members that owned them before.
+A path is chosen so that as few members as possible lose partitions that they owned before.
 `_cycle_cancelling.py` makes the improvements that need cycles of moves.
 """
 
@@ -150,8 +152,10 @@ class MinCostFlow:
                 return
 
     def _push_directly(self, block: list[int], high: int, low: int, allow: Allow) -> None:
-        """Make the moves that `_push` can make in a single step. Most moves are of this kind. They need no search
-        for a path."""
+        """Move partitions from members above `high` directly to members below `low`.
+
+        Most moves are direct, and they need no search for a path.
+        """
         inside = frozenset(block)
         lines: dict[tuple[int, bool], list[int]] = {}  # members with room, by class and whether they must be local
         for giver in block:
@@ -167,18 +171,18 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Returns the members of a block that may receive a class and have a load below `low`, the last one first.
+        """Returns the members of the block `inside` that may get partitions of a class and have a load below `low`.
 
-        `inside`: the block. `local`: whether the receivers must read the class in their own rack.
+        The members are in descending order. If `local` is True, they must read the class in their own rack.
         """
         local_members = self.classes[class_id].local_members
         eligible = inside if not local or local_members is None else inside & local_members
         return [t for t in reversed(self.classes[class_id].eligible) if t in eligible and self.loads[t] < low]
 
     def _serve(self, giver: int, class_id: int, amount: int, low: int, line: list[int]) -> None:
-        """Move up to `amount` partitions of a class from `giver` to the members in `line`, the last one first.
+        """Move up to `amount` partitions of a class from `giver` to the members in the list `line`.
 
-        Removes members from `line` whose load has reached `low`.
+        Begins with the last member of the list. Removes members whose load has reached `low` from the list.
         """
         while amount > 0 and line:
             step = min(amount, low - self.loads[line[-1]])
@@ -219,7 +223,7 @@ class MinCostFlow:
 
 
 class _Search:
-    """A search for the cheapest paths from members with high loads to all members of a block.
+    """A search for the cheapest paths from the members `sources`, which have high loads, to all members of a block.
 
     The cost of a path is the number of its steps that move partitions away from their owner. The constructor runs the
     search, which is a 0-1 breadth-first search.
@@ -234,16 +238,16 @@ class _Search:
         self._walk(frozenset(block), sources)
 
     def members(self) -> list[int]:
-        """Returns the members that were reached, including the sources."""
+        """Returns the members that the search has reached, and the sources themselves, in ascending order."""
         return sorted(self.cost)
 
     def nearest(self, targets: set[int]) -> list[int]:
-        """Returns the reached members of `targets` that have the lowest cost, in the order in which they were found."""
+        """Returns those members of `targets` that paths of the lowest cost reach, in the order of the search."""
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]
 
     def path(self, target: int) -> list[Step]:
-        """Returns the steps of the path from a source to `target`."""
+        """Returns the steps of the cheapest path from one of the sources to the member `target`."""
         steps: list[Step] = []
         while target in self.reached_by:
             giver, class_id = self.reached_by[target]

@@ -1,9 +1,10 @@
 """Determines the owner of each partition before the rebalance from the claims of the members.
 
-With its subscription, a member sends the partitions that it owned and the generation in which it owned them: its claim.
-Several members may claim the same partition, for example because one of them missed a generation. Then the claim with
-the highest generation counts. If several claims have the highest generation, the partition has no owner. A claim
-without a conflict counts in any generation. A claim to a topic or partition that does not exist never counts.
+With its subscription, a member sends the partitions that it owned and the generation in which it owned them. This is
+the member's claim. If only one member claims a partition, it is the owner, whatever its generation is. Several members
+may claim the same partition, for example because one of them missed a generation. Then the member with the highest
+generation is the owner. If several of these members have the highest generation, the partition has no owner. A claim to
+a topic or partition that does not exist is ignored.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ Claimants = dict[str, dict[int, set[int]]]
 
 
 class Ownership(NamedTuple):
-    """The result of `resolve`: the owner of each claimed partition, and the members whose claims conflict."""
+    """The result of `resolve`: the owners of partitions, and for each conflict the members that claim the partition."""
 
     owners: Owners
     claimants: Claimants
 
 
 def resolve(roster: Roster, claims: Sequence[Claim]) -> Ownership:
-    """Returns the owners of partitions and the conflicting claims. `claims`: one claim per member, in roster order."""
+    """Returns the owners of partitions and the conflicting claims.
+
+    `claims` contains the claim of each member, in the order of `roster.members`.
+    """
     owners: Owners = {}
     claimants: Claimants = {}
     gaps = roster.gaps

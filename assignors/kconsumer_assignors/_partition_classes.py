@@ -2,8 +2,8 @@
 
 Partitions form a class if their topics have the same subscribers, their replicas are in the same racks, and the same
 members claim them without being their owner. If there are several classes, `_min_cost_flow.py` and
-`_cycle_cancelling.py` decide how many partitions of each class a member gets. This module forms the classes. It then
-chooses the partitions, so that each member keeps as many of its own partitions as that number allows.
+`_cycle_cancelling.py` decide how many partitions of each class a member gets. This module forms the classes, and then
+chooses this number of partitions for each member. A member first gets partitions that it owned before.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Division(NamedTuple):
 def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Division:
     """Divide all partitions among the members. Returns the partitions of each member.
 
-    The loads are as even as possible. With second priority, members get partitions in their own racks. With third
-    priority, few partitions move.
+    The loads are as even as possible. Among assignments with such loads, those are preferred in which members read in
+    their own racks, and among these the ones in which few partitions move.
     """
     contents = _class_contents(roster, ownership, racks)
     contested = [content.partition_class for content in contents if content.partition_class.claimants]
@@ -85,7 +85,7 @@ def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Divi
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Returns the number of partitions of each member. For groups with one class only."""
+    """Returns the number of partitions that each member gets if all partitions are in one class, `content`."""
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
     # The `extra` remaining partitions go first to members that otherwise would lose one, then to members that owned the
@@ -100,7 +100,7 @@ def _even_shares(content: ClassContent) -> dict[int, int]:
 
 
 def _balanced(members: int, contents: list[ClassContent], racks: RackView | None) -> list[dict[int, int]]:
-    """Returns the number of partitions of each member, for each class."""
+    """Returns, for each class, a dict of member -> the number of partitions of the class that the member gets."""
     owned: list[dict[int, int]] = [{} for _ in range(members)]
     for class_id, content in enumerate(contents):
         for owner, partitions in content.by_owner.items():
@@ -170,9 +170,10 @@ def _content_of(
 def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
     """Assign the partitions that have no owner, and those that their owner cannot read in its own rack.
 
-    Such a partition goes to a member that can read it in the member's own rack. If there is no such member, a partition
-    with an owner stays there, and a partition without an owner goes to any eligible member. If some of the possible
-    members claim the partition, one of these gets it. Among several members, the one with the lowest load gets it.
+    The candidates for such a partition are the members that can read it in their own rack. If there are none, a
+    partition with an owner stays with its owner. For a partition without an owner, all eligible members are then
+    candidates. If some of the candidates claim the partition, the others are left out. Of the remaining candidates, the
+    one with the lowest load gets the partition.
     """
     for class_id, content in enumerate(contents):
         found = content.partition_class

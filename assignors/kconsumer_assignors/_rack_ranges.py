@@ -1,9 +1,9 @@
 """Range assignment with racks: assigns partitions that members can read in their own rack, then the rest in ranges.
 
-Topics with the same subscribers and the same number of partitions form a group, which stays co-partitioned: the same
-member gets partition p of all topics in the group. It gets p because of its rack only if its rack has a replica of
-partition p of every topic in the group. A member never gets more partitions than without racks, so the balance is that
-of the range assignor without racks.
+Topics with the same subscribers and the same number of partitions form a group. A group stays co-partitioned: the same
+member gets partition p of all topics in the group. So partition p is assigned by rack only to a member in whose rack
+partition p of every topic in the group has a replica, or to a member without a rack. The numbers of partitions per
+member are those of the range assignor without racks.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TopicAssignmentState:
         self.owners = [-1] * count  # the subscriber of each partition; -1: none yet
 
     def max_assignable(self, subscriber: int) -> int:
-        """Returns the number of partitions that a subscriber may get in addition to those it has."""
+        """Returns how many partitions a subscriber may get in addition to those that it has."""
         return max(0, self.per_subscriber + (self.extra > 0) - self.assigned[subscriber])
 
     def assign(self, subscriber: int, positions: Sequence[int]) -> None:
@@ -126,9 +126,9 @@ class TopicAssignmentState:
                 self.assign(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign to each subscriber the first free partitions in its rack, until it is full. For groups of one topic.
+        """Assign to each subscriber the first free partitions in its rack, until it is full.
 
-        `racks`: the racks of each partition.
+        Only used for groups of one topic. `racks`: the racks of each partition.
         """
         everywhere = list(range(len(racks)))
         in_rack: dict[str, list[int]] = {}
@@ -152,7 +152,7 @@ class TopicAssignmentState:
     def _take_first(self, subscriber: int, candidates: list[int]) -> None:
         """Assign the first free partitions of `candidates` to a subscriber, until the subscriber is full.
 
-        Removes the partitions that it has examined from `candidates`, because they are assigned now.
+        Removes the assigned partitions from the front of `candidates`, so that they are not examined again.
         """
         wanted, passed = self.max_assignable(subscriber), 0
         taken: list[int] = []

@@ -16,7 +16,7 @@ from kconsumer_assignors._rack_ranges import assign_with_racks
 
 
 class RangeAssignor(Assignor):
-    """Assigns each subscriber of a topic the next range of its partitions.
+    """Divides the partitions of each topic into contiguous ranges, one for each subscriber of the topic.
 
     If the partitions do not divide evenly, the first subscribers get one partition more than the others.
     """

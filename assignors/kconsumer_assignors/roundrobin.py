@@ -22,7 +22,7 @@ class RoundRobinAssignor(Assignor):
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
         """Returns the assignment. Topics are assigned in order of their names, partitions in ascending order.
 
-        A topic begins with the member after the one that got the last partition of the previous topic.
+        The first partition of a topic goes to the member after the one that got the last of the previous topic.
         """
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given: list[list[TopicPartition]] = [[] for _ in roster.members]

@@ -16,7 +16,10 @@ from kconsumer_assignors._user_data import NO_GENERATION, Claim, decode_sticky, 
 
 
 class StickyAssignor(Assignor):
-    """Makes even assignments with few moves (KIP-54). Stores the last assignment of its member for the leader."""
+    """Makes even assignments with few moves (KIP-54).
+
+    Each member stores its last assignment, and sends it to the leader of the group with its next subscription.
+    """
 
     name = "sticky"
 
@@ -25,7 +28,11 @@ class StickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns an assignment with even loads. Among such assignments, prefers racks (KIP-881), then few moves."""
+        """Returns an assignment with loads that are as even as possible.
+
+        Among such assignments, prefers those in which members read in their own rack (KIP-881), and among these the
+        ones with few moves of partitions.
+        """
         roster, _, division = assign_sticky(cluster, subscriptions, _claim)
         return roster.assignments([mine + more for mine, more in zip(*division, strict=True)])
 

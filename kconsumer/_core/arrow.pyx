@@ -61,7 +61,10 @@ cdef struct ArrayHolder:
 
 
 cdef void release_array(ArrowArray* array) noexcept nogil:
-    """Release an exported array and the children that were not moved: the `release` callback of ArrowArray."""
+    """Release an exported array and its children: the `release` callback of ArrowArray.
+
+    Does not release a child that the importing library has moved to other memory.
+    """
     cdef ArrayHolder* holder = <ArrayHolder*> array.private_data
     cdef int i
     for i in range(holder.column.n_children):
@@ -107,7 +110,10 @@ cdef struct SchemaHolder:
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:
-    """Release an exported schema and the children that were not moved: the `release` callback of ArrowSchema."""
+    """Release an exported schema and its children: the `release` callback of ArrowSchema.
+
+    Does not release a child that the importing library has moved to other memory.
+    """
     cdef SchemaHolder* holder = <SchemaHolder*> schema.private_data
     cdef int64_t i
     for i in range(schema.n_children):
@@ -120,7 +126,8 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) noexcept nogil:
     """Export a type to `out`, which the caller has zeroed. Returns 0, or ENOMEM if memory is exhausted.
 
-    `kind` is the kind of a column or of a column's child. KC_ROOT means rows of the `count` columns in `kinds`.
+    `kind` is the kind of a column or of a column's child, or KC_ROOT for rows. The `count` columns of the rows have the
+    kinds `kinds`. Both are ignored if `kind` is not KC_ROOT.
     """
     cdef SchemaHolder* holder = <SchemaHolder*> calloc(1, sizeof(SchemaHolder))
     cdef int i

@@ -180,9 +180,10 @@ cdef Columns finished(Builder* builder, tuple names):
 
 
 cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls) noexcept nogil:
-    """Returns a column of the numbers `data` that takes their ownership, or NULL if memory is exhausted.
+    """Returns a column of numbers, or NULL if memory is exhausted.
 
-    `valid`: the validity bitmap, with `nulls` zero bits; NULL: no row is null.
+    The column takes the ownership of the numbers `data` and of the validity bitmap `valid`, which has `nulls` zero
+    bits. `valid` is NULL if no row is null.
     """
     cdef void* bits = NULL
     cdef Column* column
@@ -197,7 +198,7 @@ cdef Column* fixed(Builder* builder, void** data, uint8_t** valid, int64_t nulls
 
 
 cdef Column* strings(BytesColumn* data, Py_ssize_t rows) noexcept nogil:
-    """Returns a column of the byte strings `data` that takes their ownership, or NULL if memory is exhausted.
+    """Returns a column that takes the ownership of the byte strings `data`, or NULL if memory is exhausted.
 
     If more than half of the memory is unused, the strings are copied to a smaller block.
     """

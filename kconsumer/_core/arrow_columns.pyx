@@ -84,9 +84,9 @@ cdef class Columns:
         return self.root.length
 
     def gaps(self, int64_t start, int64_t end=-1):
-        """Returns the ranges of offsets from `start` on that no row has, as pairs (first, last + 1).
+        """Returns the ranges of offsets for which there is no row, as pairs (first offset, offset after the last).
 
-        The search ends before `end`, or at the last row if that has a higher offset.
+        Begins at the offset `start`. Ends before the offset `end`, or at the last row if its offset is higher.
         """
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row

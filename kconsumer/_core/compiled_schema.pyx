@@ -61,7 +61,7 @@ cdef Program load(tuple plan):
 
 
 cdef int load_row(Program program, Op* op, tuple row) except -1:
-    """Set `op` from a row of the plan: `(name, kind, inner, nullable, tag, default, fresh)`.
+    """Set `op` from the entry of a field in the plan: `(name, kind, inner, nullable, tag, default, fresh)`.
 
     Raises TypeError if the field is not a slot of the message class, or if a struct has no plan.
     """

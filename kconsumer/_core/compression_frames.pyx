@@ -86,8 +86,8 @@ def lz4_block(data):
 cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
     """Returns the maximum decompressed size of a zstd frame in bytes.
 
-    It is the content size in the frame header. Without one, it is the sum of the maximum sizes of the blocks.
-    Returns -1 if the bytes are not exactly one complete, ordinary frame, or if the content size exceeds that sum.
+    It is the content size in the frame header, or the sum of the maximum sizes of the blocks if the header has none.
+    Returns -1 if the bytes are not exactly one complete, ordinary frame, or if the content size exceeds the sum.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end

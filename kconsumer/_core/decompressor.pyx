@@ -49,7 +49,7 @@ def use_library(str codec, str path):
 
 
 def prefetch_hits():
-    """Returns the number of batches since the start of the process that were taken after they had been prefetched."""
+    """Returns how many batches this process has decompressed in advance and then used."""
     return batches_taken
 
 
@@ -119,9 +119,10 @@ cdef class PrefetchDecompressor:
         return slice_of(frame, frame.data, size)
 
     cdef Slice take_zstd(self, const unsigned char* body):
-        """Wait until a submitted batch is decompressed. Returns its records, or None if it was not submitted.
+        """Wait until the batch with this body is decompressed. Returns its records.
 
-        Drops the submitted batches before it.
+        Returns None if the batch was not submitted or cannot be decompressed here. Drops the submitted batches before
+        it.
         """
         cdef Slot* slot
         cdef Py_ssize_t size
@@ -173,9 +174,9 @@ cdef class PrefetchDecompressor:
         return 0
 
     cdef kc_task* submit(self, Span body) except? NULL:
-        """Submit a zstd batch at the next slot. Returns its task.
+        """Submit the zstd batch with this body to the background thread, in the next free slot. Returns its task.
 
-        Returns NULL if its compression frame is not an ordinary one, or if no task is free.
+        Returns NULL if the compression frame is not an ordinary one, or if the thread accepts no further task now.
         """
         cdef Py_ssize_t max_size = zstd_max_size(body)
         cdef int at = (self.first + self.used) % SLOTS
@@ -202,7 +203,7 @@ cdef class PrefetchDecompressor:
         return task
 
     cdef int skip(self, bint ended=False) noexcept:
-        """Remove the first submitted batch. `ended`: whether its task was ended already."""
+        """Remove the first submitted batch, and end its task unless `ended` is True: it was ended before."""
         global bytes_used
         cdef int at = self.first
         # Free the slot before any operation that can fail. Otherwise the next call would remove the same batch again.

@@ -552,7 +552,10 @@ cdef class PartitionFetch:
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Returns the maximum decompressed size in bytes of all batches together, for `log_bytes`."""
+        """Returns how many bytes all batches of the fetched bytes `data` together may have after decompression.
+
+        This limit applies only if the bytes are part of a log (`log_bytes`).
+        """
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 
     cdef object too_large(self, Slice data, const BatchHeader* header, Py_ssize_t limit):

@@ -1,7 +1,8 @@
 """Finds the records of message sets v0 and v1. message_set.pxd shows the layout.
 
-Decides which messages are returned together, what their offsets are relative to, and which checksums are verified. The
-decisions are those of Java's decoder. fetch.pyx decompresses wrappers and creates the errors.
+Decides which messages are returned together, whether their offsets are absolute or relative to the wrapper's offset,
+and which checksums are verified. The decisions are those of Java's decoder. fetch.pyx decompresses wrappers and creates
+the errors.
 
 Java treats each uncompressed message as a batch. Here, consecutive messages with the same format and the same kind of
 timestamp form one segment, so that no object is needed for each message.
@@ -81,7 +82,8 @@ cdef Next next_message(Span* data, Message* out) noexcept nogil:
 cdef const char* message_defect(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
     """Returns a description of the error in a message with the absolute offset `offset`, or NULL if it is valid.
 
-    The checksum is not verified if the message is below `floor`, because it will not be returned to the user.
+    If `check_crcs` is True, verifies the checksum, except for a message below the offset `floor`. Such a message will
+    not be returned to the user.
     """
     cdef uint32_t crc = 0
     if offset < 0 or offset == INT64_MAX:
@@ -99,7 +101,7 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
     Stops before a message that is compressed, is invalid, has another format or kind of timestamp than the first one,
     or does not have a higher offset than the previous one. The caller has checked that the first message is complete,
     well-formed and uncompressed. If the first message has an invalid offset or checksum, sets `out.defect` and does not
-    advance `data`.
+    advance `data`. Checksums are verified as in `message_defect`.
     """
     cdef Span rest = data[0]
     cdef Span parts
@@ -135,8 +137,9 @@ cdef int find_uncompressed(Span* data, int64_t floor, bint check_crcs, Messages*
 cdef int find_wrapped(Span plain, const BatchHeader* wrapper, int64_t floor, bint check_crcs, Messages* out) except -1:
     """Find the messages in `plain`, the decompressed value of a wrapper. A partial message at the end is ignored.
 
-    In format 1 their offsets are relative: the last message has the wrapper's offset. Some producers write wrappers
-    with offset 0. Then the offsets of the messages are used as they are.
+    In format 1 the offsets of the messages are relative: the last message has the wrapper's offset. Some producers
+    write wrappers with offset 0. Then the offsets of the messages are used as they are. Sets `out.defect` if a message
+    is invalid. Checksums are verified as in `message_defect`.
     """
     cdef Span rest = plain
     cdef Message message

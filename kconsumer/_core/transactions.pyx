@@ -22,7 +22,7 @@ cdef class AbortedIndex:
     """The producers with an aborted transaction at the current batch. The caller passes all batches in order.
 
     `aborted_transactions`: pairs (producer id, first offset) in any order. In all methods, `at` is the index in the
-    fetched bytes at which a batch begins. `rewind` needs it.
+    fetched bytes at which a batch begins. It is stored, so that `rewind` can undo changes.
     """
 
     def __init__(self, aborted_transactions=()):
@@ -36,7 +36,7 @@ cdef class AbortedIndex:
         self.set_passed(0)
 
     cdef int set_passed(self, Py_ssize_t passed) except -1:
-        """Set `passed`, and set `next_begin` to match it."""
+        """Set `passed`, and set `next_begin` to the first offset of the transaction at that index of `begins`."""
         self.passed = passed
         self.next_begin = INT64_MAX
         if passed < len(self.begins):

@@ -60,7 +60,7 @@ class BackgroundTask(Generic[T]):
         self.completed = True
 
     def result(self) -> T:
-        """Returns the result of the call, or raises its exception. Valid once `completed`."""
+        """Returns the result of the call, or raises its exception. Must be called only after `completed` was set."""
         if self.error is not None:
             raise self.error
         return cast(T, self._found)  # None may be a result
@@ -70,7 +70,7 @@ class BackgroundExecutor:
     """Runs background tasks on at most MAX_THREADS threads. Only one thread may call `submit` and `start`.
 
     When a task is completed, the executor sets `completed_tasks` and calls `wake`. If no thread can be started, the
-    waiting tasks fail. With `inline` they run on the calling thread instead.
+    waiting tasks fail, or, with `inline`, run on the calling thread.
     """
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread, *, inline: bool = False) -> None:

@@ -194,7 +194,11 @@ class Connection:
         return common_version(self.name, self.api_versions or {}, api, min_version, max_version)
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Encode a request and append it to `outgoing`. Raises UnsupportedVersionError or ProtocolError."""
+        """Encode a request and append it to `outgoing`.
+
+        Raises UnsupportedVersionError if the broker and this client have no version of the request in common, and
+        ProtocolError if the request cannot be encoded.
+        """
         api = request.api
         version = self.negotiated(api, request.min_version, request.max_version)
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
@@ -260,7 +264,10 @@ class Connection:
 
     def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
         """Process a frame that the background receiver has begun: its size is in `prefix`, and its first `count` bytes
-        are in `prefetch_view()`. Returns and raises as `received`."""
+        are in `prefetch_view()`. Completed responses are handled as in `received`.
+
+        Returns the number of completed responses. Raises the errors of `received`.
+        """
         try:
             frames = self._frames.received_prefetched(prefix, count)
         except ProtocolError as error:
@@ -333,7 +340,10 @@ class Connection:
             self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
     def _check_preamble(self, preamble: bytearray, count: int) -> None:
-        """Collect and check the first bytes of the connection, before they are used as the size of a frame."""
+        """Collect and check the first bytes of the connection, before they are used as the size of a frame.
+
+        Raises the errors of `check_first_bytes` if the peer is not a Kafka listener of the expected kind.
+        """
         preamble += bytes(self._frames.recv_view()[: min(count, PREAMBLE_BYTES)])
         if check_first_bytes(self.name, bytes(preamble)):
             self._preamble = None

@@ -56,7 +56,7 @@ _REASONS: Mapping[int, str] = {
 
 
 def os_reason(error: Exception) -> str:
-    """Returns the text for an error of a connection attempt, a read or a write."""
+    """Returns the reason for a failed connection attempt, read or write, as text for users."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"the name could not be resolved ({getattr(error, 'strerror', None) or error})"
     if not isinstance(error, OSError):
@@ -68,7 +68,8 @@ def os_reason(error: Exception) -> str:
 def refresh_error(name: str, error: Exception) -> KafkaError:
     """Returns the error of a connection attempt for which changed certificates could not be read.
 
-    For an exception of a user's callable it contains the class only, because the text may contain a secret.
+    If a user's callable has raised `error`, the text contains only the class of `error`, because its message may
+    contain a secret.
     """
     if isinstance(error, KafkaError):
         return error

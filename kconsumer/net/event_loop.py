@@ -451,8 +451,9 @@ class ConnectionLoop:
     def disconnect(self, node: NodeConnection, error: KafkaError, now: float, culprit: InFlight | None = None) -> None:
         """Close a connection because of an error, fail its requests and start the backoff.
 
-        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. If
-        the connection is a probe without a verdict, only this attempt has failed, and the next address is tried.
+        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. But
+        if the connection is a probe, and `error` is not its verdict on the configuration, only this attempt has failed,
+        and the next address is tried.
         """
         connection = node.connection
         if connection is None:

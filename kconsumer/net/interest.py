@@ -48,13 +48,14 @@ class SelectorInterest:
             self.selector = None
 
     def update_connecting(self, node: NodeConnection) -> None:
-        """Register a transport that connects or is `crossed` for the event that it waits for (see `wants_write`)."""
+        """Register a transport for the single event that its `wants_write` returns. Used while it is connecting or
+        `crossed` (see `Transport`)."""
         transport = node.transport
         assert transport is not None
         self.set_events(node, transport, WRITE if transport.wants_write() else READ)
 
     def update_connected(self, node: NodeConnection, *, reads: bool) -> None:
-        """Register a connected transport: for readability if `reads`, and for writability if requests are queued."""
+        """Register a connected transport: for reads if `reads` is True, and for writes if requests are queued."""
         connection, transport = node.connection, node.transport
         assert connection is not None
         assert transport is not None
@@ -82,8 +83,8 @@ class SelectorInterest:
 
         A signal handler or a failed allocation may raise an exception between two steps of this method or of a selector
         method. Then `_events`, the selector's map and the kernel's set may differ, and no method of the selector can
-        repair that. So the events are UNKNOWN until all steps are done. If they are UNKNOWN at the next call, it
-        replaces the selector.
+        repair that. So the events are set to UNKNOWN until all steps are done. A call that finds them UNKNOWN replaces
+        the selector.
         """
         if self.selector is None:
             return
@@ -110,7 +111,7 @@ class SelectorInterest:
             self._replace(selector, descriptor).register(descriptor, events, node)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
-        """Replace the selector by a new one with the same registrations, except for this descriptor. Returns the new
+        """Replace the selector by a new one with the same registrations, except that of `descriptor`. Returns the new
         selector."""
         new = self._factory()
         for key in list(old.get_map().values()):

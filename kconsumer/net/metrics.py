@@ -1,4 +1,5 @@
-"""Metrics of connections: those in `consumer-metrics`, and `consumer-node-metrics` for each (Java `SelectorMetrics`).
+"""Metrics of connections (Java `SelectorMetrics`): their totals in the group `consumer-metrics`, and the values of each
+connection in the group `consumer-node-metrics`.
 
 Received bytes are added up and recorded at the end of each poll, because a response may arrive in many reads. As in
 Java, `consumer-node-metrics` have their own node id for each bootstrap connection and for the coordinator's connection.
@@ -173,8 +174,8 @@ class ConnectionMetrics:
             self._nodes[response.request.node].latency.record(response.now - response.sent_at, response.now)
 
     def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
-        """Record a poll that has ended: the number of selects, how long they waited, and how long their events took.
-        Also records the received bytes that were counted."""
+        """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
+        their events. Also records the bytes and responses that `received` has counted."""
         self._waits.record(waited_ms * NS_PER_MS, now, selects)
         self._work.record(busy_ms * NS_PER_MS, now, selects)
         for node in self._received_from:

@@ -173,8 +173,8 @@ class NodeConnection:
         self._start_waiting(policy, now)
 
     def on_resolved(self) -> None:
-        """Store the addresses of the completed lookup, if there is one. The address that was tried last becomes the
-        last, as it has just failed."""
+        """Store the addresses of the completed lookup, if there is one. The address of the previous attempt is moved to
+        the end, because it has just failed."""
         lookup = self.dns_lookup
         if lookup is None:
             return
@@ -276,13 +276,15 @@ class NodeConnection:
         )
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Queue a request. Raises UnsupportedVersionError or ProtocolError if it cannot be encoded."""
+        """Queue a request. Raises UnsupportedVersionError if the broker supports no version of it that this client
+        does, and ProtocolError if it cannot be encoded."""
         assert self.connection is not None
         self.connection.send(request, now)
         self.last_used = now
 
     def write(self, now: float) -> None:
-        """Write queued requests until the socket takes no more bytes. Raises OSError or KafkaError."""
+        """Write queued requests until the socket takes no more bytes. Raises OSError if the socket fails, and an
+        AuthenticationError if the broker has refused TLS."""
         connection, transport = self.connection, self.transport
         assert connection is not None
         assert transport is not None
@@ -304,13 +306,14 @@ class NodeConnection:
         receive_in_background: Callable[[NodeConnection, memoryview], bool],
     ) -> int:
         """Read until the socket is empty or no request is in flight. Appends completed responses to `responses`, except
-        those to the connection's own requests. Raises OSError or KafkaError.
+        those to the connection's own requests.
 
         The rest of a large frame is passed to `receive_in_background`, which returns True if the background receiver
         reads it.
 
         Returns the number of bytes of the last read, which is 0 if the broker has closed the connection. Returns
-        WOULD_BLOCK if the socket has no more bytes, or if the background receiver reads the rest.
+        WOULD_BLOCK if the socket has no more bytes, or if the background receiver reads the rest. Raises OSError if the
+        socket fails, and a KafkaError if the broker has sent invalid bytes or an error that ends the connection.
         """
         connection, transport = self.connection, self.transport
         assert connection is not None
@@ -333,7 +336,11 @@ class NodeConnection:
                 return count
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
-        """Process bytes that the background receiver has put into the frame buffer. Raises and returns as `read`."""
+        """Process bytes that the background receiver has put into the frame buffer. Appends completed responses to
+        `responses`, like `read`.
+
+        Returns the number of bytes, which is 0 if the broker has closed the connection. Raises the errors of `read`.
+        """
         connection = self.connection
         assert connection is not None
         self.last_used = now
@@ -373,8 +380,8 @@ class NodeConnection:
         self.progress_at = -FOREVER
 
     def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
-        """Count a disconnect that may mean a refused authentication. Returns `refusal` if it is at least the `limit`-th
-        in a row, else None."""
+        """Count a disconnect that may mean a refused authentication. Returns the error `refusal` after `limit` or more
+        such disconnects in a row, else None."""
         self.closed_before_use += 1
         return refusal if self.closed_before_use >= limit else None
 
@@ -390,7 +397,7 @@ class NodeConnection:
 
     def probe_due(self, closes: int) -> bool:
         """Count a disconnect without an error response. Returns whether the next round should be a probe. The first
-        probe follows after `closes` disconnects, each later one after `CLOSES_BETWEEN_PROBES` more."""
+        probe is due after `closes` disconnects, and another one after every further CLOSES_BETWEEN_PROBES."""
         self.closes += 1
         due = self.closes >= closes
         if due:

@@ -15,7 +15,7 @@ from kconsumer.net.transport import Address, Resolve, resolve_canonical
 
 
 class Lookup(BackgroundTask[list[Address]]):
-    """The lookup of one name. Once it is `completed`, `found` has the addresses, or `error` the failure."""
+    """The lookup of one name. After it has `completed`, either `found` contains the addresses, or `error` is set."""
 
     __slots__ = ()
 

@@ -178,7 +178,8 @@ class TcpTransport:
         return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive into `view` without a copy and with the GIL released. Returns as `Transport.recv_into`."""
+        """Receive into `view` without a copy and with the GIL released. Returns the number of bytes, 0 if the peer has
+        closed the connection, or WOULD_BLOCK if there are no bytes now."""
         try:
             return self._sock.recv_into(view)
         except BlockingIOError:

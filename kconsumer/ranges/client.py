@@ -94,8 +94,8 @@ class RangeClient:
     def from_config(cls, mapping: Mapping[str, Any], *, idle_close_s: float = IDLE_CLOSE_S) -> Self:
         """Returns a client with the options of a mapping.
 
-        Keys are dotted Java names or snake_case names. Values are typed or text. Raises ConfigError for options that
-        are missing or do not apply.
+        Keys are dotted Java names or snake_case names. Values have the type of the option, or are text that is
+        converted. Raises ConfigError if `bootstrap_servers` is missing, and for options that do not apply to ranges.
         """
         options = {name.replace(".", "_"): value for name, value in mapping.items()}
         if "bootstrap_servers" not in options:
@@ -284,7 +284,10 @@ class RangeClient:
             self._timer = None
 
     def take_if_idle(self) -> list[Consumer]:
-        """Remove the consumers if the client is idle. Returns these consumers. Runs in the timer's thread."""
+        """Remove and return the consumers if the client is idle, else return an empty list.
+
+        Runs in the timer's thread.
+        """
         with self._lock:
             return self._take_consumers() if self._is_idle() else []
 
@@ -294,14 +297,17 @@ class RangeClient:
         return consumers
 
     def wakeup(self) -> None:
-        """Make the running blocking call of another thread raise WakeupError, or the next one if none is running."""
+        """Make the blocking call that another thread is in raise WakeupError, or else the next blocking call.
+
+        Has no effect while the client is not connected.
+        """
         consumer = self._reading
         if consumer is not None:
             consumer.wakeup()
 
     @property
     def connected(self) -> bool:
-        """True if there are consumers that `close` would close."""
+        """True if the client has consumers, and so may have open connections."""
         return not self._own_guard.forked and (self._reading is not None or bool(self._committing))
 
     def close(self) -> None:

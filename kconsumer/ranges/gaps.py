@@ -57,10 +57,10 @@ class Gaps:
             self.complete = False
 
     def explain(self, gaps: Iterable[tuple[int, int]], skipped: Iterable[tuple[int, int, str]]) -> None:
-        """Add the gaps between records, and find the reasons.
+        """Add the offset ranges `gaps`, in which no records were found, with their reasons.
 
-        `skipped` contains entries (start, end, reason). Offsets within an entry get its reason, and all other offsets
-        get the reason `compaction`.
+        `gaps` contains pairs (start, end), and `skipped` contains entries (start, end, reason). Offsets of a gap that
+        are within an entry get the reason of the entry. All other offsets of the gaps get the reason `compaction`.
         """
         reasons = iter(sorted(set(skipped)))
         reason = next(reasons, None)

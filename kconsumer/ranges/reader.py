@@ -140,9 +140,10 @@ class RangeReader:
             self._check_data_loss(self.next_offset)
 
     def _check_log(self, fixed_end: bool) -> None:
-        """Skip offsets of the range that are not in the log. Raises OffsetOutOfRangeError if `on_data_loss` is "error".
+        """Skip offsets of the range that are not in the log.
 
-        `fixed_end` is True if the user gave `end` as an offset.
+        `fixed_end` is True if the user gave `end` as an offset. Raises OffsetOutOfRangeError if there are such offsets
+        and `on_data_loss` is "error".
         """
         if self.next_offset < self.log_start_offset:
             self._skip_deleted(min(self.log_start_offset, self.end_offset))
@@ -151,7 +152,7 @@ class RangeReader:
             self._readable_end = max(self.next_offset, self.high_watermark)
 
     def _check_data_loss(self, offset: int) -> None:
-        """Raise OffsetOutOfRangeError for an offset beyond the end of the log, unless `on_data_loss` is "skip"."""
+        """Raise OffsetOutOfRangeError if `on_data_loss` is "error". `offset` is beyond the end of the log."""
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
                 f"{self.partition} ends at offset {self.high_watermark}, so it has no offset {offset}; end the range"
@@ -284,10 +285,10 @@ class RangeReader:
             self.last_stable_offset = state.last_stable_offset
 
     def _recover(self, error: OffsetOutOfRangeError) -> None:
-        """Handle `error`, which means that the position is not in the log: skip the offsets that the log has lost.
+        """Skip the offsets that the log has lost. `error` means that the consumer's position is not in the log.
 
-        Raises OffsetOutOfRangeError if `on_data_loss` is "error". Raises it also if no loss explains the error, because
-        the log contains the rest of the range and was not truncated.
+        Raises OffsetOutOfRangeError if `on_data_loss` is "error". Also raises `error` if the log has lost nothing: it
+        contains the rest of the range and was not truncated.
         """
         tp, consumer = self.partition, self._client.consumer
         truncated = isinstance(error, LogTruncationError)

@@ -114,7 +114,10 @@ def scan_topic(
 
 
 def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
-    """Returns the function to call with the number of read offsets and the number of all offsets, or None."""
+    """Returns the function to call with the number of read offsets and the number of all offsets.
+
+    Returns None if no progress should be shown. `read_topic` explains the values of `progress`.
+    """
     if callable(progress):
         return progress
     wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
@@ -153,7 +156,11 @@ def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
 
 
 def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator[Step]:
-    """Read the ranges of one thread, each until its end. Yields each batch with the number of offsets read."""
+    """Read the ranges of one thread until all of them have ended.
+
+    Yields pairs of a batch and the number of offsets read since the previous pair. The batch is None if there were only
+    offsets without records.
+    """
     ends = {tp: after for tp, (_, after) in ranges.items()}
     left = {tp: at for tp, (at, _) in ranges.items()}
     with client.in_use():

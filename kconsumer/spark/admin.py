@@ -135,13 +135,17 @@ class Admin:
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def resolve(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool = True) -> Offsets:
-        """Returns the offset in each partition at which a limit starts or ends the query. Never EARLIEST or LATEST."""
+        """Returns the offset in each partition at which the query starts or ends according to `limit`.
+
+        Requests the actual offsets in place of EARLIEST and LATEST. `starting` is False if the limit ends the query.
+        """
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Returns the offset in each partition at which a limit starts or ends the query. It may be EARLIEST or LATEST.
+        """Returns the offset in each partition at which the query starts or ends. It may be EARLIEST or LATEST.
 
-        Raises ConfigError if the limit names each partition, but not exactly these partitions.
+        `starting` is False if the limit ends the query. Raises ConfigError if the limit has an entry for each of its
+        partitions, and these are not exactly the given `partitions`.
         """
         side = "starting" if starting else "ending"
         if isinstance(limit, Named):
@@ -203,7 +207,8 @@ class Admin:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group without members, for lag tools. Waits at most COMMIT_TIMEOUT_S."""
+        """Commit offsets for a group that has no members, so that tools can show the lag. Waits at most
+        COMMIT_TIMEOUT_S."""
         self._client.commit(group, offsets, timeout=COMMIT_TIMEOUT_S)
 
     # --- retries ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,10 @@ class RangePartition(InputPartition):
 
 
 def ranges_of(partition: InputPartition) -> list[OffsetRange]:
-    """Returns the ranges of a task. If there are no tasks, Spark creates one without a value, which has no ranges."""
+    """Returns the ranges of the task with this input.
+
+    If a query has no tasks, Spark starts one task with an input of its own. The result is then an empty list.
+    """
     return [OffsetRange(*values) for values in partition.value or ()]
 
 

@@ -113,7 +113,11 @@ class Scan:
                 return
 
     def _open(self, start: int, end: int, columns: list[str]) -> RangeReader:
-        """Open a reader of the offsets from `start` up to, but not including, `end`. Both may be unbound."""
+        """Open a reader of the offsets from `start` up to, but not including, `end`.
+
+        `start` may be EARLIEST, and `end` may be LATEST. If offsets of the range are not in the log, raises
+        DataLossError if lost records fail the query.
+        """
         try:
             return self._client.read_range(
                 self._task.topic_partition,
@@ -184,7 +188,7 @@ class Scan:
         return after
 
     def _readable(self, start: int, end: int) -> bool:
-        """Returns False if the batch at `start` is corrupt. A batch above the size limit is not corrupt."""
+        """Returns whether the batch that contains the offset `start` can be read, or is only above the size limit."""
         with self._client.read_range(
             self._task.topic_partition, start, end, columns=["offset"], max_rows=1, on_data_loss="skip"
         ) as reader:
@@ -199,9 +203,9 @@ class Scan:
     # --- lost records ----------------------------------------------------------------------------------------------
 
     def _account(self, reader: RangeReader) -> None:
-        """Report the offsets for which a reader found no records, unless compaction or transactions explain that.
+        """Report offsets of the range whose records were deleted or that are beyond the end of the log.
 
-        Raises DataLossError if the query must fail.
+        Raises DataLossError if there are such offsets and lost records fail the query.
         """
         for gap in reader.gaps:
             if gap.reason in ("retention", "missing"):

@@ -18,7 +18,10 @@ NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")  # c
 
 @dataclass(frozen=True)
 class Constraints:
-    """Conditions on the records of a query that the choice of partitions and ranges of offsets can fulfil."""
+    """Conditions on the records of a query.
+
+    They are fulfilled by the choice of the partitions and offset ranges to read, without a test of each record.
+    """
 
     topics: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the topic; all must hold
     partitions: tuple[tuple[str, Any], ...] = ()  # conditions (operator, operand) on the partition number
@@ -28,7 +31,7 @@ class Constraints:
     until_ms: int | None = None  # all timestamps are below this one
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Returns True if a partition fulfils the conditions on topic and partition number."""
+        """Returns True if the partition fulfils all conditions in `topics` and `partitions`."""
         return all(TESTS[name](topic, operand) for name, operand in self.topics) and all(
             TESTS[name](partition, operand) for name, operand in self.partitions
         )

@@ -169,7 +169,7 @@ def _record(fields: list[dict[str, Any]]) -> tuple[SparkType, Convert]:
 
 
 def _union(parts: list[Any]) -> tuple[SparkType, Convert]:
-    """Returns the Spark type of a union, and the conversion of its objects, as `_node` does.
+    """Returns the Spark type of a union, and a function that converts its objects (None if not needed).
 
     A union must consist of null and one type, or of two number types such as int and long. Raises ConfigError for other
     unions.

@@ -301,8 +301,9 @@ def _parse(value: bytes) -> Any:
 def _match(given: Any, kind: SparkType, where: str) -> Any:
     """Convert parsed JSON for `pa.array`. Raises MismatchError if it does not match the type.
 
-    `where` is the path of `given` in the whole value, such as `.items[2]`, or empty for the whole value. Null matches
-    every type. But the whole value must not be null, because a record without a value has the same row.
+    `where` is the path of `given` in the record's value, such as `.items[2]`, or empty for the value itself. A null
+    inside the value matches every type. The value itself must not be null, because its row would then be equal to that
+    of a record without a value.
     """
     if given is None and where:
         return None

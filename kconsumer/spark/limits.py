@@ -67,7 +67,10 @@ class MinOffsets:
         self._last_ms: float | None = None
 
     def delays(self, start: Offsets, latest: Offsets, now: float) -> bool:
-        """Returns True if the micro-batch must wait. Otherwise stores `now` (ms) as its time, and returns False."""
+        """Returns True if the micro-batch must wait.
+
+        Otherwise returns False, and stores `now` (ms) as the time at which the micro-batch begins.
+        """
         waited = self._last_ms is None or now - self._last_ms >= self.max_delay_ms
         new = sum(end - start.get(tp, 0) for tp, end in latest.items())
         if not waited and new < self.minimum:

@@ -40,28 +40,28 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Named:
-    """A limit of a query: it starts or ends at EARLIEST or LATEST in every partition."""
+    """A limit at which a query starts or ends: EARLIEST or LATEST in every partition."""
 
     sentinel: int  # EARLIEST or LATEST
 
 
 @dataclass(frozen=True)
 class Specific:
-    """A limit of a query: it starts or ends at an offset, EARLIEST or LATEST that is set for each partition."""
+    """A limit at which a query starts or ends: for each partition, an offset, EARLIEST or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """A limit of a query: it starts or ends at the first record with this timestamp (ms) or a later one."""
+    """A limit at which a query starts or ends: in every partition, the first record of this time (ms) or later."""
 
     ms: int
 
 
 @dataclass(frozen=True)
 class Timestamps:
-    """A limit of a query: like `Timestamp`, with a timestamp (ms) of its own for each partition."""
+    """A limit at which a query starts or ends: like `Timestamp`, but each partition has its own time (ms)."""
 
     ms: Mapping[TopicPartition, int]
 
@@ -97,7 +97,10 @@ def from_json(text: str) -> dict[TopicPartition, int]:
 
 
 def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
-    """Parse the JSON of startingOffsets or endingOffsets. Raises ConfigError."""
+    """Parse the JSON of the option `name`: startingOffsets or endingOffsets.
+
+    Raises ConfigError if the text does not map partitions to offsets, or if an offset is less than -2 (EARLIEST).
+    """
     found = _parse(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
     for tp, offset in found.items():
         if offset < EARLIEST:
@@ -106,7 +109,10 @@ def parse_offsets(name: str, text: str) -> dict[TopicPartition, int]:
 
 
 def parse_timestamps(name: str, text: str) -> dict[TopicPartition, int]:
-    """Parse the JSON of startingOffsetsByTimestamp or endingOffsetsByTimestamp. Raises ConfigError."""
+    """Parse the JSON of the option `name`: startingOffsetsByTimestamp or endingOffsetsByTimestamp.
+
+    Raises ConfigError if the text does not map partitions to timestamps.
+    """
     return _parse(name, text, '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789}}')
 
 
@@ -123,7 +129,7 @@ def _parse(name: str, text: str, example: str) -> dict[TopicPartition, int]:
 
 
 def parse_partitions(name: str, text: str) -> frozenset[TopicPartition]:
-    """Parse the JSON of the option assign. Raises ConfigError."""
+    """Parse the JSON of the option assign, such as {"topic":[0,1]}. Raises ConfigError for other text."""
     try:
         document = json.loads(text)
         found = {_partition(topic, partition) for topic, listed in document.items() for partition in listed}

@@ -278,7 +278,10 @@ def _shown(key: str, value: str) -> str:
 
 
 def parse(options: Mapping[str, Any], mode: Mode) -> SourceConfig:
-    """Parse and check the options of a query, without a broker. Raises ConfigError with what to change."""
+    """Parse and check the options of a query, without a request to a broker.
+
+    Raises ConfigError for a wrong value or combination of options. Its message says what to change.
+    """
     given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
     kafka = {key[len("kafka.") :]: value for key, value in given.items() if key.startswith("kafka.")}
     own = {key: value for key, value in given.items() if not key.startswith("kafka.")}
@@ -366,8 +369,8 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
     """Returns the starting or the ending limit, or `default` if no option sets it.
 
-    If several options set it, the first of these applies, as in Spark's source: the options that end in Timestamp, in
-    OffsetsByTimestamp, in Offsets.
+    If several options set it, startingTimestamp has priority over startingOffsetsByTimestamp, and this over
+    startingOffsets, as in Spark's source. The same holds for the options that begin with `ending`.
     """
     if values[f"{side}timestamp"] is not None:
         return Timestamp(values[f"{side}timestamp"])

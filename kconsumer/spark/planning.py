@@ -252,9 +252,10 @@ def plan_unbound(
 ) -> list[OffsetRange]:
     """Split ranges, bound or unbound, with the planner `name`. Returns one range per task, bound or unbound.
 
-    As in Spark's source, the sizes of the unbound ranges decide whether ranges are split at all. For example, a range
-    from EARLIEST (-2) to LATEST (-1) counts as one offset, so maxRecordsPerPartition alone does not split it. `bound`
-    contains the same ranges, bound by the driver. Its offsets decide only where ranges are split.
+    `bound` contains the ranges of `unbound` with offsets in place of EARLIEST and LATEST. Its offsets decide only where
+    ranges are split. As in Spark's source, the sizes of the unbound ranges decide whether ranges are split at all. In
+    this decision, a range from EARLIEST (-2) to LATEST (-1) has a size of one offset. So maxRecordsPerPartition alone
+    does not split it.
     """
     ranges = sorted(OffsetRange(*tp, *bounds) for tp, bounds in unbound.items())
     if not wants_splits(ranges, name, hints):
@@ -264,7 +265,7 @@ def plan_unbound(
 
 
 def wants_splits(unbound: Sequence[OffsetRange], name: str, hints: PlanHints) -> bool:
-    """Returns True if the planner may split these ranges. If so, the driver must bind them."""
+    """Returns True if the planner may split these ranges, so that the driver must bind them first."""
     if name != "spark":
         return True
     if hints.min_partitions is not None and len(unbound) < hints.min_partitions:

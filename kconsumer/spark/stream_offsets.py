@@ -167,8 +167,8 @@ class StreamProgress:
         """Report a loss for each partition whose end is before its beginning, unless a restart explains that.
 
         If a query is stopped during its first micro-batch, its checkpoint contains the end of that micro-batch but no
-        start. The restarted query resolves LATEST to a start that may be after this end. Then no records are lost, and
-        none must be read.
+        start. The restarted query requests LATEST again, and so may get a start after this end. In this case no records
+        are lost, and the micro-batch is empty.
         """
         if not decreased:
             return

@@ -55,8 +55,11 @@ class CredentialsProvider:
         return self._kind.hint
 
     def mechanism(self, host: str) -> Mechanism:
-        """Returns a mechanism for one authentication with `host`, with credentials that are read now. Raises
-        ConfigError, MechanismError, or the exception of a user's callable."""
+        """Returns a mechanism for one authentication with `host`, with credentials that are read now.
+
+        Raises ConfigError if an option cannot be read, and MechanismError if the mechanism cannot use the credentials
+        or no token was issued. Passes on the exceptions of a user's callable.
+        """
         return self._kind(self._credentials(host))
 
     def invalidate(self, mechanism: Mechanism) -> None:

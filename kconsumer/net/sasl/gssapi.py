@@ -17,8 +17,10 @@ MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
 
 
 class Gssapi(Mechanism):
-    """The client's side of one GSSAPI authentication: the tokens of the security context, then the choice of no
-    security layer."""
+    """The client's side of one GSSAPI authentication.
+
+    It first sends the tokens of the security context. A last token chooses the protection of later messages: none.
+    """
 
     blocking = True
     hint = (
@@ -58,8 +60,10 @@ class Gssapi(Mechanism):
         return self._library.Credentials(name=name, usage="initiate", store=store)
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the next token of the security context. After its last token returns the choice of the security
-        layer, and then None."""
+        """Returns the next token of the security context, then the token that chooses no security layer, then None.
+
+        Raises MechanismError if the library fails, or if the broker requires a security layer.
+        """
         try:
             if not self._context.complete:
                 token: bytes | None = self._context.step(challenge)

@@ -39,7 +39,8 @@ class OAuthBearer(Mechanism):
         self.broker_error = ""
 
     def step(self, challenge: bytes | None) -> bytes | None:
-        """Returns the bearer token in the first call. Returns the byte 0x01 if the broker has refused it, else None."""
+        """Returns the message with the bearer token in the first call. In the second call, returns the byte 0x01 if the
+        broker has refused the token, else None."""
         if challenge is None:
             return self._first
         if not challenge or self.broker_error:

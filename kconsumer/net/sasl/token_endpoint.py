@@ -79,7 +79,8 @@ class TokenEndpointClient:
             attempt += 1
 
     def _request(self) -> tuple[int, bytes]:
-        """Send one request. Returns the HTTP status and the body of the response. Raises OSError or HTTPException."""
+        """Send one request. Returns the HTTP status and the body of the response. Raises OSError if the connection
+        fails, and HTTPException if the response is not valid HTTP."""
         config = self._config
         connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
         try:

@@ -81,8 +81,8 @@ class TlsConnector:
         return self._task
 
     def _load(self, stamps: Stamps) -> None:
-        """Make the context again. `stamps` were taken before the files are read, so a later change is noticed next
-        time."""
+        """Make the context again. `stamps` contains the times and sizes that the files had before this call. So if a
+        file changes while it is read, the next `refresh` finds the change."""
         try:
             self._loaded = make_context(self._config), stamps
         except ConfigError as error:  # a file may be incomplete; `_loaded` is kept, so the next connection tries again
@@ -191,8 +191,8 @@ class TlsTransport(TcpTransport):
         """Decrypt records into `view`, until it is full or no more have arrived. Stops after MAX_READ_BYTES, because a
         broker may send as fast as this decrypts, and the call could then exceed the caller's timeout.
 
-        Returns the same values as `Transport.recv_into`. Raises AuthenticationError for an alert, and OSError
-        for other failures.
+        Returns the number of bytes, 0 if the peer has closed the connection, or WOULD_BLOCK if there are no bytes now.
+        Raises AuthenticationError for an alert, and OSError for other failures.
         """
         if self._end is not False:
             return self._ended()

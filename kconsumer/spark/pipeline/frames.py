@@ -57,7 +57,10 @@ def decoded(records: Any, decode: Decode) -> Any:
 
 
 def _fields(frame: Any, decode: Decode) -> Any:
-    """Add the fields of the JSON object as columns, and the parsed object as `_json`. Raises ConfigError."""
+    """Add the fields of the JSON object as columns, and the parsed object as `_json`.
+
+    Raises ConfigError if decode.schema is not valid or has a reserved name, or lacks a field of decode.required.
+    """
     assert decode.schema is not None
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     text = F.col(f"{_RECORD}.value").cast("string")

@@ -181,16 +181,17 @@ class QueryId:
         self._known.set()
 
     def get(self) -> str:
-        """Returns the id, for which this may wait. Raises PipelineError after 60 s."""
+        """Wait until the id is stored. Returns the id. Raises PipelineError if that takes more than 60 s."""
         if not self._known.wait(60):
             raise PipelineError(f"query {self.name} did not start")
         return self._id
 
 
 def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
-    """Build the streams of a pipeline. Returns the stream of each query by its name: `rows`, and perhaps `windows`.
+    """Build the streams of a pipeline. Returns a dict of query name -> stream.
 
-    Raises ConfigError for a wrong expression.
+    The queries are `rows`, and `windows` if the file has a section `aggregate`. Raises ConfigError for a wrong
+    expression.
     """
     rows = frames.decoded(frames.read(spark, config, commit=True), config.decode)
     frames.partitioned(frames.valid(rows, config.decode), config.sink, EVENT_TIME)

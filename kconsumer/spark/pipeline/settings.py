@@ -291,9 +291,10 @@ SECTIONS = tuple(dict.fromkeys([*FREE, *(row.section for row in KEYS)]))
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
-    """Read and check the file of a pipeline. Raises ConfigError.
+    """Read and check the file of a pipeline. Returns its settings.
 
-    Each of `overrides`, such as `run.trigger=10 seconds`, replaces the value of a key.
+    Each of `overrides`, such as `run.trigger=10 seconds`, replaces the value of a key. Raises ConfigError if the file
+    cannot be read or is not TOML, and for a wrong section, key or value.
     """
     try:
         with Path(path).open("rb") as file:
@@ -308,7 +309,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineConfig:
 
 
 def _override(document: dict[str, Any], line: str) -> None:
-    """Apply an override such as `run.trigger=10 seconds`. A value that is not TOML is used as text."""
+    """Apply an override such as `run.trigger=10 seconds`. A value that is not TOML is used as text.
+
+    Raises ConfigError for an override of another form.
+    """
     name, equals, text = line.partition("=")
     section, dot, key = name.strip().partition(".")
     if not equals or not dot:
@@ -327,7 +331,10 @@ def _override(document: dict[str, Any], line: str) -> None:
 
 
 def parse(document: Mapping[str, Any]) -> PipelineConfig:
-    """Check the content of a pipeline's file, given as parsed TOML. Returns the settings. Raises ConfigError."""
+    """Check the content of a pipeline's file, given as parsed TOML. Returns the settings.
+
+    Raises ConfigError for a wrong section, key or value. Its message names the key.
+    """
     for section, content in document.items():
         if section not in SECTIONS:
             raise ConfigError(f"section [{section}] does not exist{_instead(section, SECTIONS)}")
