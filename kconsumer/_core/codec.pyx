@@ -112,11 +112,11 @@ def decode_response(api, int16_t version, frame):
 
 # --- what a broker does, for tests --------------------------------------------------------------------
 
-def decode_request(apis, frame):
+def decode_request(apis, frame, *, bint allow_trailing=False):
     """Decode a request, whose size prefix was removed. Returns `(api, version, correlation_id, client_id, message)`.
 
-    `apis` maps API keys to APIs, like `kconsumer.schema.APIS`. Raises ProtocolError for malformed bytes and for an
-    unknown API or version.
+    `apis` maps API keys to APIs, like `kconsumer.schema.APIS`. Raises ProtocolError for malformed bytes, for an
+    unknown API or version, and for bytes after the message unless `allow_trailing` is True.
     """
     cdef Source source
     cdef Program program
@@ -136,7 +136,8 @@ def decode_request(apis, frame):
     if api.request_header_version(version) >= 2:
         read_tags(program, None, &source)
     message = read_message(program, &source)
-    finish(program, &source)
+    if not allow_trailing:
+        finish(program, &source)
     return api, version, correlation_id, client_id, message
 
 

@@ -151,10 +151,12 @@ class Connection:
                 self.close()
             return None
         try:
-            api, version, correlation_id, client_id, message = decode_request(self._cluster.apis, frame)
+            # As in Kafka, bytes after the request are ignored. librdkafka sends some after Metadata of all topics.
+            decoded = decode_request(self._cluster.apis, frame, allow_trailing=True)
         except ProtocolError:
             self.close()
             return None
+        api, version, correlation_id, client_id, message = decoded
         return Request(api, version, correlation_id, client_id, message, self, len(frame))
 
     def _respond(self, request: Request, fault: Fault | None, response: Message, now: float) -> None:

@@ -62,6 +62,14 @@ def test_a_malformed_request_closes_the_connection(client: ClusterClient, data: 
     assert client.connection.closed
 
 
+def test_bytes_after_a_request(client: ClusterClient) -> None:
+    """Bytes after the message of a request are ignored, as in Kafka: librdkafka sends some."""
+    data = bytearray(encode_request(METADATA, 12, 7, None, MetadataRequest()) + b"\1\0\0")
+    data[:4] = (len(data) - 4).to_bytes(4)
+    client.connection.receive(bytes(data), 0)
+    assert 7 == int.from_bytes(client.connection.take_output()[4:8])
+
+
 def test_topics_and_leaders(cluster: Cluster, client: ClusterClient) -> None:
     """Metadata lists the brokers, and the leader and replicas of each partition of the requested topics."""
     cluster.create_topic("t", 2, 2)

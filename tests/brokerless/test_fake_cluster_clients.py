@@ -1,0 +1,146 @@
+"""Other clients against FakeCluster: librdkafka (confluent-kafka) and kafka-python produce, read in groups, and
+administer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kconsumer.testing import FakeCluster
+
+DEADLINE_S = 20
+VALUES = {f"value {i}".encode() for i in range(100)}
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=3, replication_factor=3)
+        yield cluster
+
+
+def reader(cluster: FakeCluster, **options: Any) -> confluent_kafka.Consumer:
+    """Returns a consumer of librdkafka, which reads from the first record on."""
+    chosen = {"group.id": "g", "auto.offset.reset": "earliest", "heartbeat.interval.ms": 200, **options}
+    return confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, **chosen})
+
+
+def read(consumer: confluent_kafka.Consumer, count: int) -> list[bytes | None]:
+    """Poll until a number of records have arrived. Returns their values."""
+    values: list[bytes | None] = []
+
+    def poll() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            values.append(message.value())
+        return len(values) >= count
+
+    until(poll)
+    return values
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Repeat a call until it returns true."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true"
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_librdkafka_in_a_group(cluster: FakeCluster, idempotent: bool) -> None:
+    """librdkafka produces records, and two of its consumers read them as a group and commit."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": idempotent, "compression.type": "lz4"}
+    )
+    errors: list[Any] = []
+    for value in VALUES:
+        producer.produce("t", value, key=value, on_delivery=lambda error, _: errors.append(error))
+    assert 0 == producer.flush(DEADLINE_S)
+    assert {None} == set(errors)
+    first, second = reader(cluster), reader(cluster)
+    try:
+        first.subscribe(["t"])
+        assert set(read(first, len(VALUES))) == VALUES
+        first.commit(asynchronous=False)
+        assert len(VALUES) == sum(row.offset for row in cluster.committed("g").values())
+        second.subscribe(["t"])
+
+        def shared() -> bool:
+            first.poll(0.05)
+            second.poll(0.05)
+            counts = len(first.assignment()), len(second.assignment())
+            return sum(counts) == 3 and min(counts) > 0
+
+        until(shared)
+        assert 2 == len(cluster.group("g").members)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_transactions_of_librdkafka(cluster: FakeCluster) -> None:
+    """A transactional producer of librdkafka commits and aborts; its consumer reads what was committed."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "transactional"}
+    )
+    producer.init_transactions(DEADLINE_S)
+    for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        producer.produce("t", value, partition=0)
+        producer.flush(DEADLINE_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(DEADLINE_S)
+    consumer = reader(cluster, **{"isolation.level": "read_committed"})
+    try:
+        consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+        assert [b"a", b"c"] == read(consumer, 2)
+    finally:
+        consumer.close()
+
+
+def test_administration_by_librdkafka(cluster: FakeCluster) -> None:
+    """librdkafka creates, lists and deletes topics."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for result in admin.create_topics([NewTopic("new", 2, 1)]).values():
+        assert result.result(DEADLINE_S) is None
+    assert {"new", "t"} <= set(admin.list_topics(timeout=DEADLINE_S).topics)
+    for result in admin.delete_topics(["new"]).values():
+        assert result.result(DEADLINE_S) is None
+    assert "new" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+# The import of kafka-python, and some of its calls, use what Python 3.11 and later deprecate.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python(cluster: FakeCluster) -> None:
+    """kafka-python produces records, reads them as a member of a group, and lists topics and groups."""
+    import kafka
+    import kafka.admin
+
+    producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    for value in VALUES:
+        producer.send("t", value, key=value)
+    producer.flush(DEADLINE_S)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+    values: list[bytes] = []
+
+    def poll() -> bool:
+        values.extend(record.value for records in consumer.poll(100).values() for record in records)
+        return len(values) >= len(VALUES)
+
+    until(poll)
+    consumer.commit()
+    assert VALUES == set(values)
+    assert len(VALUES) == sum(row.offset for row in cluster.committed("g").values())
+    consumer.close()
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    assert "t" in admin.list_topics()
+    assert ["g"] == [group["group_id"] for group in admin.list_groups()]
+    admin.close()
