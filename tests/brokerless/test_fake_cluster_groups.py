@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kconsumer import Consumer
 from kconsumer.testing import FakeCluster
+from support.harnesses.group_polling import Values, balanced
 
 PARTITIONS = 6
-DEADLINE_S = 20
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 
@@ -38,25 +37,6 @@ def member(cluster: FakeCluster, strategy: str, **options: Any) -> Consumer:
     )
 
 
-class Values(set[bytes | None]):
-    """The values of all records that the members of a group have read."""
-
-    def poll_until(self, condition: Callable[[], bool], *members: Consumer) -> None:
-        """Poll the members in turns until a condition is true."""
-        end = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end, "the condition did not become true"
-            for one in members:
-                self.update(record.value for record in one.poll(0.02))
-
-
-def balanced(*members: Consumer) -> bool:
-    """Returns whether the members have equal shares of all partitions."""
-    shares = [one.assignment() for one in members]
-    owned = [tp for share in shares for tp in share]
-    return len(owned) == len(set(owned)) == PARTITIONS and {PARTITIONS // len(members)} == set(map(len, shares))
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_members_come_and_go(cluster: FakeCluster, strategy: str) -> None:
     """Members that join and leave share all partitions, and read all records."""
@@ -66,7 +46,7 @@ def test_members_come_and_go(cluster: FakeCluster, strategy: str) -> None:
     for number, members in enumerate(rounds):
         for left in set(rounds[number - 1]) - set(members) if number else ():
             left.close()
-        values.poll_until(lambda members=members: balanced(*members), *members)
+        values.poll_until(lambda members=members: balanced(PARTITIONS, *members), *members)
         produced = {f"{number}-{i}".encode() for i in range(60)}
         cluster.produce("t", produced)
         expected |= produced
@@ -83,7 +63,7 @@ def test_the_coordinator_dies(cluster: FakeCluster, strategy: str) -> None:
     """A stable group goes through the death of each broker without a rebalance."""
     values = Values()
     with member(cluster, strategy) as first, member(cluster, strategy) as second:
-        values.poll_until(lambda: balanced(first, second), first, second)
+        values.poll_until(lambda: balanced(PARTITIONS, first, second), first, second)
         before = first.group_metadata(), second.group_metadata()
         for broker in (1, 2, 3):
             cluster.kill(broker)
@@ -91,7 +71,7 @@ def test_the_coordinator_dies(cluster: FakeCluster, strategy: str) -> None:
             cluster.produce("t", produced)
             values.poll_until(lambda produced=produced: values >= produced, first, second)
             cluster.start(broker)
-        assert balanced(first, second)
+        assert balanced(PARTITIONS, first, second)
         assert before == (first.group_metadata(), second.group_metadata())
 
 
@@ -101,9 +81,9 @@ def test_a_static_member_comes_back(cluster: FakeCluster, strategy: str) -> None
     values = Values()
     with member(cluster, strategy, group_instance_id="1") as first:
         second = member(cluster, strategy, group_instance_id="2")
-        values.poll_until(lambda: balanced(first, second), first, second)
+        values.poll_until(lambda: balanced(PARTITIONS, first, second), first, second)
         shares = first.assignment(), second.assignment()
         second.close()
         with member(cluster, strategy, group_instance_id="2") as again:
-            values.poll_until(lambda: balanced(first, again), first, again)
+            values.poll_until(lambda: balanced(PARTITIONS, first, again), first, again)
             assert shares == (first.assignment(), again.assignment())
