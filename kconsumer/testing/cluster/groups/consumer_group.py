@@ -277,9 +277,11 @@ class ConsumerGroup(Group):
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raise GroupError unless the sender is no member, or a member with its present epoch."""
-        if member_id is None and epoch < 0:
+        if member_id is None:
+            if epoch >= 0:
+                raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
             return
-        member = self.member(member_id or "")
+        member = self.member(member_id)
         if epoch != member.epoch:
             raise GroupError(_epoch_error(member))
 

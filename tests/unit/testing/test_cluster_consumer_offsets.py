@@ -1,0 +1,126 @@
+"""Committed offsets, deletion and listing of groups of the consumer protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH
+from kconsumer.schema.admin import ListGroupsRequest
+from kconsumer.schema.group_deletion import DELETE_GROUPS, DeleteGroupsRequest
+from kconsumer.schema.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from support.fakes.consumer_members import GROUP, FakeConsumerMember, describe, settle
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.create_topic("t", 3)
+    return cluster
+
+
+@pytest.fixture
+def member(cluster: Cluster, clock: VirtualClock) -> FakeConsumerMember:
+    """Returns a member with all partitions."""
+    member = FakeConsumerMember(cluster, clock, "m0")
+    member.join()
+    return member
+
+
+def commit(member: FakeConsumerMember, epoch: int, *partitions: int, member_id: str = "m0", version: int = 9) -> int:
+    """Returns the error code of a commit, which is the same for all partitions."""
+    rows = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata="")
+        for index in partitions
+    ]
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+    )
+    response = member.client.call(OFFSET_COMMIT, version, request)
+    (code,) = {partition.error_code for partition in response.topics[0].partitions}
+    return int(code)
+
+
+def fetch(member: FakeConsumerMember, member_id: str | None, epoch: int) -> int:
+    """Returns the error code of an OffsetFetch."""
+    group = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
+    return int(member.client.call(OFFSET_FETCH, 9, OffsetFetchRequest(groups=[group])).groups[0].error_code)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "member_id", "version", "error"),
+    [
+        (2, "m0", 9, Errors.NONE),
+        (3, "m0", 9, Errors.STALE_MEMBER_EPOCH),
+        (1, "m0", 9, Errors.STALE_MEMBER_EPOCH),
+        (2, "m1", 9, Errors.UNKNOWN_MEMBER_ID),
+        (-1, "", 9, Errors.UNKNOWN_MEMBER_ID),
+        (2, "m0", 8, Errors.UNSUPPORTED_VERSION),
+    ],
+)
+def test_commits(member: FakeConsumerMember, epoch: int, member_id: str, version: int, error: int) -> None:
+    """A member commits with its epoch, and in a version that knows member epochs."""
+    assert error == commit(member, epoch, 0, member_id=member_id, version=version)
+
+
+def test_a_commit_with_an_older_epoch(cluster: Cluster, clock: VirtualClock, member: FakeConsumerMember) -> None:
+    """An older epoch is valid for partitions that the member had in that epoch, and for no others."""
+    other = FakeConsumerMember(cluster, clock, "m1")
+    other.join()
+    settle(member, other)
+    assert (3, [0, 1]) == (member.epoch, member.assigned["t"])
+    assert [0, 0] == [commit(member, epoch, 0, 1) for epoch in (2, 3)]
+    assert Errors.STALE_MEMBER_EPOCH == commit(member, 2, 0, 2)
+    assert Errors.STALE_MEMBER_EPOCH == commit(other, 2, 2, member_id="m1")
+
+
+def test_an_empty_group_accepts_commits_without_a_member(member: FakeConsumerMember) -> None:
+    """Without members, offsets can be committed without an epoch."""
+    member.leave()
+    assert [0, Errors.UNKNOWN_MEMBER_ID] == [commit(member, epoch, 0, member_id="") for epoch in (-1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "error"),
+    [
+        ("m0", 2, Errors.NONE),
+        ("m0", 1, Errors.STALE_MEMBER_EPOCH),
+        ("m1", 2, Errors.UNKNOWN_MEMBER_ID),
+        (None, -1, Errors.NONE),
+        ("", -1, Errors.UNKNOWN_MEMBER_ID),
+        (None, 2, Errors.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_fetches(member: FakeConsumerMember, member_id: str | None, epoch: int, error: int) -> None:
+    """Committed offsets can be fetched with the epoch of a member, or without a member."""
+    assert error == fetch(member, member_id, epoch)
+
+
+def test_list_and_delete(member: FakeConsumerMember) -> None:
+    """ListGroups has the type and the state. A group is deleted when it has no members."""
+    states = []
+    for leave in (False, True):
+        if leave:
+            member.leave()
+        (row,) = member.client.call(LIST_GROUPS, 5, ListGroupsRequest()).groups
+        (result,) = member.client.call(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[GROUP])).results
+        states.append((row.group_type, row.protocol_type, row.group_state, result.error_code))
+    assert [("consumer", "consumer", "Stable", Errors.NON_EMPTY_GROUP), ("consumer", "consumer", "Empty", 0)] == states
+    found = describe(member)
+    assert (Errors.GROUP_ID_NOT_FOUND, "Group g not found.") == (found.error_code, found.error_message)

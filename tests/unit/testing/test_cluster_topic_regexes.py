@@ -1,0 +1,118 @@
+"""Subscriptions of the consumer protocol by regular expressions, which the broker evaluates."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kconsumer.error_codes import Errors
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.groups.topic_regexes import compile_regex
+from support.fakes.cluster_client import advance
+from support.fakes.consumer_members import FakeConsumerMember, describe, settle
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    for name in ("t1", "t2", "u1"):
+        cluster.create_topic(name)
+    return cluster
+
+
+def subscriber(cluster: Cluster, clock: VirtualClock, regex: str, member_id: str = "m0") -> FakeConsumerMember:
+    """Returns a member that subscribes to an expression."""
+    return FakeConsumerMember(cluster, clock, member_id, None, subscribed_topic_regex=regex)
+
+
+def test_an_expression_is_resolved_after_the_member_has_joined(cluster: Cluster, clock: VirtualClock) -> None:
+    """The member joins with epoch 1 and without partitions; the next heartbeat gets those of all matching topics."""
+    member = subscriber(cluster, clock, "t.")
+    assert (1, {}) == (member.join().member_epoch, member.assigned)
+    advance(cluster, clock, 0)
+    assert (2, {"t1": [0], "t2": [0]}) == (member.heartbeat().member_epoch, member.assigned)
+
+
+def test_a_second_member_with_the_same_expression(cluster: Cluster, clock: VirtualClock) -> None:
+    """An expression that is resolved already begins a new group epoch at once."""
+    one, two = subscriber(cluster, clock, "t."), subscriber(cluster, clock, "t.", "m1")
+    one.join()
+    settle(one)
+    assert 3 == two.join().member_epoch
+    settle(one, two)
+    assert [1, 1] == [sum(map(len, member.assigned.values())) for member in (one, two)]
+
+
+def test_internal_topics_match(cluster: Cluster, clock: VirtualClock) -> None:
+    """An expression matches internal topics, too, as in Kafka."""
+    member = subscriber(cluster, clock, "__consumer_.*")
+    member.join()
+    settle(member)
+    assert ["__consumer_offsets"] == list(member.assigned)
+
+
+def test_new_topics_match_ten_seconds_after_the_last_time(cluster: Cluster, clock: VirtualClock) -> None:
+    """An expression is resolved again when a topic was created, but not within 10 s after the last time."""
+    member = subscriber(cluster, clock, "t.")
+    member.join()
+    advance(cluster, clock, 1000)
+    cluster.create_topic("t3")
+    advance(cluster, clock, 9000)
+    settle(member, rounds=1)
+    assert "t3" not in member.assigned
+    settle(member, rounds=3)
+    assert ["t1", "t2", "t3"] == sorted(member.assigned)
+
+
+def test_a_deleted_topic(cluster: Cluster, clock: VirtualClock) -> None:
+    """A topic that was deleted is not in the next target assignment."""
+    member = subscriber(cluster, clock, "t.")
+    member.join()
+    settle(member)
+    cluster.delete_topic("t1")
+    advance(cluster, clock, 1000)
+    member.assigned = {"t2": [0]}  # the client revokes the partitions of the deleted topic
+    settle(member)
+    (row,) = describe(member).members
+    assert ["t2"] == [topic.topic_name for topic in row.target_assignment.topic_partitions]
+
+
+def test_names_and_an_expression(cluster: Cluster, clock: VirtualClock) -> None:
+    """A member may subscribe to names and to an expression; an empty expression ends its part."""
+    member = subscriber(cluster, clock, "t.")
+    member.topics = ["u1"]
+    member.join()
+    settle(member)
+    assert ["t1", "t2", "u1"] == sorted(member.assigned)
+    member.heartbeat(subscribed_topic_regex="", topic_partitions=member.owned(member.assigned))
+    settle(member)
+    assert ["u1"] == list(member.assigned)
+    (row,) = describe(member).members
+    assert (["u1"], "") == (row.subscribed_topic_names, row.subscribed_topic_regex)
+
+
+@pytest.mark.parametrize("regex", ["(", "a(?=b)", "a(?!b)", r"(a)\1", "a++", "(?>a)", "[z-a]"])
+def test_invalid_expressions(cluster: Cluster, clock: VirtualClock, regex: str) -> None:
+    """An expression that RE2 rejects gets INVALID_REGULAR_EXPRESSION, and the member does not join."""
+    response = subscriber(cluster, clock, regex).join()
+    assert Errors.INVALID_REGULAR_EXPRESSION == response.error_code
+    assert response.error_message.startswith(f"SubscribedTopicRegex `{regex}` is not a valid regular expression: ")
+    assert cluster.groups.get("g") is None
+
+
+@pytest.mark.parametrize(("regex", "text"), [(r"a\z", "a"), ("[[:alpha:]]+[[:digit:]]", "ab1"), ("(?P<n>x)", "x")])
+def test_syntax_of_re2(regex: str, text: str) -> None:
+    """What RE2 writes differently than Python is translated."""
+    assert compile_regex(regex).fullmatch(text)
+
+
+def test_an_expression_is_compiled_for_bytes_of_ascii() -> None:
+    """The class of digits has the digits of ASCII only, as in RE2."""
+    assert re.ASCII & compile_regex(r"\d").flags
