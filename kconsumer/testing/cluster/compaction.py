@@ -2,8 +2,9 @@
 
 As in Kafka, the last segment and everything from the last stable offset on are left as they are. A batch that keeps
 some of its records keeps its first and last offset; a batch without records disappears, except the last one of a
-producer, so that its sequence is not forgotten. Records without a value are kept for `delete.retention.ms`, and so are
-the markers of transactions without records.
+producer, so that its sequence is not forgotten. The first compaction that finds a record without a value, or a marker
+without batches of its transaction, starts the time `delete.retention.ms`; one after this time removes them. Unlike
+Kafka, which writes this time into the batch, the log has it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def compact(log: Log, wall_ms: int) -> None:
     closed = _closed_segments(log)
     compaction = _Compaction(log, closed, wall_ms)
     log.replace_batches({segment.base_offset: compaction.clean(segment) for segment in closed})
+    log.transactions.forget(compaction.removed_markers)
 
 
 def _closed_segments(log: Log) -> list[Segment]:
@@ -48,7 +50,9 @@ class _Compaction:
             if not batch.control and not self._is_aborted(batch)
             for record in batch.records()
         }
-        self._kept_of_producer: dict[int, int] = {}  # the offset of the last batch with records that was kept
+        self.removed_markers: set[int] = set()  # their offsets
+        self._horizons = dict(log.delete_horizons)  # as they were before this run
+        self._open: set[int] = set()  # the producer ids with a batch since their last marker
 
     def clean(self, segment: Segment) -> list[StoredBatch]:
         """Returns the batches that remain of a segment."""
@@ -57,11 +61,15 @@ class _Compaction:
     def _clean_batch(self, batch: StoredBatch) -> StoredBatch | None:
         """Returns what remains of a batch, or None if nothing does."""
         if batch.control:
-            return batch if self._keeps_marker(batch) else None
+            if self._keeps_marker(batch):
+                return batch
+            self.removed_markers.add(batch.base_offset)
+            return None
+        if batch.transactional:
+            self._open.add(batch.producer_id)
         records = list(batch.records())
         kept = [] if self._is_aborted(batch) else [record for record in records if self._keeps(record, batch)]
         if kept:
-            self._kept_of_producer[batch.producer_id] = batch.last_offset
             return batch if len(kept) == len(records) else _with_records(batch, kept)
         if self._last_batches.get(batch.producer_id) == batch.last_offset:
             return _with_records(batch, [])
@@ -71,16 +79,19 @@ class _Compaction:
         """Returns whether a record is the last one of its key, and not the deletion of the key a long time ago."""
         if record.key is None or self._latest[record.key] != record.offset:
             return False
-        return record.value is not None or not self._is_old(batch)
+        return record.value is not None or not self._is_overdue(batch)
 
     def _keeps_marker(self, batch: StoredBatch) -> bool:
-        """Returns whether a marker is needed, because its transaction has records, or was for a short time without."""
-        ended = next((ended for ended in self._log.transactions.ended if ended.last_offset == batch.last_offset), None)
-        has_records = ended is not None and self._kept_of_producer.get(batch.producer_id, -1) >= ended.first_offset
-        return has_records or not self._is_old(batch)
+        """Returns whether a marker is needed: its transaction has batches, or had some a short time ago."""
+        if batch.producer_id in self._open:
+            self._open.discard(batch.producer_id)
+            return True
+        return not self._is_overdue(batch)
 
-    def _is_old(self, batch: StoredBatch) -> bool:
-        return batch.max_timestamp + self._retention_ms <= self._wall_ms
+    def _is_overdue(self, batch: StoredBatch) -> bool:
+        """Returns whether a batch was kept for `delete.retention.ms`, which begins with the first call."""
+        self._log.delete_horizons.setdefault(batch.base_offset, self._wall_ms + self._retention_ms)
+        return self._wall_ms >= self._horizons.get(batch.base_offset, self._wall_ms + 1)
 
     def _is_aborted(self, batch: StoredBatch) -> bool:
         """Returns whether the records of a batch belong to an aborted transaction."""

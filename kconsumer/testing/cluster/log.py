@@ -49,6 +49,8 @@ class Log:
         self.transactions = LogTransactions()
         self.segments: list[Segment] = [Segment(0, 0)]
         self.configs = configs
+        #: When compaction may remove the deletions and the marker in a batch (wall-clock ms), by its base offset.
+        self.delete_horizons: dict[int, int] = {}
         self._listeners: dict[Callable[[], None], None] = {}
 
     # --- offsets ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from typing import NamedTuple
 
 from kconsumer.testing.cluster.stored_batch import ABORT, COMMIT, StoredBatch
@@ -66,3 +67,8 @@ class LogTransactions:
     def delete_before(self, start: int) -> None:
         """Remove the transactions that ended before offset `start`."""
         self.ended = [ended for ended in self.ended if ended.last_offset >= start]
+
+    def forget(self, markers: Collection[int]) -> None:
+        """Remove the transactions whose markers, at these offsets, were removed by compaction."""
+        if markers:
+            self.ended = [ended for ended in self.ended if ended.last_offset not in markers]

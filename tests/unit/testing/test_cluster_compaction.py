@@ -90,16 +90,17 @@ def test_the_last_segment_is_not_compacted() -> None:
 
 
 def test_deletions() -> None:
-    """A record without a value removes its key, and is removed itself after `delete.retention.ms`."""
+    """A record without a value removes its key, and is removed itself `delete.retention.ms` after that."""
     log = log_of(build_batch([(b"a", b"1"), (b"a", None), (b"b", b"1")], timestamp=5))
-    compact(log, 4 + DAY_MS)
-    assert [(1, b"a", None), (2, b"b", b"1")] == records(log)
-    compact(log, 5 + DAY_MS)
+    for wall_ms in (1000, 1000 + DAY_MS - 1):
+        compact(log, wall_ms)
+        assert [(1, b"a", None), (2, b"b", b"1")] == records(log)
+    compact(log, 1000 + DAY_MS)
     assert [(2, b"b", b"1")] == records(log)
 
 
 def test_transactions() -> None:
-    """Records of aborted transactions are removed; markers stay while their transaction has records."""
+    """Records of aborted transactions are removed; markers stay while their transaction has batches."""
     log = log_of(
         build_batch([(b"a", b"1")], producer_id=1, transactional=True),
         abort_marker(1, 1),
@@ -108,11 +109,21 @@ def test_transactions() -> None:
         build_batch([(b"b", b"2"), (b"c", b"1")], base_offset=4, producer_id=2, transactional=True),
         commit_marker(6, 2),
     )
-    compact(log, DAY_MS - 1)
-    assert [(4, b"b", b"2"), (5, b"c", b"1")] == records(log)
-    assert [(0, 0, 0), (1, 1, 1), (3, 3, 1), (4, 5, 2), (6, 6, 1)] == offsets(log)
-    compact(log, DAY_MS)
-    assert [(0, 0, 0), (4, 5, 2), (6, 6, 1)] == offsets(log)
+    for wall_ms in (0, 1000, 1000 + DAY_MS - 1):
+        compact(log, wall_ms)
+        assert [(4, b"b", b"2"), (5, b"c", b"1")] == records(log)
+        assert [(0, 0, 0), (1, 1, 1), (3, 3, 1), (4, 5, 2), (6, 6, 1)] == offsets(log)
+    compact(log, 1000 + DAY_MS)
+    assert [(0, 0, 0), (1, 1, 1), (4, 5, 2), (6, 6, 1)] == offsets(log)
+
+
+def test_the_aborted_index_after_compaction() -> None:
+    """An aborted transaction is in the index as long as its marker is in the log."""
+    batches = [build_batch([(b"a", b"1")], producer_id=1, transactional=True), abort_marker(1, 1)]
+    log = log_of(*batches, build_batch([(b"a", b"2")], base_offset=2, producer_id=1))
+    for wall_ms, count in ((0, 1), (1, 1), (DAY_MS, 1), (DAY_MS + 1, 0)):
+        compact(log, wall_ms)
+        assert count == len(log.aborted_between(0, 3))
 
 
 # --- retention ---
