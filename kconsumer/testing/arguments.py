@@ -8,6 +8,8 @@ from kconsumer.error_codes import CODES, Errors
 from kconsumer.errors import BrokerError, error_class
 from kconsumer.schema.dsl import Api
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.sasl import SaslSettings
+from kconsumer.testing.cluster.sasl_mechanisms import MECHANISMS
 from kconsumer.testing.cluster.topic import Partition, Topic
 
 ErrorLike = str | int | type[BrokerError] | BrokerError
@@ -88,3 +90,26 @@ def check_number(name: str, value: float, *, positive: bool = False) -> None:
     """Raise ValueError if a value is not a number, or too small."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or (positive and not value):
         raise ValueError(f"{name} is a number {'above' if positive else 'of at least'} 0; not {value!r}")
+
+
+def sasl_settings(sasl: Mapping[str, object] | None) -> SaslSettings | None:
+    """Returns how clients authenticate. `sasl` has the keys `mechanism`, `users` and `session_lifetime_ms`.
+
+    Raises ValueError for other keys and values.
+    """
+    if sasl is None:
+        return None
+    unknown = sorted(set(sasl) - {"mechanism", "users", "session_lifetime_ms"})
+    if unknown:
+        raise ValueError(f"sasl has no key {unknown[0]!r}; there are mechanism, users, session_lifetime_ms")
+    chosen = sasl.get("mechanism", "PLAIN")
+    mechanisms = (chosen,) if isinstance(chosen, str) else tuple(chosen) if isinstance(chosen, list | tuple) else ()
+    if not mechanisms or not set(mechanisms) <= set(MECHANISMS):
+        raise ValueError(f"the mechanism of sasl is one or several of {', '.join(MECHANISMS)}; not {chosen!r}")
+    users = sasl.get("users")
+    if not isinstance(users, Mapping) or not users or not all(isinstance(v, str) for kv in users.items() for v in kv):
+        raise ValueError("the users of sasl are a dict of names and passwords, with at least one user")
+    lifetime_ms = sasl.get("session_lifetime_ms", 0)
+    if isinstance(lifetime_ms, bool) or not isinstance(lifetime_ms, int) or lifetime_ms < 0:
+        raise ValueError(f"the session_lifetime_ms of sasl is a number of at least 0; not {lifetime_ms!r}")
+    return SaslSettings(mechanisms, dict(users), lifetime_ms)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from kconsumer.clock import Clock
 from kconsumer.groups.types import GroupDescription
-from kconsumer.testing.arguments import find_broker, find_partition, find_topic
+from kconsumer.testing.arguments import find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
@@ -35,6 +35,8 @@ class FakeCluster(FaultMethods):
     2
 
     `brokers`: how many; their ids begin with 1. `version`: the version of Kafka. `racks`: the rack of each broker.
+    `sasl`: how clients authenticate: a dict with `mechanism` ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", or a list of
+    them), `users` (the password of each user name) and, if sessions end, `session_lifetime_ms`.
     `tls`: an `ssl.SSLContext` for servers, or the path of a PEM file with a certificate and its key. All connections
     use TLS then. `port`: the port of the first broker; the others have the ports behind it. 0: free ports.
     `settings`: broker settings by Kafka's names, with underscores in place of dots.
@@ -46,7 +48,7 @@ class FakeCluster(FaultMethods):
         *,
         version: str = "4.4",
         racks: Sequence[str | None] | None = None,
-        sasl: None = None,
+        sasl: Mapping[str, object] | None = None,
         tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
         port: int = 0,
         **settings: Any,
@@ -63,6 +65,7 @@ class FakeCluster(FaultMethods):
             racks=racks,
             release=version,
             settings=Settings(**settings),
+            sasl=sasl_settings(sasl),
             wall_offset_ms=clock.wall_ms() - clock.now(),
         )
         self._server = Server(self._cluster, clock, _tls_context(tls), port)

@@ -45,5 +45,7 @@ def describe(cluster: Cluster, group_id: str, now: float) -> GroupDescription:
 def _reply(cluster: Cluster, broker: Broker, api: Api, message: Message, now: float) -> Reply:
     """Returns the response to a request that no client has sent."""
     version = cluster.versions_of(broker)[api.key].last
-    request = Request(api, version, 0, None, message, Connection(cluster, broker), 0)
+    connection = Connection(cluster, broker)
+    connection.authenticator = None
+    request = Request(api, version, 0, None, message, connection, 0)
     return Reply(cluster.handle(request, now), None, now, version)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kconsumer.errors import CorruptRecordError, GroupAuthorizationError
+from kconsumer.errors import AuthenticationError, CorruptRecordError, GroupAuthorizationError
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.batches import Rec
 from support.brokers.certificates import Authority
@@ -190,3 +190,29 @@ def test_unknown_groups(cluster: FakeCluster) -> None:
     assert {} == cluster.committed("absent")
     with pytest.raises(ValueError, match="no group 'absent'"):
         cluster.group("absent")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl(mechanism: str) -> None:
+    """A group authenticates, also again before its sessions end; a wrong password is an AuthenticationError."""
+    sasl = {"mechanism": mechanism, "users": {"alice": "secret"}, "session_lifetime_ms": 1500}
+    with FakeCluster(sasl=sasl) as cluster:
+        cluster.create_topic("t")
+        options = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "secret",
+        }
+        with consumer(cluster, "t", group_id="g", **options) as reader:
+            end = time.monotonic() + 2.5
+            count = 0
+            while time.monotonic() < end:
+                cluster.produce("t", str(count))
+                assert [str(count).encode()] == [record.value for record in read(reader, 1)]
+                count += 1
+        with (
+            pytest.raises(AuthenticationError),
+            consumer(cluster, **{**options, "sasl_plain_password": "wrong"}) as reader,
+        ):
+            reader.list_topics()

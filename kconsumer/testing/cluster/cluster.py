@@ -28,6 +28,7 @@ from kconsumer.testing.cluster.produce import ProduceHandler
 from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.retention import Retention
+from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
@@ -43,6 +44,7 @@ class Cluster:
     """A Kafka cluster. What it does depends only on its state, the received bytes and the time.
 
     `brokers`: how many; their ids begin with 1. `racks`: the rack of each broker. `release`: the version of Kafka.
+    `sasl`: how clients authenticate; None: they need not.
     `wall_offset_ms`: the wall-clock time in ms since the Unix epoch when the driver's time is 0.
     `seed`: decides ids that a real broker draws at random.
     """
@@ -54,6 +56,7 @@ class Cluster:
         racks: Sequence[str | None] | None = None,
         release: str = releases.NEWEST,
         settings: Settings | None = None,
+        sasl: SaslSettings | None = None,
         wall_offset_ms: float = WALL_MS,
         seed: int = 0,
     ) -> None:
@@ -84,6 +87,7 @@ class Cluster:
         self.list_offsets = ListOffsetsHandlers(self)
         self.metadata = MetadataHandlers(self)
         self.produce = ProduceHandler(self)
+        self.sasl = Sasl(self, sasl)
         self.topic_admin = TopicAdmin(self)
         self.transaction_requests = TransactionRequests(self)
         self.transactions = Transactions(self)
@@ -95,6 +99,7 @@ class Cluster:
             self.list_offsets,
             self.metadata,
             self.produce,
+            self.sasl,
             self.topic_admin,
             self.transaction_requests,
         ):
@@ -129,7 +134,10 @@ class Cluster:
     # --- the handlers' side ---
 
     def handle(self, request: Request, now: float) -> Response:
-        """Handle a request."""
+        """Handle a request, if its connection may send it."""
+        authenticator = request.connection.authenticator
+        if authenticator is not None and (response := authenticator.intercept(request, now)) is not None:
+            return response
         return self._handlers[request.api](request, now)
 
     def versions_of(self, broker: Broker) -> Mapping[int, Versions]:

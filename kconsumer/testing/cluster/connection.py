@@ -35,6 +35,7 @@ class Connection:
         self.closed = False  # True: no bytes are received or sent any more
         self.closing = False  # True: the broker closes the connection as soon as the output is sent
         self.principal = ANONYMOUS  # who is authenticated, in Kafka's form
+        self.authenticator = cluster.sasl.authenticator(self)  # None: without SASL
         self._cluster = cluster
         self._link = Link(broker.network, cluster.timers, self._receive, self._add_output)
         self._input = bytearray()
@@ -118,6 +119,9 @@ class Connection:
 
     def _process(self, frame: bytes, now: float) -> None:
         """Decode one request and handle it."""
+        if self.authenticator is not None and self.authenticator.raw_tokens:
+            self.authenticator.receive_token(frame, now)
+            return
         request = self._decode(frame, now)
         if request is None:
             return

@@ -12,6 +12,7 @@ class Settings:
     """Broker settings. A field has the name of Kafka's property, with underscores in place of dots."""
 
     auto_create_topics_enable: bool = False
+    connection_failed_authentication_delay_ms: int = 100
     num_partitions: int = 1  # of topics that are created automatically
     offsets_topic_num_partitions: int = 50
     offsets_retention_check_interval_ms: int = 600_000

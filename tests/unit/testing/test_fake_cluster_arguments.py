@@ -8,7 +8,7 @@ import pytest
 
 from kconsumer.errors import GroupAuthorizationError, StaleMetadataError, error_for
 from kconsumer.schema import FETCH, OFFSET_COMMIT
-from kconsumer.testing.arguments import api_of, error_code_of
+from kconsumer.testing.arguments import api_of, error_code_of, sasl_settings
 from kconsumer.testing.batches import Rec
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.produce import Partitioner, as_records, check_compression, murmur2, split
@@ -109,3 +109,20 @@ def test_a_class_of_several_errors() -> None:
     """The class of several error codes raises an error that lists them."""
     with pytest.raises(ValueError, match=r"name one of its codes \(.*NOT_LEADER_OR_FOLLOWER"):
         error_code_of(StaleMetadataError)
+
+
+@pytest.mark.parametrize(
+    ("sasl", "message"),
+    [
+        ({"mechanism": "GSSAPI", "users": {"a": "b"}}, "one or several of PLAIN, SCRAM-SHA-256"),
+        ({"mechanism": [], "users": {"a": "b"}}, "one or several"),
+        ({"users": {}}, "at least one user"),
+        ({"users": {"a": 1}}, "names and passwords"),
+        ({"user": {"a": "b"}}, "no key 'user'"),
+        ({"users": {"a": "b"}, "session_lifetime_ms": -1}, "session_lifetime_ms"),
+    ],
+)
+def test_wrong_sasl(sasl: dict[str, Any], message: str) -> None:
+    """A wrong `sasl` raises an error that says what is wrong."""
+    with pytest.raises(ValueError, match=message):
+        sasl_settings(sasl)
