@@ -110,6 +110,18 @@ def test_members_that_do_not_sync_are_removed(cluster: Cluster, clock: VirtualCl
     assert [first.id] == [row.member_id for row in first.join().members]
 
 
+@pytest.mark.parametrize(("release", "error"), [("3.9", Errors.NONE), ("4.4", Errors.UNKNOWN_MEMBER_ID)])
+def test_sync_of_a_stable_group(clock: VirtualClock, release: str, error: int) -> None:
+    """SyncGroup to a stable group extends the session of the member before Kafka 4.0 only."""
+    cluster = Cluster(release=release)
+    one = FakeMember(cluster, clock)
+    stable(cluster, clock, one)
+    advance(cluster, clock, 9_000)
+    one.sync()
+    advance(cluster, clock, 9_000)
+    assert error == one.heartbeat()
+
+
 # --- Heartbeat and sessions ---
 
 
@@ -330,6 +342,18 @@ def test_a_rebalance_is_lost_in_a_move(cluster: Cluster, clock: VirtualClock, me
     assert Errors.ILLEGAL_GENERATION == first.heartbeat()
     assert 0 == first.heartbeat(generation_id=1)
     assert Errors.UNKNOWN_MEMBER_ID == second.heartbeat()
+
+
+@pytest.mark.parametrize(("release", "exists"), [("3.9", False), ("4.4", True)])
+def test_a_new_group_after_a_move(clock: VirtualClock, release: str, exists: bool) -> None:
+    """A group without a generation survives a move since Kafka 4.0; its members are unknown then."""
+    cluster = Cluster(3, release=release)
+    one = FakeMember(cluster, clock)
+    one.id = one.join().member_id
+    move(cluster)
+    advance(cluster, clock, 0)
+    assert exists == (cluster.groups.get("g") is not None)
+    assert Errors.UNKNOWN_MEMBER_ID == follow(cluster, clock, one).join().error_code
 
 
 def test_loading(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:

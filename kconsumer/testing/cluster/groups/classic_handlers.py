@@ -70,7 +70,8 @@ class ClassicHandlers:
             group = None
         if group is None and not member_id:
             group = ClassicGroup(self._coordinator, group_id, now)
-            group.store()
+            if not self._coordinator.is_old(group_id):
+                group.store()
             self._coordinator.add(group)
         if group is not None and group.type == "share":
             raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)

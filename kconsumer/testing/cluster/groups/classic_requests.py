@@ -37,6 +37,8 @@ def sync(group: ClassicGroup, request: Request, now: float) -> Response:
     member = group.members[message.member_id]
     group.rebalance.sync_received(member.id)
     if group.state == STABLE:
+        if group.coordinator.is_old(group.id):
+            group.rebalance.renew_session(member, now)
         return group.rebalance.sync_response(member)
     pending = member.syncing = Pending(request)
     if member.id == group.leader_id:
