@@ -75,7 +75,7 @@ def test_authentication(mechanism: str, user: str) -> None:
     assert client.call(METADATA, 9, MetadataRequest()).brokers
 
 
-@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("stranger", "secret")])
 @pytest.mark.parametrize("mechanism", list(MECHANISMS))
 def test_wrong_credentials(mechanism: str, user: str, password: str) -> None:
     """A wrong user or password gets SASL_AUTHENTICATION_FAILED after a delay, and the connection is closed."""
