@@ -106,7 +106,8 @@ class Cluster:
             self._handlers.update(component.handlers())
 
     def _session_cache(self) -> FetchSessionCache:
-        return FetchSessionCache(self.settings.max_incremental_fetch_session_cache_slots, self.random)
+        slots = self.settings.max_incremental_fetch_session_cache_slots
+        return FetchSessionCache(slots, lambda: self.random.randrange(1, 1 << 31))
 
     # --- the driver's side ---
 

@@ -7,7 +7,6 @@ their results, and returns those that the response contains. Reading is decided 
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
 from kconsumer.error_codes import Errors
 from kconsumer.schema import ZERO_UUID
@@ -167,10 +166,10 @@ class FetchSession:
 class FetchSessionCache:
     """The fetch sessions of one broker."""
 
-    def __init__(self, slots: int, random: Random) -> None:
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self.slots = slots  # the maximum number of sessions
         self.sessions: dict[int, FetchSession] = {}  # in the order of their last use
-        self._random = random
+        self._new_id = new_id
 
     def open(self, request: FetchRequest, version: int, name_of: NameOf, now: float) -> FetchContext:
         """Returns the context of a request. `name_of` returns the name of a topic by its id."""
@@ -201,7 +200,7 @@ class FetchSessionCache:
             return 0
         session_id = 0
         while session_id == 0 or session_id in self.sessions:
-            session_id = self._random.randrange(1, 1 << 31)
+            session_id = self._new_id()
         self.sessions[session_id] = FetchSession(session_id, rows, reported, by_id, now)
         return session_id
 

@@ -16,6 +16,7 @@ class EndedTransaction(NamedTuple):
     first_offset: int
     last_offset: int  # the offset of the marker
     aborted: bool
+    stable_offset: int  # the first offset of the oldest open transaction after the marker, or the offset after it
 
 
 class LogTransactions:
@@ -35,7 +36,8 @@ class LogTransactions:
         elif batch.control_type in (ABORT, COMMIT) and batch.producer_id in self.open:
             first = self.open.pop(batch.producer_id)
             aborted = batch.control_type == ABORT
-            ended = EndedTransaction(batch.producer_id, first, batch.last_offset, aborted)
+            stable = min(self.open.values(), default=batch.last_offset + 1)
+            ended = EndedTransaction(batch.producer_id, first, batch.last_offset, aborted, stable)
             self.ended.append(ended)
             self._unreplicated.append(ended)
 
@@ -51,8 +53,14 @@ class LogTransactions:
 
     def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:
         """Returns the aborted transactions with records from offset `start` to `end` (exclusive), by their markers."""
-        first = bisect_left(self.ended, start, key=lambda ended: ended.last_offset)
-        return [ended for ended in self.ended[first:] if ended.aborted and ended.first_offset < end]
+        found = []
+        for at in range(bisect_left(self.ended, start, key=lambda ended: ended.last_offset), len(self.ended)):
+            ended = self.ended[at]
+            if ended.aborted and ended.first_offset < end:
+                found.append(ended)
+            if ended.stable_offset >= end:  # all later markers belong to transactions that begin there or later
+                break
+        return found
 
     def truncate(self, end: int) -> None:
         """Remove what is at or after offset `end`. Transactions that lose their marker are open again."""

@@ -3,6 +3,7 @@ other."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from bisect import bisect_right
 from collections import defaultdict
@@ -23,8 +24,8 @@ from kconsumer.schema.metadata import (
     MetadataResponseTopic,
 )
 from kconsumer.testing.batches import build_batch
+from kconsumer.testing.cluster.fetch_sessions import FetchContext, FetchSessionCache, Results
 from kconsumer.types import PartitionStatus, TopicPartition
-from support.fakes.fetch_sessions import Key, SessionCache, View
 from support.harnesses.wiring import CallCounter, make_components
 
 TOPIC_ID = bytes(range(16))
@@ -91,7 +92,9 @@ class FetchHarness:
         self.leaders = {p: p % brokers for p in range(partitions)}
         self.tps = [TopicPartition("t", p) for p in range(partitions)]
         self.logs = {tp: Log() for tp in self.tps}
-        self.caches: defaultdict[str, SessionCache] = defaultdict(lambda: SessionCache(sessions))
+        self.caches: defaultdict[str, FetchSessionCache] = defaultdict(
+            lambda: FetchSessionCache(sessions, itertools.count(100).__next__)
+        )
         self.components = make_components(self.config, rng=rng)
         self.cluster, self.subscription = self.components.cluster, self.components.subscription
         self.subscription.set_now(self.now)
@@ -152,36 +155,40 @@ class FetchHarness:
     def respond(self, request: UnsentRequest, **changes: Any) -> None:
         """Respond to a fetch from the logs. `changes`: a partition's number as "p0" to a dict of response fields."""
         version = min(self.version, request.max_version)
-        view = self.caches[(request.node or "").lstrip("*")].read(request.message, version)
-        if view.error:
-            self.reply(request, FetchResponse(error_code=view.error))
-            return
-        self.check_agreement(request, view)
+        error, session_id, results = self.process(request, **changes)
         topics: dict[str | bytes, FetchableTopicResponse] = {}
-        left = request.message.max_bytes
-        for key, asked in view.rows.items():
-            data = self._read(
-                asked, changes.get(f"p{asked.partition}", {}), left, first=left == request.message.max_bytes
-            )
-            left -= len(data.records or b"")
-            if view.incremental and not self._is_changed(view, key, data):
-                continue
-            out = topics.get(key[0])
+        for (name, _), data in results.items():
+            out = topics.get(name)
             if out is None:
-                out = topics[key[0]] = FetchableTopicResponse()
-                setattr(out, "topic_id" if version > 12 else "topic", key[0])
+                out = topics[name] = FetchableTopicResponse()
+                setattr(out, "topic_id" if version > 12 else "topic", name)
             out.partitions.append(data)
-        response = FetchResponse(responses=list(topics.values()), session_id=view.session_id)
-        for name in ("error_code", "node_endpoints", "throttle_time_ms", "session_id"):
-            if name in changes:
-                setattr(response, name, changes[name])
+        response = FetchResponse(error_code=error, responses=list(topics.values()), session_id=session_id)
+        for field_name in ("error_code", "node_endpoints", "throttle_time_ms", "session_id"):
+            if field_name in changes:
+                setattr(response, field_name, changes[field_name])
         self.reply(request, response)
 
-    def check_agreement(self, request: UnsentRequest, view: View) -> None:
+    def process(self, request: UnsentRequest, **changes: Any) -> tuple[int, int, Results]:
+        """Let the broker process a fetch. Returns error, session id and results of its response; `changes` as above."""
+        version = min(self.version, request.max_version)
+        cache = self.caches[(request.node or "").lstrip("*")]
+        context = cache.open(request.message, version, lambda _: "t", self.now)
+        if not context.error:
+            self.check_agreement(request, context)
+        results: Results = {}
+        left = request.message.max_bytes
+        for key, row in context.rows.items():
+            changed = changes.get(f"p{row.index}", {})
+            results[key] = self._read(row.asked, changed, left, first=left == request.message.max_bytes)
+            left -= len(results[key].records or b"")
+        return context.finish(results, self.now)
+
+    def check_agreement(self, request: UnsentRequest, context: FetchContext) -> None:
         """Check that broker and client read an incremental request in the same way."""
         session = self.session(broker_id(request.node or ""))
         if request.message.session_epoch > 0:
-            assert {key[1]: row.fetch_offset for key, row in view.rows.items()} == {
+            assert {row.index: row.asked.fetch_offset for row in context.rows.values()} == {
                 tp.partition: asked.offset for tp, asked in session.requested.items()
             }
 
@@ -203,18 +210,6 @@ class FetchHarness:
         for name, value in changes.items():
             setattr(data, name, value)
         return data
-
-    @staticmethod
-    def _is_changed(view: View, key: Key, data: FetchPartitionData) -> bool:
-        """Returns whether an incremental response has the partition. One with records moves to the session's end."""
-        session = view.session
-        assert session is not None
-        changed = bool(data.records) or data.error_code != 0 or data.preferred_read_replica >= 0
-        changed |= session.reported.get(key, -1) != data.high_watermark
-        session.reported[key] = data.high_watermark
-        if data.records:
-            session.partitions[key] = session.partitions.pop(key)
-        return changed
 
     def reply(self, request: UnsentRequest, message: Any = None, error: KafkaError | None = None) -> None:
         """Complete a request with a response or an error."""

@@ -84,7 +84,7 @@ class Fetching(RuleBasedStateMachine):
         """Let the broker read a request and lose its response."""
         if self.in_flight:
             request = self.in_flight.pop()
-            self.harness.caches[request.node or ""].read(request.message, self.harness.version)
+            self.harness.process(request)
             self.harness.reply(request, error=BrokerConnectionError("gone"))
 
     @rule()

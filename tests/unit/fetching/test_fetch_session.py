@@ -231,7 +231,7 @@ def test_lost_response() -> None:
     harness = filled()
     fetch(harness)
     (request,) = harness.poll()
-    harness.caches["0"].read(request.message, VERSION)
+    harness.process(request)
     harness.reply(request, error=BrokerConnectionError("gone"))
     harness.now += harness.config.retry_backoff_ms
     assert (100, 0, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
@@ -339,7 +339,7 @@ def test_close_ends_every_session() -> None:
     requests = harness.manager.close()
     assert {"0": (100, -1, {}, []), "1": (100, -1, {}, [])} == {r.node: contents(r) for r in requests}
     for request in requests:
-        harness.caches[request.node or ""].read(request.message, VERSION)
+        harness.process(request)
     assert [{}, {}] == [cache.sessions for cache in harness.caches.values()]
     assert [] == harness.manager.close()
 
