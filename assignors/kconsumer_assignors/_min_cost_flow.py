@@ -37,7 +37,7 @@ class Allow(enum.Enum):
 
 @dataclass(slots=True)
 class PartitionClass:
-    """A set of interchangeable partitions."""
+    """A set of interchangeable partitions: they have the same subscribers, racks and claimants."""
 
     eligible: Sequence[int]  # the members that may hold them
     local_members: frozenset[int] | None = None  # eligible members that read them in their own rack; None: all
@@ -49,7 +49,7 @@ class PartitionClass:
 
     @property
     def uniform(self) -> bool:
-        """True if all eligible members are equal in their racks and claims, so that they differ only in ownership."""
+        """True if neither racks nor claims distinguish the eligible members. Only ownership may differ."""
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:

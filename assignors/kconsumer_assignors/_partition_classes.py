@@ -2,8 +2,8 @@
 
 Partitions form a class if their topics have the same subscribers, their replicas are in the same racks, and the same
 members claim them without being their owner. If there are several classes, `_min_cost_flow.py` and
-`_cycle_cancelling.py` decide how many partitions of each class a member gets. This module forms the classes, and then
-chooses this number of partitions for each member. A member first gets partitions that it owned before.
+`_cycle_cancelling.py` decide how many partitions of each class a member gets. This module forms the classes before
+that. Afterwards it decides which partitions each member gets: first those that the member owned before, then others.
 """
 
 from __future__ import annotations

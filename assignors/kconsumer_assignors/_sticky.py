@@ -19,7 +19,7 @@ def assign_sticky(
 ) -> tuple[Roster, Owners, Division]:
     """Returns the members, the owners of partitions before the rebalance, and the new partitions of each member.
 
-    `claim` returns the partitions that a member claims to own, from its subscription.
+    `claim` is called with the subscription of each member, and returns which partitions the member claims to own.
     """
     # These modules are half of the code of this package. They are imported here because only the leader of a group with
     # a sticky assignor needs them.

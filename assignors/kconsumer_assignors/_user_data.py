@@ -36,7 +36,10 @@ NOTHING = Claim(NO_GENERATION, ())
 
 
 def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """Returns a claim encoded as version 1. Topics are in the order in which they first occur in `partitions`."""
+    """Returns the user data of `sticky`, in version 1, for a claim to these partitions.
+
+    Topics are encoded in the order in which they first occur in `partitions`.
+    """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)

@@ -27,7 +27,8 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns the assignment of `sticky`, without the partitions that another member must revoke first."""
+        """Returns the assignment that `sticky` would make, without the partitions that another member must revoke
+        first."""
         roster, owners, (kept, received) = assign_sticky(cluster, subscriptions, _claim)
         if owners:
             received = [_free(roster, owners, partitions) for partitions in received]
@@ -36,8 +37,8 @@ class CooperativeStickyAssignor(Assignor):
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """Returns the encoded generation of the last assignment.
 
-        Since version 2 a subscription contains the generation itself. Only leaders that read older versions need this
-        user data.
+        A subscription in version 2 or later has a field for the generation. Only leaders that support no such version
+        read this user data.
         """
         return encode_generation(self._generation)
 

@@ -224,9 +224,10 @@ cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogi
 
 
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
-    """Export the next part to `out`: the `get_next` callback of ArrowArrayStream.
+    """Export the next Columns of the stream to `out`: the `get_next` callback of ArrowArrayStream.
 
-    After the last part, `out` is zeroed, which means the end of the stream. Returns 0, or ENOMEM.
+    After the last Columns, zeroes `out`, which means the end of the stream. Returns 0, or ENOMEM if memory is
+    exhausted.
     """
     cdef StreamHolder* holder = <StreamHolder*> stream.private_data
     memset(out, 0, sizeof(ArrowArray))

@@ -112,7 +112,7 @@ cdef class RunCursor:
         free(self.segments)
 
     cdef list all(self, tuple names, Py_ssize_t max_bytes):
-        """Returns all records as a list of parts. It has at least one part, which may be empty."""
+        """Returns all records as a list of Columns. It has at least one item, which may have no rows."""
         cdef Columns part
         parts = []
         while True:
@@ -125,7 +125,10 @@ cdef class RunCursor:
                 return parts
 
     cdef Columns next_part(self, tuple names, Py_ssize_t max_bytes):
-        """Returns the next part, with as many rows as `max_bytes` permits. Raises the errors of `build`."""
+        """Returns the next Columns, with as many rows as possible: no column may exceed `max_bytes` bytes.
+
+        Raises the errors of `build`.
+        """
         cdef Builder builder
         cdef int kinds[MAX_CHILDREN]
         cdef Py_ssize_t rows = 0, size = 0, i

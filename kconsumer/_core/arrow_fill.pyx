@@ -61,7 +61,10 @@ cdef void stop_bytes(BytesColumn* column) noexcept nogil:
 
 
 cdef Status grow(BytesColumn* column, Py_ssize_t size, Py_ssize_t limit) noexcept nogil:
-    """Reallocate `data`, so that `size` more bytes can be appended. Returns GOOD, FULL or NO_MEMORY."""
+    """Reallocate `column.data`, so that `size` more bytes can be appended.
+
+    Returns GOOD, FULL if the data would exceed `limit` bytes, or NO_MEMORY.
+    """
     cdef Py_ssize_t room
     cdef unsigned char* data
     if size > limit - column.used:
@@ -83,7 +86,10 @@ cdef inline Status reserve(BytesColumn* column, Py_ssize_t size, Py_ssize_t limi
 
 
 cdef inline void append(BytesColumn* column, Py_ssize_t row, const unsigned char* data, int32_t size) noexcept nogil:
-    """Append the string of a row. The caller has reserved memory for it. A negative `size` means null."""
+    """Append a string, which is the value of the next row, `row`. The caller has reserved memory for it.
+
+    If `size` is negative, the row is null.
+    """
     if size > 0:
         memcpy(column.data + column.used, data, <size_t> size)
         column.used += size
@@ -145,7 +151,10 @@ cdef void stop(Builder* builder) noexcept nogil:
 
 
 cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
-    """Append records of the segment until it is empty or the builder is full. The column `topic` is not filled."""
+    """Append records of the segment to all columns except `topic`, and remove them from the segment.
+
+    Returns GOOD if the segment is empty now, FULL if the builder is full, MALFORMED or NO_MEMORY.
+    """
     cdef Py_ssize_t first = builder.rows
     cdef Status status = fill_records(builder, &filled.segment, filled.end)
     if builder.rows > first and status != MALFORMED:
@@ -156,7 +165,7 @@ cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
 cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noexcept nogil:
     """Append records to the columns whose values differ from record to record, and remove them from the segment.
 
-    Skips records at or above `end`. Returns GOOD if the segment is empty now.
+    Skips records at or above the offset `end`. Returns the same statuses as `fill`.
     """
     cdef Record record
     cdef Span rest = segment.span
@@ -206,7 +215,11 @@ cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noe
 
 
 cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept nogil:
-    """Append the headers of a record to row `row`. If the result is not GOOD, no header is added."""
+    """Append the headers of a record, which is the row `row`. `span` contains their encoded form.
+
+    Returns GOOD. If the limit would be exceeded, memory is exhausted or the bytes are invalid, adds no header and
+    returns FULL, NO_MEMORY or MALFORMED.
+    """
     cdef BytesColumn* keys = &builder.header_key
     cdef BytesColumn* values = &builder.header_value
     cdef int32_t count = 0, size
@@ -239,7 +252,10 @@ cdef Status fill_headers(Builder* builder, Py_ssize_t row, Span span) noexcept n
 
 
 cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
-    """Ensure that `count` more headers can be appended. Returns GOOD, FULL or NO_MEMORY."""
+    """Ensure that `count` more headers can be appended.
+
+    Returns GOOD, FULL if the number of headers would exceed `builder.limit`, or NO_MEMORY.
+    """
     cdef Py_ssize_t needed = builder.headers + count, room = builder.headers_room
     if needed <= room:
         return GOOD
@@ -255,7 +271,10 @@ cdef Status reserve_headers(Builder* builder, Py_ssize_t count) noexcept nogil:
 
 
 cdef bint grow_rows(BytesColumn* column, Py_ssize_t before, Py_ssize_t rows) noexcept nogil:
-    """Reallocate `ends` and `valid` from `before` to `rows` rows. Returns False if memory is exhausted."""
+    """Reallocate `column.ends` and `column.valid`, which have memory for `before` rows, for `rows` rows.
+
+    Returns False if memory is exhausted.
+    """
     cdef void* ends = grown_block(column.ends, 4 * before + 4, 4 * rows + 4)
     cdef uint8_t* valid
     if ends == NULL:
@@ -314,7 +333,10 @@ cdef void fill_constants(Builder* builder, FillSegment* filled, Py_ssize_t first
 
 
 cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_ssize_t first) noexcept nogil:
-    """Set the topic of each row from `first` on. If the result is not GOOD, removes these rows."""
+    """Set the topic of each row from `first` on. Returns GOOD.
+
+    If the limit would be exceeded or memory is exhausted, removes these rows and returns FULL or NO_MEMORY.
+    """
     cdef Py_ssize_t row
     cdef Status status = reserve(&builder.topic, size * (builder.rows - first), builder.limit)
     if status != GOOD:
@@ -328,7 +350,7 @@ cdef Status fill_topic(Builder* builder, const char* topic, Py_ssize_t size, Py_
 cdef Status fill_all(Builder* builder, FillSegment* segments, Py_ssize_t* at, Py_ssize_t count) noexcept nogil:
     """Append the records of the segments from index `at[0]` on. Sets `at[0]` to the index to continue with.
 
-    Returns GOOD if all records were appended.
+    Returns GOOD if all records were appended. Otherwise stops at the first status other than GOOD and returns it.
     """
     cdef Status status = GOOD, topic
     cdef Py_ssize_t first

@@ -9,8 +9,8 @@ from kconsumer._core.wire cimport kc_load_be16, kc_load_be32, kc_load_be64
 cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil:
     """Read the header at the front of `data`. If it is valid and the batch complete, advance `data` past the batch.
 
-    `data` advances only if FOUND_BATCH or FOUND_OLD is returned. As in Java, an invalid size or magic is reported even
-    if the batch is cut off after these fields.
+    Returns what was found. `data` advances only if this is FOUND_BATCH or FOUND_OLD. As in Java, returns FOUND_BAD_SIZE
+    or FOUND_BAD_MAGIC even if the batch is cut off after these fields.
     """
     cdef const unsigned char* p = data.p
     if remaining(data) < SIZE_PREFIX:

@@ -22,7 +22,7 @@ cdef extern from "Python.h":
 
 
 def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
-    """Decode the message of this plan that begins at index `offset` of `buffer`. Returns the message.
+    """Decode the message that begins at index `offset` of `buffer`. Returns the message. `plan` describes its fields.
 
     A field of kind "records" becomes a Slice, which keeps `buffer` alive. All other values are copied. Raises
     ProtocolError if the message is malformed, or if there are bytes after it and `allow_trailing` is False.
@@ -38,7 +38,10 @@ def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
 
 
 def encode(plan, message):
-    """Returns the encoded message. Raises TypeError, ValueError or OverflowError for an invalid value."""
+    """Returns the encoded message. `plan` describes its fields.
+
+    Raises TypeError for a value of a wrong type, and ValueError or OverflowError for a value that cannot be encoded.
+    """
     cdef Target target
     target.data, target.size, target.capacity = NULL, 0, 0
     try:

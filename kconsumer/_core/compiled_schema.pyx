@@ -18,7 +18,7 @@ cdef dict KINDS = {
 
 
 cdef class Program:
-    """A compiled plan: one Op per field, in wire order."""
+    """A compiled plan. Its `ops` describe the fields of the message, in the order in which they are encoded."""
 
     def __dealloc__(self):
         free(self.ops)

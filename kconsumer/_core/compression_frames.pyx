@@ -48,10 +48,10 @@ cdef Slice as_slice(object data):
 
 
 cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept nogil:
-    """Find the block of an ordinary lz4 frame and its maximum decompressed size.
+    """Find the block of an lz4 frame, and the maximum decompressed size of the block.
 
-    A `max_size` of 0 means that the block is stored uncompressed. Returns False for any other frame and for a malformed
-    one.
+    If the block is stored uncompressed, sets `max_size` to 0. Returns True, or False if the frame is malformed, has
+    several blocks or has optional fields.
     """
     cdef const unsigned char* p = frame.p
     cdef Py_ssize_t left = remaining(&frame) - LZ4_HEADER_BYTES - 8, size, largest
@@ -74,7 +74,10 @@ cdef bint find_lz4_block(Span frame, Span* block, Py_ssize_t* max_size) noexcept
 
 
 def lz4_block(data):
-    """Returns the block that `find_lz4_block` finds and its maximum decompressed size, or None for other frames."""
+    """Returns the block that `find_lz4_block` finds, and its maximum decompressed size.
+
+    Returns None for frames for which `find_lz4_block` returns False.
+    """
     cdef Slice frame = as_slice(data)
     cdef Span block
     cdef Py_ssize_t max_size = 0
@@ -84,10 +87,11 @@ def lz4_block(data):
 
 
 cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
-    """Returns the maximum decompressed size of a zstd frame in bytes.
+    """Returns the maximum decompressed size of a zstd frame in bytes, or -1.
 
     It is the content size in the frame header, or the sum of the maximum sizes of the blocks if the header has none.
-    Returns -1 if the bytes are not exactly one complete, ordinary frame, or if the content size exceeds the sum.
+    Returns -1 if the bytes are not exactly one valid frame, if the frame needs a dictionary or more than 128 MB of
+    memory, or if the content size exceeds the sum.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end

@@ -1,8 +1,8 @@
 """Computes checksums of bytes in memory.
 
-On x86, crc32c.h computes CRC-32C. For a batch of 16 KiB, the default of the Java producer, it needs a quarter of the
-time of the package `crc32c`, which is used on other machines. CRC-32 (for formats 0 and 1) is computed by the standard
-library. The package and the standard library use special instructions of the CPU, too, but a call takes about 50 ns to
+CRC-32C is computed by crc32c.h on x86, and by the package `crc32c` on other machines. For a batch of 16 KiB, which is
+the default size of the Java producer, crc32c.h takes a quarter of the package's time. CRC-32, which formats 0 and 1
+need, is computed by the standard library. Each call of the package or the standard library takes an additional 50 ns to
 create a memoryview of the bytes.
 """
 

@@ -28,7 +28,9 @@ cdef extern from "Python.h":
 
 
 cdef int open_source(Slice whole, Py_ssize_t offset, Source* source) except -1:
-    """Set `source` to read `whole` from the index `offset` on. The caller must keep `whole` while it uses `source`.
+    """Set `source` so that it reads the bytes of `whole` from the index `offset` on.
+
+    The caller must keep a reference to `whole` while it uses `source`.
 
     Raises ValueError if `offset` is outside `whole`.
     """

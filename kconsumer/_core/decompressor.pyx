@@ -145,15 +145,19 @@ cdef class PrefetchDecompressor:
         return None
 
     cdef int update_expected_size(self, Py_ssize_t size) except -1:
-        """Update `expected_size` after a batch of `size` bytes, so that it is a little above the last sizes."""
+        """Update `expected_size`, the estimated decompressed size of a batch, after a batch with `size` bytes.
+
+        The estimate is a little above the sizes of the last batches.
+        """
         cdef Py_ssize_t decayed = self.expected_size - (self.expected_size >> 3)
         self.expected_size = min(max(size + (size >> 2), decayed, MIN_EXPECTED_SIZE), MAX_EXPECTED_SIZE)
         return 0
 
     cdef int prefetch(self, Span rest) except -1:
-        """Submit the zstd batches in `rest` that were not submitted yet, until no slot or memory is free.
+        """Submit the zstd batches in `rest` that were not submitted yet to the background thread.
 
-        Does nothing until half of the slots are free, because waking the thread costs more than submitting a batch.
+        Stops when all slots for submitted batches are in use, or when the memory limit is reached. Does nothing until
+        half of the slots are free, because waking the thread costs more than submitting a batch.
         """
         cdef BatchHeader header
         cdef kc_task* task = NULL

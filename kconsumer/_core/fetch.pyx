@@ -135,6 +135,8 @@ cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, Run
 cdef class PartitionFetch:
     """The fetched bytes of one partition, from `fetch_offset` on. `take` returns their records.
 
+    The records are taken from one batch at a time, which is called the open batch.
+
     `records`: the bytes, as a Slice, another buffer, or None.
     `check_crcs`: whether checksums are verified.
     `log_bytes`: True if the bytes are part of a log, not of a fetch response. Then offsets may begin anywhere and
@@ -531,7 +533,10 @@ cdef class PartitionFetch:
         return 0
 
     cdef int end_batch(self) except -1:
-        """Close the open batch after its last record. Raises CorruptRecordError if the batch has a `defect`."""
+        """Close the open batch after its last record.
+
+        Raises CorruptRecordError if the bytes of the batch after this record are invalid (`batch.defect`).
+        """
         if self.batch.defect != NULL:
             raise self.corrupt(
                 max(self.batch.reached, self.floor), self.batch.defect.decode("ascii"), self.batch.last_offset + 1
@@ -552,9 +557,9 @@ cdef class PartitionFetch:
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Returns how many bytes all batches of the fetched bytes `data` together may have after decompression.
+        """Returns the maximum size in bytes of the decompressed batches, all together. `data`: the fetched bytes.
 
-        This limit applies only if the bytes are part of a log (`log_bytes`).
+        This limit applies only if `log_bytes` is True.
         """
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 

@@ -57,7 +57,10 @@ cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
 
 
 cdef Next next_message(Span* data, Message* out) noexcept nogil:
-    """Read the header of the message at the front of `data`. Advances `data` only if NEXT_MESSAGE is returned."""
+    """Read the header of the message at the front of `data`. Returns what was found.
+
+    Advances `data` past the message if NEXT_MESSAGE is returned. Otherwise `data` does not change.
+    """
     cdef const unsigned char* p = data.p
     cdef int32_t size
     if remaining(data) < CRC_AT:

@@ -89,7 +89,7 @@ cdef class RecordRun:
         self.source = None
 
     def detach(self):
-        """Drop the reference to the PartitionFetch. Call it when the run will not be shortened any more."""
+        """Drop the reference to the PartitionFetch. After that, `deserialize` must not be called any more."""
         self.source = None
 
     def encoded(self):
@@ -177,9 +177,9 @@ cdef RecordRun new_run(object topic_partition, object source):
 
 
 def run_of(list records not None):
-    """Returns a run of ConsumerRecord objects, which iteration returns as they are.
+    """Returns a run of the ConsumerRecord objects in `records`. Iteration returns these objects.
 
-    They must belong to one partition. Raises ValueError if there is none. The list must not be changed later.
+    They must belong to one partition. The list must not be changed later. Raises ValueError if it is empty.
     """
     cdef RecordRun run
     cdef ConsumerRecord last

@@ -44,9 +44,9 @@ cdef class AbortedIndex:
         return 0
 
     cpdef int advance(self, int64_t last_offset, Py_ssize_t at) except -1:
-        """Advance to the next batch, of any producer, whose last offset is `last_offset`.
+        """Make the next batch the current one. Its last offset is `last_offset`, and it may be of any producer.
 
-        Adds the producers whose aborted transactions begin at or before this offset.
+        Producers whose aborted transactions begin at or before this offset are then covered (see `covers`).
         """
         while self.next_begin <= last_offset and self.passed < len(self.begins):
             producer_id = self.begins[self.passed][1]

@@ -293,16 +293,17 @@ cdef class FrameBuffer:
         return frames
 
     cdef int finish_partial(self, list frames) except -1:
-        """If `partial` is complete, append it to `frames` and set `partial` to None."""
+        """If the frame `partial` has all of its bytes now, append it to `frames` and set `partial` to None."""
         if self.filled == self.partial.size:
             self.complete(self.partial, frames)
             self.partial = None
         return 0
 
     cdef int complete(self, Frame frame, list frames) except -1:
-        """Append a complete frame to `frames`, and update `expected`.
+        """Append a complete frame to `frames`, and update `expected`, the estimated size of the next frame.
 
-        `expected` increases to the size of a larger frame at once, and decreases by a quarter with each smaller frame.
+        After a frame that is larger than the estimate, the estimate is the size of this frame. After each smaller
+        frame, it decreases by a quarter.
         """
         frame.filling = False
         self.expected = max(frame.size, self.expected - (self.expected >> 2))
@@ -310,7 +311,10 @@ cdef class FrameBuffer:
         return 0
 
     cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1:
-        """Returns the frame size in a size prefix. Raises ProtocolError if it is out of bounds."""
+        """Returns the frame size in a size prefix.
+
+        Raises ProtocolError if the size is negative or above `max_frame_bytes`.
+        """
         cdef Py_ssize_t size = <int32_t> kc_load_be32(prefix)
         if size < 0 or size > self.max_frame_bytes:
             raise ProtocolError(f"a frame of {size} bytes, the limit is {self.max_frame_bytes}")

@@ -70,8 +70,8 @@ class BackgroundReceiver:
         return node in self.jobs
 
     def take(self) -> tuple[NodeConnection, ReceivedBytes] | None:
-        """Remove a job that has ended. Returns its node and what was received, or None if no job has ended. `poll` may
-        read the socket again."""
+        """Remove a job that has ended. Returns its node and what was received, or None if no job has ended. After that,
+        `poll` may read the socket of this job again."""
         taken = self.receiver.take()
         if taken is None:
             return None

@@ -507,7 +507,7 @@ class Connection:
         """Change the state to CLOSED. Returns a response with an error for each request in flight.
 
         The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
-        get a BrokerConnectionError. Without a culprit, all get `error` itself if it is a BrokerConnectionError.
+        get a BrokerConnectionError. If there is no culprit and `error` is a BrokerConnectionError, this is `error`.
         """
         self.transition_to(ConnectionState.CLOSED)
         lost = error

@@ -396,8 +396,11 @@ class NodeConnection:
         self.closed_before_use = self.closes = 0
 
     def probe_due(self, closes: int) -> bool:
-        """Count a disconnect without an error response. Returns whether the next round should be a probe. The first
-        probe is due after `closes` disconnects, and another one after every further CLOSES_BETWEEN_PROBES."""
+        """Count a disconnect without an error response. Returns whether the next round should be a probe.
+
+        The first probe is due after `closes` disconnects, and each later probe after CLOSES_BETWEEN_PROBES further
+        disconnects.
+        """
         self.closes += 1
         due = self.closes >= closes
         if due:

@@ -106,8 +106,8 @@ class Connector(NamedTuple):
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """Returns all addresses of a host name, in the order of the system's resolver. Raises socket.gaierror. May block
-    for half a minute."""
+    """Returns all addresses of a host name, in the order of the system's resolver. May block for half a minute. Raises
+    socket.gaierror if the name cannot be resolved."""
     # A name given as bytes needs no IDNA codec, which takes 2 ms to load.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
@@ -115,8 +115,8 @@ def resolve(host: str, port: int) -> list[Address]:
 
 
 def resolve_canonical(host: str, port: int) -> list[Address]:
-    """Returns all addresses like `resolve`, with `host` set to the canonical name of each, as Kerberos and certificates
-    may require it. An address without a canonical name has its numeric form there."""
+    """Returns all addresses like `resolve`, with `host` set to the canonical name of each address, which Kerberos and
+    certificates may require. If an address has no canonical name, `host` is the numeric address."""
     return [
         address._replace(host=socket.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV)[0])
         for address in resolve(host, port)

@@ -220,7 +220,7 @@ class RangeClient:
 
     @property
     def _guard(self) -> AccessGuard:
-        """The access guard.
+        """The guard that raises ConcurrentAccessError if two threads use the client at the same time.
 
         After a fork, the first access in the child creates a new guard and drops the parent's consumers.
         """
@@ -230,14 +230,14 @@ class RangeClient:
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that reads ranges."""
+        """The consumer that reads ranges and looks up offsets. It is created at the first use."""
         if self._reading is None:
             self._reading = Consumer(**self.options, auto_offset_reset="none")
         return self._reading
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Reserve the client for the calling thread and stop the idle timer.
+        """Reserve the client for the calling thread during a `with` block. The idle timer is stopped meanwhile.
 
         Raises ConcurrentAccessError if another thread uses the client. After an exception that is not a KafkaError,
         such as a KeyboardInterrupt, the state of the consumers may be inconsistent. They are then discarded, and the
@@ -297,9 +297,9 @@ class RangeClient:
         return consumers
 
     def wakeup(self) -> None:
-        """Make the blocking call that another thread is in raise WakeupError, or else the next blocking call.
+        """End the blocking call of another thread, which then raises WakeupError.
 
-        Has no effect while the client is not connected.
+        If no call is blocking, the next one raises WakeupError. Has no effect while the client is not connected.
         """
         consumer = self._reading
         if consumer is not None:

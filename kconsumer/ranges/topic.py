@@ -212,7 +212,8 @@ class _StepQueue:
         self.release(capacity)
 
     def put(self, step: Step) -> None:
-        """Pass a step to the caller. Blocks while the queue is full."""
+        """Pass a step, that is, a batch and the number of offsets read, to the caller. Blocks while the queue is
+        full."""
         self._permits.get()
         self.items.put(step)
 
@@ -223,7 +224,7 @@ class _StepQueue:
 
 
 def _run(client: RangeClient, ranges: Ranges, limits: Limits, steps: _StepQueue) -> None:
-    """Read the ranges of one thread, and pass the steps to the caller.
+    """Read the ranges of one thread, and pass the batches to the caller through the queue `steps`.
 
     This is the main function of a reading thread. It returns early after `steps.stopped` was set.
     """

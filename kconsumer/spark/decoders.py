@@ -29,7 +29,7 @@ class Decoder(Protocol):
     """Decodes the values of a batch."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values into a column. Null values stay null and are not in `bad`."""
+        """Decode values into a column. A null value stays null, and is not in the dict `bad` of the result."""
 
 
 class TextDecoder:
@@ -76,7 +76,10 @@ def build_columns(
 
 
 def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array:
-    """Convert Python objects to one column. An object that does not fit the type becomes null and is added to `bad`."""
+    """Convert Python objects to one column of the type `kind`.
+
+    An object that cannot be converted becomes null, and its row number is added to `bad` with the reason.
+    """
     import pyarrow as pa
 
     arrow = kind.arrow()
@@ -105,7 +108,7 @@ class ConfluentDecoder:
         self._inner = inner
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values. Values without the header are bad."""
+        """Decode values. A value without the header becomes null and is added to the dict `bad` of the result."""
         import pyarrow as pa
 
         bad: dict[int, str] = {}

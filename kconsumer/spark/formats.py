@@ -21,7 +21,7 @@ __all__ = ["FORMATS", "Format", "ValueFormat", "value_format"]
 
 @dataclass(frozen=True)
 class ValueFormat:
-    """A format with its options. It is created on the driver and is picklable."""
+    """The format that a query has selected, with its options. It is created on the driver and is picklable."""
 
     name: str  # a key of FORMATS
     type: SparkType  # of the column `value`
@@ -43,7 +43,7 @@ class ValueFormat:
 
 
 class Format(NamedTuple):
-    """An entry of the table `FORMATS`."""
+    """A supported format: an entry of the table `FORMATS`."""
 
     decoder: Callable[[ValueFormat], Decoder] | None  # creates the decoder; None: values stay bytes
     #: (valueSchema, valueMessage) -> (type of the values, schema for the decoder); None: no valueSchema is allowed

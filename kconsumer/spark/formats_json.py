@@ -35,7 +35,7 @@ EXACT = Context(prec=2 * MAX_DIGITS, rounding=ROUND_HALF_UP)
 
 
 class JsonDecoder:
-    """Decodes values to `kind`, usually a struct."""
+    """Decodes JSON values to the Spark type `kind`, usually a struct."""
 
     def __init__(self, kind: SparkType) -> None:
         self._kind, self._arrow = kind, kind.arrow()
@@ -64,7 +64,7 @@ class JsonDecoder:
     def _parts(self, values: pa.Array, start: int, bad: dict[int, str]) -> list[pa.Array]:
         """Decode `values`, none of which is null. Returns columns that have one row per value in total.
 
-        Values that do not match are added to `bad`. `start` is the row number of the first value.
+        Values that do not match the type are added to `bad`. `start` is the row number of the first value.
         """
         if self._arrow_parses and self._remaining_failures:
             column = self._parse_batch(values)
@@ -136,7 +136,8 @@ class JsonDecoder:
     def _build(self, rows: list[Any], start: int, bad: dict[int, str]) -> list[pa.Array]:
         """Convert rows that match the type to columns.
 
-        They can still contain dates or times that do not exist, such as February 30. Such rows are added to `bad`.
+        Rows that match can still contain dates or times that do not exist, such as February 30. They are added to
+        `bad`. `start` is the row number of the first row.
         """
         return build_columns(rows, self._to_column, "has a date or a time that does not exist", bad, start)
 

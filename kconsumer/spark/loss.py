@@ -42,7 +42,10 @@ class LossPolicy:
         self.incidents: list[str] = []  # the warnings that were logged
 
     def report(self, case: str, what: str) -> None:
-        """Raise DataLossError or log a warning. `case` is one of CASES, `what` names the partitions."""
+        """Raise DataLossError if `fails` is True, else log a warning.
+
+        `case` is a key of CASES. `what` is the text for the user, which names the partitions.
+        """
         assert case in CASES
         text = f"[KAFKA_DATA_LOSS.{case}] {what}."
         if self.fails:

@@ -262,7 +262,7 @@ class SourceConfig:
 
     @property
     def isolation_level(self) -> str:
-        """The isolation level of the query. The default is Java's."""
+        """The isolation level of the query. The default is `read_uncommitted`, as in Java."""
         return self.kafka.get("isolation.level", "read_uncommitted").lower()
 
     def client_options(self) -> dict[str, Any]:

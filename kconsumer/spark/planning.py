@@ -1,7 +1,7 @@
-"""Splits ranges of offsets into tasks. Planners are chosen by name and may be plugins.
+"""Splits ranges of offsets into tasks. The function that does this, the planner, is chosen by name.
 
-The planner `spark` splits exactly as Spark's own source does. These functions are pure: the size of a range is the
-difference of its offsets, and no request is sent. `limits.py` decides how much one micro-batch reads.
+A planner is built in or a plugin. The planner `spark` splits exactly as Spark's own source does. No requests are sent,
+because the size of a range is the difference of its offsets. `limits.py` decides how much one micro-batch reads.
 
 A range is unbound while it starts at EARLIEST or ends at LATEST, and bound when both are offsets.
 """

@@ -81,7 +81,7 @@ def _fields(frame: Any, decode: Decode) -> Any:
 def _reason(frame: Any, decode: Decode) -> Any:
     """Returns a column expression for the reason why a record is invalid. It is null for valid records.
 
-    Raises ConfigError for a wrong rule.
+    Raises ConfigError if a rule in the section `decode.rules` is not a valid SQL expression.
     """
     value = F.col(f"{_RECORD}.value")
     tests: list[tuple[Any, str]] = []

@@ -89,9 +89,10 @@ def _write(text: str) -> None:
 
 
 class Writer(ABC):
-    """Writes the micro-batches of a query. Spark calls it at least once for each micro-batch, in a thread of its own.
+    """Writes the micro-batches of a query.
 
-    A call may still be running after Spark has stopped the query. After `close` has returned, nothing is written.
+    Spark calls this object in a separate thread, at least once for each micro-batch. A call may still be running after
+    Spark has stopped the query. After `close` has returned, nothing is written.
     """
 
     def __init__(self, query: QueryId) -> None:
@@ -219,7 +220,7 @@ def _start(stream: Any, config: PipelineConfig, query: QueryId, write: Callable[
 class Listener(StreamingQueryListener):
     """Passes Spark's reports of the pipeline's queries to their reporters.
 
-    Reports of the query `rows` are passed to `lag`, too, which commits offsets.
+    Reports of the query with the name `rows` are also passed to the LagListener `lag`, which commits its offsets.
     """
 
     def __init__(self, names: dict[str, Reporter], lag: LagListener | None, rows: str) -> None:

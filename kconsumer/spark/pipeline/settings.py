@@ -374,7 +374,7 @@ def _section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _source(given: Mapping[str, Any]) -> dict[str, str]:
     """Check the options of the source. Returns them as text.
 
-    Raises ConfigError for an unknown option too, for which the source itself only logs a warning.
+    Raises ConfigError for a wrong value, and also for an unknown option, for which the source only logs a warning.
     """
     found = flatten("source", given)
     names = {row.name.lower(): row.name for row in options.OPTIONS.values()}
