@@ -39,7 +39,9 @@ from kconsumer.types import (
 
 if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
+    from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.engine.base import Engine
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 
@@ -85,14 +87,12 @@ class Consumer:
         return consumer
 
     def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
-        from kconsumer.engine.choice import create_engine  # half of all modules: imported with the first consumer
-
         classic = config.group_protocol == "classic"
         joins = classic and (config.group_id is not None or "assignors" in config.explicit)
         loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
         self._config = config
-        self._clock = Clock()
-        self._engine = create_engine(config, self._clock, loaded)
+        self._engine = self._create_engine(config, loaded)
+        self._clock = self._engine.components.clock
         self._engine.callbacks.set_consumer(self)
         self._iteration = Iteration()
         self._closing = False
@@ -105,6 +105,12 @@ class Consumer:
                 self._guard.closed = True
                 self._engine.abandon()
                 raise
+
+    def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
+        """Returns the engine of this consumer. `MockConsumer` has another one."""
+        from kconsumer.engine.choice import create_engine  # half of all modules: imported with the first consumer
+
+        return create_engine(config, Clock(), loaded)
 
     # --- subscription ----------------------------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kconsumer.testing.fake_cluster import FakeCluster
+    from kconsumer.testing.mock_consumer import MockConsumer
 
-_HOMES = {"FakeCluster": "fake_cluster"}
+_HOMES = {"FakeCluster": "fake_cluster", "MockConsumer": "mock_consumer"}
 
-__all__ = ["FakeCluster"]
+__all__ = ["FakeCluster", "MockConsumer"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,250 @@
+"""The engine of a `MockConsumer`: the engine of a consumer, with a `MockBroker` in place of managers and network.
+
+Decides what a poll does and what a rebalance calls, with the state, the callbacks and the auto-commit of the library.
+Nothing waits. A poll that finds no record advances the consumer's virtual clock by its timeout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from kconsumer.assignors import Assignor, RebalanceProtocol
+from kconsumer.clock import Clock, Timer
+from kconsumer.config.option_groups import CommitConfig
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.auto_commit import AutoCommit
+from kconsumer.coordinator.classic_protocol.manager import ClassicMembership
+from kconsumer.coordinator.pending_offsets import Offsets
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import HandlersRunning
+from kconsumer.engine.base import Engine
+from kconsumer.engine.waiting import AT_ONCE, Operation, Wait
+from kconsumer.errors import StateError
+from kconsumer.listener import RebalanceListener
+from kconsumer.managers import Promise
+from kconsumer.records import ConsumerRecords
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.mock_broker import MockBroker
+from kconsumer.testing.mock_operations import MockDriver, MockOperations, MockStatus
+from kconsumer.testing.mock_reads import MockReads
+from kconsumer.types import GroupMetadata, TopicPartition
+
+log = get_logger(__name__)
+
+NO_GENERATION = -1
+MEMBER_ID = "mock-member"
+
+
+class MockEngine(Engine):
+    """One consumer without brokers."""
+
+    def __init__(self, config: ConsumerConfig, assignors: Sequence[Assignor]) -> None:
+        super().__init__(config, VirtualClock(wall_ms=Clock().wall_ms()), assignors, MockDriver)
+        self.broker = MockBroker()
+        self.scheduled: deque[Callable[[], object]] = deque()
+        self.errors: deque[BaseException] = deque()
+        self.generation = NO_GENERATION
+        self.reads = MockReads(self.components, self.broker)
+        self.status = MockStatus(self.components)
+        self.operations = self._mock_operations = MockOperations(
+            self.components,
+            self.callbacks,
+            self._metrics,
+            self.driver,
+            self.broker,
+            self.reads.find_positions,
+            on_commit=self._committed,
+            on_leave=self._left,
+        )
+        self._rejoin = False
+        self._auto_commit = AutoCommit(
+            config.select(CommitConfig), config.group_id or "", self.components.subscription, self._commit_automatically
+        )
+
+    # --- poll ------------------------------------------------------------------------------------------------------
+
+    def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
+        self._begin_poll()
+        self._run_scheduled()
+        yield Wait(AT_ONCE)  # raises if the scheduled call has closed the consumer
+        if not self._ready_to_poll:
+            return ConsumerRecords.EMPTY
+        self.driver.raise_wakeup()
+        if self.errors:
+            raise self.errors.popleft()
+        if self._rejoin and self.components.subscription.is_group_managed:
+            self.rebalance(self.components.subscription.assigned())
+        self._commit_if_due()
+        self.callbacks.run_commits()
+        if not self._ready_to_poll:
+            return ConsumerRecords.EMPTY
+        records = self.reads.take(max_records, math.inf if max_bytes is None else max_bytes)
+        if not records:
+            yield Wait(timer.deadline)
+        elif self.interceptors is not None:
+            records = self.interceptors.consumed(records)
+        self._metrics.wait_ended(self._clock.now())
+        return records
+
+    def _run_scheduled(self) -> None:
+        if self.scheduled:
+            call = self.scheduled.popleft()
+            with HandlersRunning():
+                call()
+
+    def rollback_last_poll(self) -> None:
+        """Restore the positions from before the last poll."""
+        self.reads.rollback()
+
+    # --- commits ---------------------------------------------------------------------------------------------------
+
+    def _committed(self, offsets: Offsets) -> None:
+        if self.interceptors is not None:
+            self.callbacks.committed(self.interceptors.committed, offsets)
+
+    def _commit_automatically(
+        self,
+        offsets: Offsets,
+        deadline: float | None = None,
+        *,
+        automatic: bool = False,
+        before_rebalance: bool = False,
+    ) -> Promise[Offsets]:
+        self._mock_operations.store(offsets)
+        promise: Promise[Offsets] = Promise()
+        promise.set_result(offsets)
+        return promise
+
+    def _commit_if_due(self) -> None:
+        on_commit = self._config.on_commit
+        notify = None if on_commit is None else partial(self.callbacks.commit_finished, on_commit)
+        if self.components.group is not None:
+            with self.changing():
+                self._auto_commit.start_if_due(self._clock.now(), notify)
+
+    def _commit_first(self) -> None:
+        """Commit all positions if auto-commit is enabled, before partitions are revoked or the consumer closes."""
+        if self._auto_commit.enabled and self.components.group is not None:
+            with self.changing():
+                self._auto_commit.before_rebalance(self._clock.now())
+
+    # --- group -----------------------------------------------------------------------------------------------------
+
+    def subscription_changed(self, listener: RebalanceListener | None) -> None:
+        """Set the listener, and match the topics of a pattern."""
+        super().subscription_changed(listener)
+        self.match_pattern()
+
+    def match_pattern(self) -> None:
+        """Match a pattern subscription against the topics that have partitions."""
+        subscription = self.components.subscription
+        if subscription.has_pattern:
+            subscription.subscribe_matched(filter(subscription.matches_subscription, self.broker.topics()))
+
+    def rebalance(self, partitions: Collection[TopicPartition], *, lost: bool = False) -> None:
+        """Assign these partitions, and call the listener as the rebalance protocol demands.
+
+        The steps continue after an error of the listener, and the first error is raised at the end. With `lost`, all
+        partitions are lost first. Raises StateError without a subscription, ValueError for a topic that is not
+        subscribed.
+        """
+        group, subscription = self.operations.group(), self.components.subscription
+        self._rejoin = False
+        if not subscription.is_group_managed:
+            raise StateError("only a subscription takes part in a group: subscribe() before rebalance()")
+        stray = sorted(tp for tp in partitions if not subscription.matches_subscription(tp.topic))
+        if stray:
+            raise ValueError(f"the group cannot assign {stray[0]}: the consumer is not subscribed to {stray[0].topic}")
+        target, owned = frozenset(partitions), frozenset(subscription.assigned())
+        for tp in sorted(target):
+            self.broker.log(tp)
+        eager = (
+            isinstance(group.membership, ClassicMembership)
+            and group.membership.rebalance_protocol is RebalanceProtocol.EAGER
+        )
+        joined = self.generation != NO_GENERATION
+        gone = owned if eager or lost else owned - target
+        if not (isinstance(group.membership, ClassicMembership) or lost) and joined and target == owned:
+            return  # a member of the consumer protocol reconciles only a changed assignment
+        errors: list[Exception | None] = []
+        if lost:
+            errors.append(self._revoke(gone, CallbackKind.LOST) if gone else None)
+        else:
+            self._commit_first()
+            errors.append(self._revoke(gone, CallbackKind.REVOKED) if gone or (eager and joined) else None)
+        if not subscription.is_group_managed:  # the listener has unsubscribed
+            return
+        errors.append(self._assign(target))
+        for error in filter(None, errors):
+            raise error
+
+    def _revoke(self, gone: Collection[TopicPartition], kind: CallbackKind) -> Exception | None:
+        """Call the listener and drop these partitions. Returns the error of the listener, or None."""
+        parts = self.components
+        with parts.changing():
+            parts.subscription.mark_pending_revocation(gone)
+        error = self.callbacks.run(self.operations.group(), RebalanceCallback(kind, tuple(sorted(gone))))
+        with parts.changing():
+            if parts.subscription.is_group_managed:
+                parts.subscription.assign_from_group([tp for tp in parts.subscription.assigned() if tp not in gone])
+        return error
+
+    def _assign(self, target: Collection[TopicPartition]) -> Exception | None:
+        """Assign partitions and call the listener with those that are added. Returns its error, or None."""
+        parts = self.components
+        with parts.changing():
+            added = tuple(sorted(set(target) - set(parts.subscription.assigned())))
+            parts.subscription.assign_from_group(target)
+            parts.subscription.mark_awaiting_callback(added)
+            self.generation = max(self.generation, 0) + 1
+            self._auto_commit.restart_interval(self._clock.now())
+        error = self.callbacks.run(self.operations.group(), RebalanceCallback(CallbackKind.ASSIGNED, added))
+        with parts.changing():
+            parts.subscription.mark_awaiting_callback(added, awaiting=False)
+        return error
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Make the next poll rebalance with the same partitions. Raises StateError without a group."""
+        self.operations.group()
+        self._rejoin = True
+        log.info("the next poll rebalances: %s", reason)
+
+    def _left(self) -> None:
+        self.generation = NO_GENERATION
+        self._rejoin = False
+
+    def group_metadata(self) -> GroupMetadata:
+        """Returns the group id, generation and member id. Raises StateError without a group."""
+        group_id = self.operations.group().member.group_id
+        member_id = MEMBER_ID if self.generation != NO_GENERATION else ""
+        return GroupMetadata(group_id, self.generation, member_id, self._config.group_instance_id)
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
+        """Commit if `auto_commit`, run the callbacks, and end. All steps run, and the first error is raised."""
+        self._closing = True
+        self.driver.disable_wakeup()
+        first_error: Exception | None = None
+        steps: list[Callable[[], object]] = [
+            *([self._commit_first] if auto_commit else []),
+            self.callbacks.run_commits,
+            partial(self.operations.leave, "the consumer closed", leave_group),
+        ]
+        try:
+            for step in steps:
+                try:
+                    step()
+                except Exception as error:  # callbacks may raise anything, and the remaining steps must run
+                    first_error = first_error or error
+        finally:
+            with self.changing():
+                self.components.subscription.unsubscribe()
+            self.abandon()
+            self.ended()
+        if first_error is not None:
+            raise first_error

@@ -1,0 +1,178 @@
+"""The operations of a `MockConsumer`, which end at once, and a driver that never waits for a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from kconsumer.clock import Timer
+from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
+from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
+from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.components import Components
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.operations import Offsets, Operations
+from kconsumer.engine.status import StatusView
+from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.fetching.partition_status import FetchContext
+from kconsumer.managers import RequestManager, UnsentRequest
+from kconsumer.metadata.topic_requests import TopicTable
+from kconsumer.state.cluster import LeaderAndEpoch
+from kconsumer.state.partition import PartitionState
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.mock_broker import NODE, MockBroker
+from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+
+class MockDriver(Driver):
+    """A driver without network. A wait only advances the virtual clock to its deadline."""
+
+    def wait(self, wait: Wait) -> None:
+        """Advance the clock. Raises StateError if a callback has closed the consumer."""
+        self._check_open()
+        left = wait.deadline - self._clock.now()
+        if isinstance(self._clock, VirtualClock) and 0 < left < math.inf:
+            self._clock.advance(left)
+
+    def wakeup(self) -> None:
+        """Make the running poll or else the next blocking call raise WakeupError. Any thread may call this."""
+        self.wakeup_requested = True
+
+    def _step(self, wait: Wait, timeout_ms: float) -> None:
+        """Do nothing: there are no managers to poll."""
+
+    def wait_for_activity(self, timeout_ms: float) -> bool:
+        """Returns False, because there is no network."""
+        return False
+
+    def idle(self) -> bool:
+        """Returns True, because nothing arrives."""
+        return True
+
+    def yield_to_network(self) -> None:
+        """Do nothing: there is no network."""
+
+    def flush_managers(self, *managers: RequestManager) -> None:
+        """Do nothing: managers have no requests."""
+
+    def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Do nothing: there are no requests."""
+
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
+        """Returns None, because there is no network to release."""
+        return None
+
+    def keep_alive(self) -> None:
+        """Do nothing: there are no heartbeats."""
+
+    def stop(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class MockStatus(StatusView):
+    """Explains the state of partitions whose leader is always known."""
+
+    def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
+        return FetchContext(now, state, self._components.buffer.memory, LeaderAndEpoch(NODE, 0))
+
+
+class MockOperations(Operations):
+    """The operations of one `MockConsumer`. `commit` and the others are generators, as in the library, that end at
+    once.
+    """
+
+    def __init__(
+        self,
+        parts: Components,
+        callbacks: Callbacks,
+        metrics: ConsumerMetrics,
+        driver: Driver,
+        broker: MockBroker,
+        find_positions: Callable[[Collection[TopicPartition]], None],
+        *,
+        on_commit: Callable[[Offsets], None],
+        on_leave: Callable[[], None],
+    ) -> None:
+        super().__init__(parts, callbacks, metrics, driver)
+        self._broker = broker
+        self._find_positions = find_positions
+        self._on_commit = on_commit
+        self._on_leave = on_leave
+
+    def store(self, offsets: Offsets) -> Offsets:
+        """Store offsets as committed. Returns a copy of them."""
+        chosen = dict(offsets)
+        self._broker.commit(chosen)
+        if chosen:
+            self._on_commit(chosen)
+        return chosen
+
+    def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
+        """Commit `offsets`, or all positions if it is None. Then runs the callbacks of earlier commits."""
+        self.group()
+        self.driver.raise_wakeup()
+        self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
+        self._callbacks.run_commits()
+        yield from ()
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        """Commit at once. `callback(offsets, error)` runs inside a later call of the user."""
+        self.group()
+        chosen = self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
+        choice = (callback, self._components.config.on_commit, log_failed_commit)
+        notify = next(candidate for candidate in choice if candidate is not None)
+        self._callbacks.commit_finished(notify, chosen, None)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timer: Timer
+    ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """Returns the committed offsets of these partitions."""
+        self.group()
+        self.driver.raise_wakeup()
+        yield from ()
+        return {tp: self._broker.committed.get(tp) for tp in partitions}
+
+    def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
+        """Returns the position of a partition. Sets it first if there is none."""
+        state = self._components.subscription.get(tp)
+        if not state.has_valid_position:
+            self.driver.raise_wakeup()
+            self._find_positions([tp])
+        yield from ()
+        assert state.position is not None, "find_positions has set it"
+        return state.position.offset
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timer: Timer, what: str
+    ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """Returns the offset for each partition's timestamp (ms; -1 latest, -2 earliest)."""
+        if timestamps:
+            self.driver.raise_wakeup()
+        yield from ()
+        return self._broker.list_offsets(timestamps)
+
+    def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
+        """Returns the partitions of these topics, or of all topics if `names` is None."""
+        self.driver.raise_wakeup()
+        yield from ()
+        return TopicTable(self._broker.partitions(self._broker.topics() if names is None else names))
+
+    def leave(self, reason: str, leave_group: bool | None) -> None:
+        """Run on_revoke, and drop the assignment. Raises the error of the callback at the end."""
+        parts = self._components
+        self._membership_ended = True
+        if parts.group is None or not parts.subscription.is_group_managed:
+            return
+        owned = tuple(sorted(parts.subscription.assigned()))
+        error: Exception | None = None
+        try:
+            if owned and not self._callbacks.revoking:
+                error = self._callbacks.run(parts.group, RebalanceCallback(CallbackKind.REVOKED, owned))
+        finally:
+            with parts.changing():
+                if parts.subscription.is_group_managed:
+                    parts.subscription.assign_from_group(())
+            self._on_leave()
+        if error is not None:
+            raise error

@@ -1,0 +1,115 @@
+"""What a poll of a `MockConsumer` reads: where partitions without a position begin, and which records are taken.
+
+Decides nothing about groups. The positions and the rules of resets are those of the library (`state/`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from kconsumer._core.record_run import RecordRun, run_of
+from kconsumer.engine.components import Components
+from kconsumer.errors import OffsetOutOfRangeError
+from kconsumer.records import ConsumerRecords
+from kconsumer.state.partition import FetchPosition
+from kconsumer.testing.mock_broker import MockBroker, record_size
+from kconsumer.types import OffsetReset, TopicPartition
+
+
+class MockReads:
+    """Reads the partitions of one consumer, and moves their positions."""
+
+    def __init__(self, parts: Components, broker: MockBroker) -> None:
+        self._components = parts
+        self._broker = broker
+        self._moved_from: dict[TopicPartition, FetchPosition] = {}  # the positions before the last `take`
+
+    def take(self, max_records: int, max_bytes: float) -> ConsumerRecords:
+        """Take records of partitions in the order in which they are fetched, and advance the positions.
+
+        Raises NoOffsetForPartitionError, or OffsetOutOfRangeError if no partition has records.
+        """
+        parts = self._components
+        self._moved_from = {}
+        self.find_positions()
+        error = self._reset_out_of_range()
+        self.find_positions()
+        runs: list[RecordRun] = []
+        moved_to: dict[TopicPartition, FetchPosition] = {}
+        with parts.changing():
+            for tp in parts.subscription.assigned():
+                state, found = parts.subscription.get(tp), self._broker.log(tp)
+                if not (state.fetchable and state.position and max_records > 0 and max_bytes > 0):
+                    continue
+                state.update_offsets(found.end, found.end, found.beginning)
+                taken = found.read(state.position.offset, max_records, max_bytes)
+                if not taken:
+                    continue
+                self._moved_from[tp] = state.position
+                moved_to[tp] = FetchPosition(taken[-1].offset + 1, taken[-1].leader_epoch)
+                state.set_position(moved_to[tp])
+                runs.append(run_of(taken))
+                max_records -= len(taken)
+                max_bytes -= sum(map(record_size, taken))
+                if not found.read(moved_to[tp].offset, 1, math.inf):
+                    parts.subscription.move_to_end(tp)  # as in a consumer, other partitions are read first now
+        if error is not None and not runs:
+            raise error
+        return ConsumerRecords.from_runs(runs, moved_to)
+
+    def find_positions(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Set the positions of partitions without one: to the committed offset, or by the reset policy.
+
+        Raises NoOffsetForPartitionError if the policy is `none`.
+        """
+        parts = self._components
+        subscription = parts.subscription
+        with parts.changing():
+            for tp in subscription.partitions_to_initialize():
+                committed = self._broker.committed.get(tp) if parts.group is not None else None
+                if committed is not None:
+                    subscription.seek(tp, committed.offset, committed.leader_epoch)
+            try:
+                subscription.reset_initializing(partitions)
+            finally:
+                for tp in subscription.partitions_to_reset(math.inf):
+                    strategy = subscription.get(tp).reset_strategy or subscription.default_reset
+                    timestamp = strategy.timestamp(self._components.clock.wall_ms())
+                    found = None if timestamp is None else self._broker.log(tp).find(timestamp)
+                    offset = self._broker.log(tp).end if found is None else found.offset
+                    subscription.maybe_seek_after_reset(tp, offset, strategy)
+
+    def _reset_out_of_range(self) -> OffsetOutOfRangeError | None:
+        """Reset positions outside of their logs. Returns the error to raise if the reset policy is `none`, or None."""
+        parts = self._components
+        error = None
+        with parts.changing():
+            for tp in parts.subscription.assigned():
+                state, found = parts.subscription.get(tp), self._broker.log(tp)
+                if not state.fetchable or not state.position:
+                    continue
+                offset = state.position.offset
+                if found.beginning <= offset <= found.end:
+                    continue
+                if parts.subscription.default_reset != OffsetReset.NONE:
+                    parts.subscription.reset_out_of_range(tp, lambda _failures: 0.0)
+                    continue
+                error = error or out_of_range_error(tp, offset)
+        return error
+
+    def rollback(self) -> None:
+        """Restore the positions from before the last `take`."""
+        with self._components.changing():
+            for tp, position in self._moved_from.items():
+                if self._components.subscription.is_assigned(tp):
+                    self._components.subscription.set_position(tp, position)
+
+
+def out_of_range_error(tp: TopicPartition, offset: int) -> OffsetOutOfRangeError:
+    """Returns the error for a position outside of the log, with the reset policy `none`."""
+    return OffsetOutOfRangeError(
+        f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to an offset in"
+        " range, or set auto_offset_reset",
+        {tp: offset},
+    )
