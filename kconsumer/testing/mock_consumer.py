@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, SupportsIndex, Unpack
 
-from kconsumer.consumer import Consumer, Partition
+from kconsumer.consumer import Consumer, P, Partition
 from kconsumer.engine.access_guard import guarded
 from kconsumer.offset_arguments import seek_target, topic_partition
 from kconsumer.testing.mock_engine import MockEngine
@@ -67,14 +67,14 @@ class MockConsumer(Consumer):
         self._engine.match_pattern()
 
     @guarded
-    def update_beginning_offsets(self, offsets: Mapping[Partition, SupportsIndex]) -> None:
+    def update_beginning_offsets(self, offsets: Mapping[P, SupportsIndex]) -> None:
         """Set the first offset of partitions. Records below it are deleted, as after their retention time."""
         for tp, offset in offsets.items():
             self._engine.broker.log(topic_partition(tp)).set_beginning(seek_target(offset).offset)
         self._engine.match_pattern()
 
     @guarded
-    def update_end_offsets(self, offsets: Mapping[Partition, SupportsIndex]) -> None:
+    def update_end_offsets(self, offsets: Mapping[P, SupportsIndex]) -> None:
         """Set the end offset of partitions, for example to test a lag. Records at or above it are deleted."""
         for tp, offset in offsets.items():
             self._engine.broker.log(topic_partition(tp)).set_end(seek_target(offset).offset)

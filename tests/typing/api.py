@@ -32,6 +32,7 @@ from kconsumer import (
     read_topic,
 )
 from kconsumer.errors import CommitFailedError, KafkaError, RecordDeserializationError, WakeupError
+from kconsumer.testing import MockConsumer
 
 
 def handle(text: str) -> None:
@@ -228,6 +229,26 @@ def without_a_broker(data: bytes) -> None:
     ConsumerConfig(bootstrap_servers="a:9092", max_poll_records="many")  # type: ignore[arg-type]  # not a number
     assert_type(config.session_timeout_ms, int)
     assert_type(config.group_id, str | None)
+
+
+def without_brokers() -> None:
+    """A MockConsumer is passed to code that takes a Consumer; a batch is created from records."""
+
+    def count(consumer: Consumer) -> int:
+        return len(consumer.poll(timeout=0.5))
+
+    with MockConsumer("orders", group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.rebalance([("orders", 0)])
+        consumer.add_records(TopicPartition("orders", 0), [b"value", ConsumerRecord("orders", 0, 7, key="k")])
+        consumer.update_beginning_offsets({TopicPartition("orders", 1): 3})
+        consumer.update_end_offsets({("orders", 1): 9})
+        consumer.schedule(consumer.wakeup)
+        consumer.raise_next(WakeupError("wakeup() was called"))
+        assert_type(count(consumer), int)
+        assert_type(consumer.committed_offsets(), dict[TopicPartition, OffsetAndMetadata])
+        MockConsumer(auto_offset_rest="earliest")  # type: ignore[call-arg]  # misspelt
+    assert_type(ConsumerRecords([ConsumerRecord("orders", 0, 7)]).count, int)
+    ConsumerRecords([b"value"])  # type: ignore[list-item]  # not a record
 
 
 def without_a_group() -> None:
