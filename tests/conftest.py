@@ -25,6 +25,16 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that picks the brokers of tests/integration."""
+    parser.addoption(
+        "--cluster",
+        choices=("kafka", "fake"),
+        default="kafka",
+        help="run tests/integration on Apache Kafka, or on the model of kconsumer.testing.FakeCluster",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the run folder in the controlling process; a worker gets its path from there."""
     if SWITCH_INTERVAL in os.environ:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from support.brokers.fake_kafka import FakeKafka
+from support.brokers.fake_kafka_tests import needs_real_broker
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
@@ -37,11 +39,17 @@ LONGEST = (
 )
 
 
+def runs_on_model(config: pytest.Config) -> bool:
+    """Returns True with `--cluster=fake`."""
+    return config.getoption("--cluster") == "fake"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test here as one that needs a broker and may wait for it to start. Drop tests of features that the
-    chosen version of Kafka does not have.
+    chosen version of Kafka, or the model, does not have.
     """
     here = Path(__file__).parent
+    fake = runs_on_model(config)
     absent = []
     longest_first(items, LONGEST)
     for item in items:
@@ -49,7 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.broker)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
-            if ONLY_CLASSIC and item.get_closest_marker("consumer_protocol") is not None:
+            not_supported = ONLY_CLASSIC and item.get_closest_marker("consumer_protocol") is not None
+            if not_supported or (fake and needs_real_broker(item.nodeid)):
                 absent.append(item)
     if absent:
         config.hook.pytest_deselected(items=absent)
@@ -57,21 +66,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def kafka(run_folder: Path) -> Kafka:
-    """The run's shared single-node broker; KAFKA_VERSION picks another version than the default."""
-    return shared_kafka(run_folder, CHOSEN_VERSION)
+def new_cluster(request: pytest.FixtureRequest) -> type[KafkaCluster] | type[FakeKafka]:
+    """The class of clusters that a test starts for itself: of a real Kafka, or of the model with `--cluster=fake`."""
+    return FakeKafka if runs_on_model(request.config) else KafkaCluster
 
 
 @pytest.fixture(scope="session")
-def kafka39(run_folder: Path) -> Kafka:
+def kafka(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[Kafka]:
+    """The run's shared single-node broker; KAFKA_VERSION picks another version than the default."""
+    yield from shared_broker(request.config, run_folder, CHOSEN_VERSION)
+
+
+@pytest.fixture(scope="session")
+def kafka39(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[Kafka]:
     """A shared single-node broker of the 3.9 line, which supports only the classic protocol."""
-    return shared_kafka(run_folder, OLD_VERSION)
+    yield from shared_broker(request.config, run_folder, OLD_VERSION)
+
+
+def shared_broker(config: pytest.Config, run_folder: Path, version: str) -> Iterator[Kafka]:
+    """Yields a broker of all tests of the run, or a model of all tests of this worker."""
+    if runs_on_model(config):
+        with FakeKafka(version) as fake:
+            yield fake
+    else:
+        yield shared_kafka(run_folder, version)
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster3() -> Iterator[KafkaCluster]:
+def kafka_cluster3(new_cluster: type[KafkaCluster] | type[FakeKafka]) -> Iterator[KafkaCluster | FakeKafka]:
     """A cluster of three nodes for one module. Its tests may stop and kill nodes, and must start them again."""
-    with KafkaCluster(CHOSEN_VERSION, nodes=3) as cluster:
+    with new_cluster(CHOSEN_VERSION, nodes=3) as cluster:
         yield cluster
 
 
