@@ -16,6 +16,7 @@ from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.fake_cluster_faults import FaultMethods
+from kconsumer.testing.fake_cluster_security import SecurityMethods
 from kconsumer.testing.fake_transaction import FakeTransaction
 from kconsumer.testing.group_views import committed, describe
 from kconsumer.testing.produce import Headers, ProduceLike, RecordMetadata, Value, as_records, check_compression
@@ -26,7 +27,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 SETTINGS = {field.name for field in dataclasses.fields(Settings)}
 
 
-class FakeCluster(FaultMethods):
+class FakeCluster(FaultMethods, SecurityMethods):
     """A Kafka cluster for tests. Real clients can connect to it, and no dependency is needed.
 
     >>> with FakeCluster(brokers=3) as cluster:

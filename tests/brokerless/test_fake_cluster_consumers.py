@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kconsumer.errors import AuthenticationError, CorruptRecordError, GroupAuthorizationError
+from kconsumer.errors import (
+    AuthenticationError,
+    CorruptRecordError,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+)
 from kconsumer.testing import FakeCluster
 from kconsumer.testing.batches import Rec
 from support.brokers.certificates import Authority
@@ -216,3 +221,31 @@ def test_sasl(mechanism: str) -> None:
             consumer(cluster, **{**options, "sasl_plain_password": "wrong"}) as reader,
         ):
             reader.list_topics()
+
+
+def test_acls(cluster: FakeCluster) -> None:
+    """A consumer raises the error of what it may not do, and works when it is allowed."""
+    cluster.produce("t", "a", partition=0)
+    cluster.allow("User:ANONYMOUS", "READ", "topic", "t")
+    with consumer(cluster, "t", group_id="g") as reader:
+        with pytest.raises(GroupAuthorizationError):
+            read(reader, 1)
+        cluster.allow("User:ANONYMOUS", "READ", "group", "g", prefixed=True)
+        assert [b"a"] == [record.value for record in read(reader, 1)]
+        cluster.deny("User:*", "READ", "topic")
+        with pytest.raises(TopicAuthorizationError):
+            read(reader, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("alice", "READ", "topic"), "of the form 'User:alice'"),
+        (("User:alice", "READ", "table"), "no resource 'table'; there are topic, group"),
+        (("User:alice", "WRITE", "group"), "a group has no operation 'WRITE'; it has ALL"),
+    ],
+)
+def test_wrong_acls(cluster: FakeCluster, arguments: tuple[str, str, str], message: str) -> None:
+    """A wrong ACL raises ValueError."""
+    with pytest.raises(ValueError, match=message):
+        cluster.allow(*arguments)

@@ -14,6 +14,8 @@ from typing import Literal
 
 from kconsumer.schema.dsl import Api, Versions
 from kconsumer.testing.cluster import releases
+from kconsumer.testing.cluster.acls import Acls
+from kconsumer.testing.cluster.authorizer import Authorizer
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
@@ -80,6 +82,8 @@ class Cluster:
         self._wall_offset_ms = wall_offset_ms
         self.replication = Replication(self)
         self.retention = Retention(self)
+        self.acls = Acls(self)
+        self.authorizer = Authorizer(self)
         self.configs = Configs(self)
         self.faults = Faults(self, seed)
         self.fetch = FetchHandlers(self)
@@ -139,7 +143,7 @@ class Cluster:
         authenticator = request.connection.authenticator
         if authenticator is not None and (response := authenticator.intercept(request, now)) is not None:
             return response
-        return self._handlers[request.api](request, now)
+        return self.authorizer.handle(request, now, self._handlers[request.api])
 
     def versions_of(self, broker: Broker) -> Mapping[int, Versions]:
         """Returns the API versions of a broker, by API key."""

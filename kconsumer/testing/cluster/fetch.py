@@ -49,7 +49,7 @@ class FetchHandlers:
         errors: Results = {}
         rows = []
         for key, row in context.rows.items():
-            error = self._error(row)
+            error = self._error(request, row)
             if error:
                 errors[key] = failed(row.index, error)
                 errors[key].aborted_transactions = []
@@ -71,10 +71,12 @@ class FetchHandlers:
         topic = self._cluster.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def _error(self, row: FetchRow) -> int:
+    def _error(self, request: Request, row: FetchRow) -> int:
         """Returns the error of a partition that is not read at all, or NONE."""
         if row.topic is None:
             return Errors.UNKNOWN_TOPIC_ID
+        if not self._cluster.authorizer.allowed(request, "READ", "topic", row.topic):
+            return Errors.TOPIC_AUTHORIZATION_FAILED
         if self._cluster.partition(row.topic, row.index) is None:
             return Errors.UNKNOWN_TOPIC_OR_PARTITION
         return Errors.NONE

@@ -11,6 +11,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 class Settings:
     """Broker settings. A field has the name of Kafka's property, with underscores in place of dots."""
 
+    allow_everyone_if_no_acl_found: bool = False  # if there are ACLs at all
     auto_create_topics_enable: bool = False
     connection_failed_authentication_delay_ms: int = 100
     num_partitions: int = 1  # of topics that are created automatically

@@ -1,0 +1,86 @@
+"""Access control lists: who may do what with which resource, by the rules of Kafka's StandardAuthorizer.
+
+A deny wins over an allow. Without an ACL for a resource, nothing is allowed, unless
+`allow.everyone.if.no.acl.found` is true. ACLs are in effect as soon as one was added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+ALL, ANY_USER, ANY_NAME = "ALL", "User:*", "*"
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = "topic", "group", "cluster", "transactional_id"
+CLUSTER_NAME = "kafka-cluster"
+#: An operation -> the operations whose allow also allows it.
+IMPLIED_BY = {
+    "DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"},
+    "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"},
+}
+#: Resource type -> the operations that it has.
+OPERATIONS = {
+    TOPIC: {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", ALL},
+    GROUP: {"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", ALL},
+    CLUSTER: {"CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE"}
+    | {ALL},
+    TRANSACTIONAL_ID: {"WRITE", "DESCRIBE", ALL},
+}
+
+
+@dataclass(frozen=True)
+class Acl:
+    """One access control list entry."""
+
+    principal: str  # such as "User:alice"; "User:*" is everyone
+    operation: str  # Kafka's name, such as "READ"; "ALL" is every operation
+    resource_type: str  # one of OPERATIONS
+    name: str = ANY_NAME  # of the resource; "*" is every name
+    prefixed: bool = False  # True: all resources whose name begins with `name`
+    allow: bool = True  # False: deny
+
+    def concerns(self, resource_type: str, name: str) -> bool:
+        """Returns whether the entry is about a resource."""
+        if self.resource_type != resource_type:
+            return False
+        return name.startswith(self.name) if self.prefixed else self.name in (ANY_NAME, name)
+
+    def matches(self, principal: str, operation: str) -> bool:
+        """Returns whether the entry is about a principal and an operation. An allow implies describing."""
+        implied = IMPLIED_BY.get(operation, set()) if self.allow else set()
+        return self.principal in (ANY_USER, principal) and self.operation in {ALL, operation, *implied}
+
+
+class Acls:
+    """The access control lists of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rows: dict[Acl, None] = {}
+        self.enabled = False  # False: everything is allowed
+
+    def add(self, acl: Acl) -> None:
+        """Add an entry. From then on, what no entry allows is denied."""
+        self.enabled = True
+        self._rows[acl] = None
+
+    def remove(self, acl: Acl) -> None:
+        """Remove an entry. Does nothing if it was not added."""
+        self._rows.pop(acl, None)
+
+    def allows(self, principal: str, operation: str, resource_type: str, name: str) -> bool:
+        """Returns whether a principal may do something with a resource."""
+        if not self.enabled:
+            return True
+        rows = [acl for acl in self._rows if acl.concerns(resource_type, name)]
+        if not rows:
+            return self._cluster.settings.allow_everyone_if_no_acl_found
+        matching = [acl.allow for acl in rows if acl.matches(principal, operation)]
+        return bool(matching) and all(matching)
+
+    def allows_any(self, principal: str, operation: str, resource_type: str) -> bool:
+        """Returns whether a principal may do something with at least one resource that an entry names."""
+        names = {acl.name for acl in self._rows if acl.resource_type == resource_type and acl.allow}
+        return not self.enabled or any(self.allows(principal, operation, resource_type, name) for name in sorted(names))

@@ -1,0 +1,39 @@
+"""The methods of `FakeCluster` that are about access control lists and quotas."""
+
+from __future__ import annotations
+
+from kconsumer.testing.cluster.acls import OPERATIONS, Acl
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.server import Server
+
+
+class SecurityMethods:
+    """The part of `FakeCluster` that limits what clients may do."""
+
+    _cluster: Cluster
+    _server: Server
+
+    def allow(self, principal: str, operation: str, resource: str, name: str = "*", *, prefixed: bool = False) -> None:
+        """Add an ACL that allows an operation. From the first ACL on, what no ACL allows is denied.
+
+        `principal`: such as "User:alice"; "User:*" is everyone, and "User:ANONYMOUS" every client without SASL.
+        `operation`: Kafka's name, such as "READ"; "ALL" is every operation. `resource`: "topic", "group", "cluster" or
+        "transactional_id". `name`: of the resource, or with `prefixed` how its name begins; "*" is every name.
+        """
+        self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed))
+
+    def deny(self, principal: str, operation: str, resource: str, name: str = "*", *, prefixed: bool = False) -> None:
+        """Add an ACL that denies an operation, also if others allow it. The arguments are those of `allow`."""
+        self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed, allow=False))
+
+    def _add_acl(self, acl: Acl) -> None:
+        if not acl.principal.startswith("User:"):
+            raise ValueError(f"a principal is of the form 'User:alice'; not {acl.principal!r}")
+        operations = OPERATIONS.get(acl.resource_type)
+        if operations is None:
+            raise ValueError(f"there is no resource {acl.resource_type!r}; there are {', '.join(OPERATIONS)}")
+        if acl.operation not in operations:
+            names = ", ".join(sorted(operations))
+            raise ValueError(f"a {acl.resource_type} has no operation {acl.operation!r}; it has {names}")
+        with self._server.change():
+            self._cluster.acls.add(acl)
