@@ -198,8 +198,8 @@ cdef class PartitionFetch:
     def next_leader_epoch(self):
         """The leader epoch of the position `next_offset`.
 
-        It is that of the last batch that `take` returned records of or skipped. None if there is no such batch yet, or
-        if the batch has no leader epoch.
+        It is the leader epoch of the last batch that `take` has skipped or whose records it has returned. None if there
+        is no such batch yet, or if the batch has no leader epoch.
         """
         return None if self.epoch < 0 else self.epoch
 

@@ -33,10 +33,10 @@ cdef enum Next:
 
 
 cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
-    """Set the remaining fields of `header` from a message of format `header.magic`, as if it were a batch.
+    """Set the fields of `header` that `next_batch` has not set, as if the message were a batch.
 
-    `header.body` becomes the message's value. Both its pointers become NULL if the value is null. Returns False if the
-    message is malformed.
+    The format of the message is `header.magic`. Sets `header.body` to the value of the message, or its two pointers to
+    NULL if the value is null. Returns False if the message is malformed.
     """
     cdef Record record
     cdef const unsigned char* p = message.p

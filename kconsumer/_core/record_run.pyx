@@ -93,9 +93,10 @@ cdef class RecordRun:
         self.source = None
 
     def encoded(self):
-        """Returns a run of the same records that refers to serialized records, from which Arrow columns are built.
+        """Returns a run of the same records in serialized form, from which Arrow columns can be built.
 
-        That is this run itself, unless it was created by `run_of`. Raises TypeError if a key or value is not bytes.
+        A run that `run_of` has created is serialized now. Any other run has this form already, and is returned
+        unchanged. Raises TypeError if a key, value or header value is neither bytes-like nor None.
         """
         cdef RecordRun run
         if self.objects is None:

@@ -93,7 +93,7 @@ class BackgroundReceiver:
         return lost
 
     def progressed(self, node: NodeConnection) -> bool:
-        """Returns whether the receiver has received bytes for this node since the last call for it."""
+        """Returns whether the receiver has received bytes for this node since the last call for the same node."""
         job = self.jobs.get(node)
         if job is None:
             return False

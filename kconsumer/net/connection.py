@@ -386,7 +386,7 @@ class Connection:
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """Queue a request for the authenticator. Its handler is called with the response and the time."""
+        """Queue a request of the authenticator. When the response arrives, `handler` is called with it and the time."""
 
         def parse(entry: InFlight, frame: Frame, now: float) -> None:
             try:
@@ -405,7 +405,10 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Queue a bare token for the authenticator, with only its size before it. Errors name `api` as the request."""
+        """Queue a bare token of the authenticator, with only its size before it. Errors name `api` as the request.
+
+        When the broker's token arrives, `handler` is called with it and the time.
+        """
 
         def take(entry: InFlight, frame: Frame, now: float) -> None:
             handler(bytes(memoryview(frame)), now)
@@ -472,8 +475,10 @@ class Connection:
     # --- the probe ---
 
     def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """Raise an error for the response to a probe, which ends the connection in any case. It is an
-        AuthenticationError if the response shows that the configuration is wrong, else a BrokerConnectionError."""
+        """Handle the response to a probe by raising an error, because a probe is always closed after its response.
+
+        Raises AuthenticationError if the response shows that the configuration is wrong, else BrokerConnectionError.
+        """
         assert self.probe is not None
         _, message = decode_response(entry.api, entry.version, frame)
         self.verdict = self.probe.verdict(self.name, self._security_protocol, message)

@@ -267,7 +267,7 @@ class ConnectionLoop:
             self._interest.update_connecting(node)
 
     def _attempt_failed(self, node: NodeConnection, reason: str, now: float) -> None:
-        """Handle a failed attempt: try the next address at once, or back off after the last."""
+        """Handle a failed attempt: try the next address at once, or back off if no address is left."""
         node.attempt_failed(reason)
         self._detach(node, now)
         if node.remaining_addresses:
@@ -338,8 +338,8 @@ class ConnectionLoop:
             self.write(node, now)
 
     def write(self, node: NodeConnection, now: float) -> None:
-        """Write a node's queued requests until the socket takes no more, and register the socket for the rest. Must be
-        called whenever a request has been queued."""
+        """Write a node's queued requests until the socket takes no more bytes. If some are left, the selector reports
+        when the socket is writable. Must be called whenever a request has been queued."""
         connection = node.connection
         if connection is None:
             return

@@ -138,7 +138,7 @@ class NodeConnection:
 
     @property
     def preparing(self) -> bool:
-        """Returns whether an attempt waits for its DNS lookup or for certificates. It has no socket yet."""
+        """Returns whether an attempt, which has no socket yet, waits for its DNS lookup or for certificates."""
         return self.dns_lookup is not None or self.refresh is not None
 
     @property

@@ -33,7 +33,10 @@ class Address(NamedTuple):
 
 
 class HandshakeClosedError(ConnectionError):
-    """The peer closed the connection during the TLS handshake without an alert. It may have no TLS, or be stopping."""
+    """The peer closed the connection during the TLS handshake without an alert.
+
+    The peer may not use TLS, or may be shutting down.
+    """
 
 
 class Transport(Protocol):

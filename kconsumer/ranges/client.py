@@ -1,4 +1,4 @@
-"""RangeClient: reads ranges over connections that it reuses, looks up offsets and topics, and commits for groups.
+"""RangeClient: reads ranges over connections that it reuses, looks up offsets and topics, commits offsets of groups.
 
 Decides when connections are made (at the first use, and again after a fork or `close`) and when they are closed (after
 an idle time). Allows one thread and one open range at a time.

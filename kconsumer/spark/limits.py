@@ -41,8 +41,8 @@ def cap_bytes(
 ) -> dict[TopicPartition, int]:
     """Returns the end offset of each partition in a micro-batch of about `limit` bytes.
 
-    Each partition with new offsets gets at least one offset. A partition that `bytes_per_offset` does not contain is
-    assumed to have the average of the others. `start` must contain every partition of `latest`.
+    Each partition with new offsets gets at least one offset. For a partition that `bytes_per_offset` does not contain,
+    the average of the other partitions is used. `start` must contain every partition of `latest`.
     """
     average = sum(bytes_per_offset.values()) / len(bytes_per_offset) if bytes_per_offset else 0.0
     each = {tp: bytes_per_offset.get(tp, average) for tp in latest}

@@ -231,7 +231,7 @@ IGNORED_IN_BATCH = ("minoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertri
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """The checked options of a query. Picklable; equal on the driver and on executors."""
+    """The checked options of a query. The driver pickles them for the executors."""
 
     strategy: Strategy  # the topics or partitions to read
     starting: Limit  # where the query starts

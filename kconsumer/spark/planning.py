@@ -77,7 +77,7 @@ class Planner(Protocol):
 
 
 def java_round(value: float) -> int:
-    """Round to the nearest integer. Halves are rounded up, as in Scala; Python's `round` makes them even."""
+    """Round to the nearest integer. Halves are rounded up, as in Scala, and not to even integers, as in Python."""
     return math.floor(value + 0.5)
 
 
@@ -140,7 +140,7 @@ def split_even(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetRa
 
 
 def split_bytes(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetRange]:
-    """Split into tasks of about the same number of bytes, which a sample of each partition estimates."""
+    """Split into tasks of about the same number of bytes, as estimated from a sample of each partition."""
     known = hints.bytes_per_offset
     average = sum(known.values()) / len(known) if known else 1.0
     return _split_by_weight(ranges, hints, lambda item: item.size * known.get(item.topic_partition, average))

@@ -126,8 +126,8 @@ class TokenEndpointClient:
         return "Basic " + base64.b64encode(":".join(pair).encode()).decode()
 
     def _parse_token(self, status: int, body: bytes) -> tuple[str, float | None]:
-        """Returns the token in a response, and its expiry as `issue` does. Raises _RetriableTokenError for an error
-        after which a retry may succeed, and MechanismError for others."""
+        """Returns the token in a response, and the time when it expires (s since 1970; None if unknown). Raises
+        _RetriableTokenError for an error after which a retry may succeed, and MechanismError for other errors."""
         fields = _json(body)
         if status != http.client.OK:
             reason = ", ".join(str(fields[key])[:200] for key in ("error", "error_description") if fields.get(key))

@@ -47,7 +47,7 @@ class PipelineError(KafkaError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run."""
+    """The result of a run of a pipeline."""
 
     rows: int  # records of all micro-batches, including invalid ones
     invalid: int  # invalid records

@@ -41,7 +41,10 @@ class BatchSink(Protocol):
 
 
 def file_name(batch: Batch, index: int, written: str) -> str:
-    """Returns the final name of file number `index` of a batch. It has the suffix of `written`, Spark's own name."""
+    """Returns the final name of file number `index` of a batch.
+
+    `written` is the name that Spark has given the file. The final name has the same suffix.
+    """
     _, dot, ending = written.partition(".c")
     return f"{batch}-{index:05d}" + (f".c{ending}" if dot else ".parquet")
 
