@@ -49,7 +49,7 @@ class PartitionClass:
 
     @property
     def uniform(self) -> bool:
-        """True if neither racks nor claims distinguish the eligible members. Only ownership may differ."""
+        """True if all eligible members read these partitions in their own rack, and none of them is a claimant."""
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:

@@ -52,7 +52,10 @@ def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> byte
 
 
 def decode_sticky(data: bytes | None) -> Claim:
-    """Returns the claim in user data of version 1 or 0. Returns NOTHING if `data` is empty, None or invalid."""
+    """Returns the claim in the user data of `sticky`, in version 1 or 0.
+
+    If `data` is empty, None or invalid, returns NOTHING, which is a claim to no partitions.
+    """
     if not data:
         return NOTHING
     try:

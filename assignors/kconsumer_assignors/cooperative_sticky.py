@@ -48,7 +48,10 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
-    """Returns the owned partitions of a subscription, with the generation of the subscription or of its user data."""
+    """Returns the claim to the owned partitions of a subscription.
+
+    The generation is that of the subscription. If the subscription has none, it is read from the user data.
+    """
     generation = subscription.generation_id
     if generation < 0:
         generation = decode_generation(subscription.user_data)

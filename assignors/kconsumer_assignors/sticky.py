@@ -47,6 +47,6 @@ class StickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
-    """Returns the claim in the user data of a subscription."""
+    """Returns the partitions that a member claims to own, and their generation, from its user data."""
     # `owned_partitions` does not count: an eager member has revoked these partitions.
     return decode_sticky(subscription.user_data)

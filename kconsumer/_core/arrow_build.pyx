@@ -125,7 +125,7 @@ cdef class RunCursor:
                 return parts
 
     cdef Columns next_part(self, tuple names, Py_ssize_t max_bytes):
-        """Returns the next Columns, with as many rows as possible: no column may exceed `max_bytes` bytes.
+        """Returns the next records as Columns: as many as possible without a column of more than `max_bytes` bytes.
 
         Raises the errors of `build`.
         """

@@ -425,8 +425,10 @@ class Connection:
             self.transition_to(ConnectionState.REAUTHENTICATING)
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:
-        """End the authentication, which has succeeded. The session lasts `lifetime_ms`, or as long as the connection if
-        that is 0. A new connection then sends ApiVersions. After a reauthentication, the connection is READY again."""
+        """End the authentication, which has succeeded. The session lasts for `lifetime_ms`; 0 means that it lasts as
+        long as the connection.
+
+        A new connection then sends ApiVersions. After a reauthentication, the connection is READY again."""
         self._authenticator = None
         self.auth_ms = now - self._auth_started_at
         self._blocked_since = float("inf")

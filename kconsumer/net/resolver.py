@@ -21,7 +21,7 @@ class Lookup(BackgroundTask[list[Address]]):
 
     @property
     def found(self) -> list[Address]:
-        """The addresses; empty until the lookup is completed, and if it failed."""
+        """The addresses that were found. Empty before the lookup is completed, and after a failed lookup."""
         return self._found or []
 
 

@@ -16,8 +16,8 @@ Ranges = Mapping[int, tuple[int, int]]
 def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
     """Returns the highest common version of an API within `min_version` and `max_version`.
 
-    `name` is the broker's name for errors, and `theirs` has the versions that it supports. Raises
-    UnsupportedVersionError, with both ranges, if there is no common version.
+    `name` is the broker's name for errors, and `theirs` contains the versions that it supports. Raises
+    UnsupportedVersionError if there is no common version. Its message contains the versions of both sides.
     """
     low, high = max(api.min_version, min_version), min(api.max_version, max_version)
     supported = theirs.get(api.key)

@@ -218,7 +218,7 @@ class _StepQueue:
         self.items.put(step)
 
     def release(self, count: int) -> None:
-        """Make room in the queue for `count` more steps. A thread that `put` blocks then continues."""
+        """Make room in the queue for `count` more steps. Threads that wait in `put` then continue."""
         for _ in range(count):
             self._permits.put(None)
 

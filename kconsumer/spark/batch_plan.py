@@ -102,7 +102,10 @@ def _narrows(constraints: Constraints) -> bool:
 def _narrow(
     config: SourceConfig, admin: Admin, constraints: Constraints, unbound: dict[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
-    """Bind the ranges of the partitions. Returns them without the offsets that the filters exclude."""
+    """Returns the ranges of the partitions, with offsets in place of EARLIEST and LATEST.
+
+    Offsets that the filters exclude are removed from the ranges.
+    """
     bound = _bind(admin, unbound)
     start = {tp: max(first, constraints.start) for tp, (first, _) in bound.items()}
     end = {tp: last if constraints.end is None else min(last, constraints.end) for tp, (_, last) in bound.items()}

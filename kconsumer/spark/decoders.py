@@ -87,9 +87,10 @@ def to_column(rows: list[Any], kind: SparkType, bad: dict[int, str]) -> pa.Array
 
 
 def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
-    """Insert nulls into a column. Returns a column with a null for each false entry of `valid`.
+    """Insert nulls into a column. Returns a column with one row per entry of `valid`.
 
-    The true entries get the rows of `column`, in order. If all entries are true, returns `column` itself.
+    For a false entry, the row is null. For the true entries, the rows are those of `column`, in the same order. If all
+    entries are true, returns `column` itself.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

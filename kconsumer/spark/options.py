@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceOption(NamedTuple):
-    """An option of the source: one row of the table ROWS."""
+    """An option of the source. The table ROWS contains all options."""
 
     name: str  # as users write it
     read: Callable[[str, str], Any]  # (name, text) -> value; raises ConfigError

@@ -81,8 +81,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Returns a read limit, which Spark passes to `latestOffset`.
 
-        `latestOffset` does not use its value, but applies the options of the source. It must not be ReadAllAvailable,
-        because `latestOffset` then ignores these options.
+        `latestOffset` applies the options of the source, and ignores the value of the limit. But if the limit is
+        ReadAllAvailable, `latestOffset` ignores the options. So this method must return another limit.
         """
         limit: int | None = self._config["maxOffsetsPerTrigger"]
         return ReadMaxRows(NO_LIMIT if limit is None else limit)
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- completion ------------------------------------------------------------------------------------------------
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Commit the end offsets of a finished micro-batch for the group commitGroupId, if there is one.
+        """Commit the end offsets of a finished micro-batch for the group that commitGroupId names, if it is set.
 
         An error is logged, and the query continues.
         """

@@ -1,7 +1,8 @@
 """Chooses the offsets of a stream: where it starts, where each micro-batch ends, and which ranges its tasks read.
 
 Runs on the driver and does not need Spark: `stream.py` calls it with an `Admin` and the time. Spark stores the offsets
-of micro-batches in its checkpoint. This module stores only values that must not change between two calls.
+of micro-batches in its checkpoint. `StreamProgress` stores only what must be the same in all calls for one query, such
+as the offsets at which the query starts.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ DURATION = r"\d+ (millisecond|second|minute|hour|day|week)s?"
 
 
 class Key(NamedTuple):
-    """A key of the file: one row of the table KEYS."""
+    """A key that the file may contain. The table KEYS contains all of them."""
 
     section: str  # as users write it
     name: str  # as users write it
