@@ -23,6 +23,7 @@ class Replication:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lag_timers: dict[tuple[Partition, int], Timer] = {}
+        self._balance_timer: Timer | None = None
 
     @property
     def _has_elr(self) -> bool:
@@ -61,6 +62,7 @@ class Replication:
                 self.elect(partition)
             if partition.leader != NO_LEADER:
                 self._resume_replicas(partition)
+            self._balance_later(partition)
 
     def elect(self, partition: Partition) -> None:
         """Elect the first in-sync replica on a running broker, or an eligible leader replica.
@@ -115,6 +117,28 @@ class Replication:
         partition.elect(leader)
         if partition.topic.name == OFFSETS_TOPIC:
             self._cluster.groups.on_leader_change(partition)
+        self._balance_later(partition)
+
+    def _balance_later(self, partition: Partition) -> None:
+        """Elect preferred leaders after `leader.imbalance.check.interval.seconds` if that of a partition may return."""
+        settings = self._cluster.settings
+        preferred = partition.replicas[0]
+        if partition.leader == preferred or not self._cluster.brokers[preferred].alive:
+            return
+        if settings.auto_leader_rebalance_enable and (self._balance_timer is None or not self._balance_timer.active):
+            delay_ms = 1000 * settings.leader_imbalance_check_interval_seconds
+            self._balance_timer = self._cluster.timers.soon(lambda now: self._schedule_balance(now + delay_ms))
+
+    def _schedule_balance(self, deadline: float) -> None:
+        self._balance_timer = self._cluster.timers.add(deadline, self._balance_leaders)
+
+    def _balance_leaders(self, _: float) -> None:
+        """Make the preferred replicas leaders, where they are in sync."""
+        for partition in self._cluster.partitions():
+            preferred = partition.replicas[0]
+            if partition.leader != preferred and self._cluster.brokers[preferred].alive and preferred in partition.isr:
+                self._set_leader(partition, preferred)
+            self._balance_later(partition)
 
     def _resume_replicas(self, partition: Partition) -> None:
         """Let all replicas on running brokers catch up."""

@@ -20,24 +20,26 @@ class Retention:
 
     def watch(self, partition: Partition) -> None:
         """Apply retention to a partition from its first record on."""
-        partition.log.add_listener(self._start)
+        partition.log.add_listener(lambda: self._start(partition))
 
-    def _start(self) -> None:
-        """Start the timer at the next opportunity, unless it runs."""
-        if self._timer is None or not self._timer.active:
+    def _start(self, partition: Partition) -> None:
+        """Start the timer for a partition that has changed, unless it runs."""
+        if (self._timer is None or not self._timer.active) and _may_expire(partition):
             self._timer = self._cluster.timers.soon(self._schedule)
 
     def _schedule(self, now: float) -> None:
-        if any(_may_expire(partition) for partition in self._cluster.partitions()):
-            interval = self._cluster.settings.log_retention_check_interval_ms
-            self._timer = self._cluster.timers.add(now + interval, self._check)
+        """Check all partitions after the interval."""
+        interval = self._cluster.settings.log_retention_check_interval_ms
+        self._timer = self._cluster.timers.add(now + interval, self._check)
 
     def _check(self, now: float) -> None:
+        """Apply retention to all partitions, and again later if there are records left."""
         wall_ms = self._cluster.wall_ms(now)
-        for partition in list(self._cluster.partitions()):
+        partitions = list(self._cluster.partitions())
+        for partition in partitions:
             partition.log.apply_retention(wall_ms)
-        if self._timer is None or not self._timer.active:
-            self._schedule(now)
+        for partition in partitions:
+            self._start(partition)
 
 
 def _may_expire(partition: Partition) -> bool:

@@ -33,6 +33,8 @@ class Settings:
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_state_log_num_partitions: int = 50
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
     replica_lag_time_max_ms: int = 30_000
     replica_selector_class: str = RACK_AWARE  # Kafka's default is "": consumers fetch from the leader
     log_retention_check_interval_ms: int = 300_000

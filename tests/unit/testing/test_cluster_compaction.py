@@ -143,6 +143,21 @@ def test_retention_is_checked_regularly() -> None:
     assert cluster.next_deadline() is None
 
 
+def test_one_timer_for_all_partitions() -> None:
+    """Many partitions with records have one timer, also after a check that deletes some of the records."""
+    clock = VirtualClock()
+    cluster = Cluster(settings=Settings(log_retention_check_interval_ms=1000))
+    for index, partition in enumerate(cluster.create_topic("t", 5, configs={"retention.ms": "1500"}).partitions):
+        partition.append(build_batch([b"a"], timestamp=cluster.wall_ms(1000 * index)), cluster.wall_ms(0))
+    advance(cluster, clock, 1999)
+    for _ in range(5):
+        deadline = cluster.next_deadline()
+        assert deadline is not None
+        advance(cluster, clock, deadline - clock.now())
+    assert [1] * 5 == [partition.log.start for partition in cluster.topics["t"].partitions]
+    assert (6000, None) == (clock.now(), cluster.next_deadline())
+
+
 @pytest.mark.parametrize("configs", [{"retention.ms": "-1"}, {"cleanup.policy": "compact"}])
 def test_topics_without_retention_need_no_timer(configs: dict[str, str]) -> None:
     """No timer runs for records that are never deleted."""

@@ -7,6 +7,7 @@ import pytest
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from support.fakes.cluster_client import advance
 
@@ -149,6 +150,29 @@ def test_stopping_again_begins_a_new_lag(cluster: Cluster) -> None:
     assert [1, 2, 3] == partition.isr
     advance(cluster, clock, 10_000)
     assert [1, 3] == partition.isr
+
+
+def test_preferred_leaders_return(cluster: Cluster) -> None:
+    """Five minutes after a leader moved, the preferred replica is elected, as soon as it is in sync."""
+    clock = VirtualClock()
+    partition = partition_of(cluster)
+    cluster.kill(1)
+    assert cluster.next_deadline() is None
+    cluster.start(1)
+    advance(cluster, clock, 299_999)
+    assert (2, 1) == state(partition)[:2]
+    advance(cluster, clock, 1)
+    assert (1, 2) == state(partition)[:2]
+    assert cluster.next_deadline() is None
+
+
+def test_leaders_without_balancing() -> None:
+    """Without `auto.leader.rebalance.enable` leaders stay where they are."""
+    cluster = Cluster(2, settings=Settings(auto_leader_rebalance_enable=False))
+    partition = partition_of(cluster, 2)
+    cluster.move_leader("t", 0, 2)
+    advance(cluster, VirtualClock(), 1_000_000)
+    assert 2 == partition.leader
 
 
 def test_topics_are_created_on_running_brokers(cluster: Cluster) -> None:
