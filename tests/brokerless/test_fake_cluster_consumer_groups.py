@@ -29,10 +29,9 @@ def member(cluster: FakeCluster, *topics: str, **options: Any) -> Consumer:
         *topics,
         bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",
-        group_protocol="consumer",
         auto_offset_reset="earliest",
         retry_backoff_ms=20,
-        **options,
+        **{"group_protocol": "consumer", **options},
     )
 
 
@@ -109,3 +108,25 @@ def test_a_topic_is_created_again(cluster: FakeCluster) -> None:
         values.poll_until(lambda: balanced(2, one), one)
         cluster.produce("t", [b"y"])
         values.poll_until(lambda: b"y" in values, one)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_change_the_protocol_one_by_one(cluster: FakeCluster, strategy: str) -> None:
+    """A classic group is upgraded and downgraded while its members read: nothing is lost or read twice."""
+    classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy, "heartbeat_interval_ms": 50}
+    values, expected = Values(), set()
+    members = [member(cluster, "t", **classic) for _ in range(2)]
+    for number, options in enumerate(({}, {}, classic, classic)):
+        values.poll_until(lambda: balanced(PARTITIONS, *members), *members)
+        produced = {f"{number}-{i}".encode() for i in range(30)}
+        cluster.produce("t", produced)
+        expected |= produced
+        values.poll_until(lambda produced=produced: values >= produced, *members)
+        members.pop(0).close()
+        members.append(member(cluster, "t", **options))
+    values.poll_until(lambda: balanced(PARTITIONS, *members), *members)
+    for one in members:
+        one.close()
+    assert expected == values
+    assert 120 == sum(offset.offset for offset in cluster.committed("g").values())
+    assert "classic" == cluster.group("g").type

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
-from kconsumer.testing.cluster.groups import consumer_leave
+from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.map_order import TimelineOrder, hash_map_order
@@ -110,6 +110,18 @@ class ConsumerGroup(Group):
             if self._owners.get(owned) == member.id:
                 del self._owners[owned]
 
+    def begin_at(self, epoch: int) -> None:
+        """Begin with the generation of a classic group as the group epoch."""
+        self.epoch = self.target_epoch = epoch
+
+    def waits_for_partitions(self, member: ConsumerMember) -> bool:
+        """Returns whether other members own partitions of the target assignment of a member."""
+        return any(
+            partition not in member.assigned.get(topic_id, ()) and (topic_id, partition) in self._owners
+            for topic_id, partitions in self.target.get(member.id, {}).items()
+            for partition in partitions
+        )
+
     # --- subscriptions ---
 
     def regex_counts(self) -> dict[str, int]:
@@ -158,6 +170,11 @@ class ConsumerGroup(Group):
         if not order:
             return self.coordinator.cluster.settings.group_consumer_assignors[0]
         return max(order, key=lambda name: counts[name])
+
+    def store_topics(self) -> None:
+        """Store what is known about the subscribed topics. A change after this begins a new group epoch."""
+        names = self._subscribed_names(self.members.values())
+        self._signature = topics_signature(self.coordinator.cluster, names)
 
     def update_epoch(self, *, subscription_changed: bool) -> None:
         """Begin a new group epoch if a subscription or the subscribed topics have changed."""
@@ -324,19 +341,19 @@ class ConsumerGroup(Group):
 
     def classic_join(self, request: Request, now: float) -> Response:
         """Handle JoinGroup."""
-        raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
+        return consumer_classic.join(self, request, now)
 
     def classic_sync(self, request: Request, now: float) -> Response:
         """Handle SyncGroup."""
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        return consumer_classic.sync(self, request, now)
 
     def classic_heartbeat(self, request: Request, now: float) -> Response:
         """Handle Heartbeat."""
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        return consumer_classic.heartbeat(self, request, now)
 
     def classic_leave(self, request: Request, now: float) -> Response:
         """Handle LeaveGroup."""
-        raise GroupError(Errors.UNKNOWN_MEMBER_ID)
+        return consumer_classic.leave(self, request, now)
 
 
 def _epoch_error(member: ConsumerMember) -> int:

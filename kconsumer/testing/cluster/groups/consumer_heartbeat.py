@@ -17,11 +17,13 @@ from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_leave import leave, require_static, start_session
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.migration import upgrade, validate_upgrade
 from kconsumer.testing.cluster.groups.reconciliation import Owned
 from kconsumer.testing.cluster.groups.topic_regexes import validate_regex
 from kconsumer.testing.cluster.requests import Handler, Request
@@ -71,9 +73,15 @@ class ConsumerHeartbeatHandler:
             return group
         if group is None and not create:
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        if group is None or (create and group.type == "classic" and group.is_empty):
-            return ConsumerGroup(self._coordinator, group_id)
-        raise _other_type(group_id)
+        new = ConsumerGroup(self._coordinator, group_id)
+        if group is None:
+            return new
+        if not create or not isinstance(group, ClassicGroup):
+            raise _other_type(group_id)
+        if not group.is_empty:
+            validate_upgrade(group)
+            upgrade(group, new)
+        return new
 
     # --- a heartbeat of a member that joins or stays ---
 
@@ -145,8 +153,13 @@ class ConsumerHeartbeatHandler:
 
     def _store(self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None, now: float) -> None:
         """Store a member, and a group that is new."""
-        if self._coordinator.get(group.id) is not group:
+        old = self._coordinator.get(group.id)
+        if old is not group:
+            if isinstance(old, ClassicGroup):
+                old.rebalance.stop(Errors.REBALANCE_IN_PROGRESS, now)
             self._coordinator.replace(group, now)
+            for member_id in group.members:
+                start_session(group, member_id, now)
         if replaced is None:
             group.put_member(member)
         else:
@@ -245,10 +258,7 @@ def _join_static(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
             f"is owned by {old.id} member.",
         )
-    new = old.copy(member_id)
-    new.epoch = new.previous_epoch = 0
-    new.session = new.rebalance = new.joining = new.syncing = None
-    return new, old
+    return old.successor(member_id), old
 
 
 def _update(member: ConsumerMember, request: Request) -> ConsumerMember:

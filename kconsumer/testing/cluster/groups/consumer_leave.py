@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
+from kconsumer.testing.cluster.groups import migration
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError
 
@@ -21,7 +22,7 @@ def leave(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: 
         if epoch == LEFT_STATIC_EPOCH:
             _leave_temporarily(group, member)
             return member.id
-    fence(group, [member])
+    fence(group, [member], now)
     return member_id
 
 
@@ -50,8 +51,16 @@ def _leave_temporarily(group: ConsumerGroup, member: ConsumerMember) -> None:
     group.put_member(member)
 
 
-def fence(group: ConsumerGroup, members: list[ConsumerMember]) -> None:
-    """Remove members, and begin a new group epoch."""
+def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> None:
+    """Remove members, and begin a new group epoch.
+
+    If all others use the classic protocol, the group becomes a classic group.
+    """
+    leaving = {member.id for member in members}
+    if migration.can_downgrade(group, leaving):
+        remaining = [member for member in group.members_in_order() if member.id not in leaving]
+        migration.downgrade(group, remaining, now, rebalance=True)
+        return
     for member in members:
         group.remove_member(member)
         if member.regex and member.regex not in group.regex_counts():
@@ -70,12 +79,12 @@ def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
     timeout_ms = settings.group_consumer_session_timeout_ms
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
-    member.session = group.coordinator.cluster.timers.add(now + timeout_ms, lambda _: _expire(group, member_id))
+    member.session = group.coordinator.cluster.timers.add(now + timeout_ms, lambda at: _expire(group, member_id, at))
 
 
-def _expire(group: ConsumerGroup, member_id: str) -> None:
+def _expire(group: ConsumerGroup, member_id: str, now: float) -> None:
     """The session of a member has expired: remove it."""
-    fence(group, [group.members[member_id]])
+    fence(group, [group.members[member_id]], now)
 
 
 def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
@@ -86,10 +95,10 @@ def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: fl
     if member.state == UNREVOKED_PARTITIONS and member.classic is None:
         epoch = member.epoch
 
-        def fence_unless_advanced(_: float) -> None:
+        def fence_unless_advanced(at: float) -> None:
             present = group.members.get(member.id)
             if present is not None and present.epoch == epoch:
-                fence(group, [present])
+                fence(group, [present], at)
 
         deadline = now + member.rebalance_timeout_ms
         member.rebalance = group.coordinator.cluster.timers.add(deadline, fence_unless_advanced)

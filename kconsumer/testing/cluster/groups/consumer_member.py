@@ -56,6 +56,13 @@ class ConsumerMember:
         """Returns a copy, with another id if one is given."""
         return dataclasses.replace(self, id=self.id if member_id is None else member_id)
 
+    def successor(self, member_id: str) -> ConsumerMember:
+        """Returns the member that takes the place of this static member. It has no timers, and the epoch 0."""
+        member = self.copy(member_id)
+        member.epoch = member.previous_epoch = 0
+        member.session = member.rebalance = member.joining = member.syncing = None
+        return member
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Returns whether the member has reached the target assignment with this epoch."""
         return self.state == STABLE and self.epoch == target_epoch

@@ -1,0 +1,171 @@
+"""The online migration of groups between the classic and the consumer protocol in the cluster model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator.classic_protocol.embedded import decode_assignment
+from kconsumer.error_codes import Errors
+from kconsumer.testing.clock import VirtualClock
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.settings import Settings
+from support.fakes.classic_members import FakeMember
+from support.fakes.cluster_client import advance
+from support.fakes.consumer_members import FakeConsumerMember, describe, settle
+
+#: An assignment of the partitions 0, 1 and 2 of topic t, in version 0.
+ASSIGNMENT = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 ffffffff")
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return make_cluster()
+
+
+def make_cluster(**settings: Any) -> Cluster:
+    cluster = Cluster(settings=Settings(**settings))
+    cluster.create_topic("t", 3)
+    return cluster
+
+
+@pytest.fixture
+def classic(cluster: Cluster, clock: VirtualClock) -> FakeMember:
+    return classic_member(cluster, clock)
+
+
+def classic_member(cluster: Cluster, clock: VirtualClock) -> FakeMember:
+    """Returns the only member of a stable classic group, with all partitions."""
+    member = FakeMember(cluster, clock)
+    member.enter()
+    advance(cluster, clock, 0)
+    member.joined()
+    member.sync({member.id: ASSIGNMENT})
+    return member
+
+
+def assignment(response: Any) -> list[int]:
+    """Returns the partitions of topic t in a SyncGroup response."""
+    return [
+        partition
+        for row in decode_assignment(response.assignment).assigned_partitions
+        for partition in sorted(row.partitions)
+    ]
+
+
+def test_a_group_is_upgraded_and_downgraded(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """A member of the consumer protocol joins a classic group, shares its partitions, and leaves it again."""
+    new = FakeConsumerMember(cluster, clock, "n")
+    assert (2, {}) == (new.join().member_epoch, new.assigned)
+    found = describe(new)
+    assert ("Reconciling", 2, 2, [0, 1]) == (
+        found.group_state,
+        found.group_epoch,
+        found.assignment_epoch,
+        sorted(member.member_type for member in found.members),
+    )
+    assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
+    response = classic.join()
+    assert (0, 2, "range", "", []) == (
+        response.error_code,
+        response.generation_id,
+        response.protocol_name,
+        response.leader,
+        response.members,
+    )
+    kept = assignment(classic.sync())
+    assert (2, Errors.NONE) == (len(kept), classic.heartbeat())
+    settle(new, rounds=1)
+    assert sorted([*kept, *new.assigned["t"]]) == [0, 1, 2]
+
+    new.leave()
+    assert (Errors.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.") == (
+        (gone := describe(new)).error_code,
+        gone.error_message,
+    )
+    assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"group_consumer_migration_policy": "disabled"}, "online upgrade is disabled"),
+        ({"group_consumer_migration_policy": "downgrade"}, "online upgrade is disabled"),
+        ({"group_consumer_max_size": 0}, "the group size exceeds the consumer group maximum size"),
+    ],
+)
+def test_an_upgrade_that_is_refused(clock: VirtualClock, settings: dict[str, Any], reason: str) -> None:
+    """The new member gets GROUP_ID_NOT_FOUND and the reason; the classic group stays as it was."""
+    cluster = make_cluster(**settings)
+    classic = classic_member(cluster, clock)
+    response = FakeConsumerMember(cluster, clock, "n").join()
+    message = f"Cannot upgrade classic group g to consumer group because {reason}."
+    assert (Errors.GROUP_ID_NOT_FOUND, message) == (response.error_code, response.error_message)
+    assert Errors.NONE == classic.heartbeat()
+
+
+def test_without_downgrades_the_group_stays(clock: VirtualClock) -> None:
+    """With the policy "upgrade", classic members stay in a group of the consumer protocol."""
+    cluster = make_cluster(group_consumer_migration_policy="upgrade")
+    classic_member(cluster, clock)
+    new = FakeConsumerMember(cluster, clock, "n")
+    new.join()
+    new.leave()
+    assert [0] == [member.member_type for member in describe(new).members]
+
+
+def test_a_new_classic_member_joins_a_consumer_group(cluster: Cluster, clock: VirtualClock) -> None:
+    """Its JoinGroup does not wait; it gets partitions when the others have released them."""
+    new = FakeConsumerMember(cluster, clock, "n")
+    new.join()
+    advance(cluster, clock, 1000)
+    classic = FakeMember(cluster, clock)
+    assert (0, 3) == ((response := classic.enter()).error_code, response.generation_id)
+    assert [] == assignment(classic.sync())
+    assert Errors.NONE == classic.heartbeat()
+    settle(new)
+    assert Errors.REBALANCE_IN_PROGRESS == classic.heartbeat()
+    classic.join()
+    assert [2] == assignment(classic.sync())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("protocol_type", "connect"), ("protocols", [("roundrobin", b"\0\0\0\0\0\0\xff\xff\xff\xff")])]
+)
+def test_protocols_of_another_kind(
+    cluster: Cluster, clock: VirtualClock, classic: FakeMember, field: str, value: object
+) -> None:
+    """A classic member without a protocol of the other classic members cannot join."""
+    FakeConsumerMember(cluster, clock, "n").join()
+    other = FakeMember(cluster, clock)
+    setattr(other, field, value)
+    assert Errors.INCONSISTENT_GROUP_PROTOCOL == other.join().error_code
+
+
+def test_a_classic_member_that_does_not_join_again(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """A classic member is removed if it has not joined within its rebalance timeout."""
+    new = FakeConsumerMember(cluster, clock, "n")
+    new.join()
+    classic.heartbeat()
+    for _ in range(11):
+        advance(cluster, clock, 5_900)
+        classic.heartbeat()
+        new.heartbeat()
+    assert Errors.UNKNOWN_MEMBER_ID == classic.heartbeat()
+    settle(new, rounds=1)
+    assert {"t": [0, 1, 2]} == new.assigned
+
+
+def test_generations(cluster: Cluster, clock: VirtualClock, classic: FakeMember) -> None:
+    """The generation of a classic member is its member epoch; another one gets ILLEGAL_GENERATION."""
+    FakeConsumerMember(cluster, clock, "n").join()
+    classic.generation = 7
+    assert [Errors.ILLEGAL_GENERATION] * 2 == [classic.heartbeat(), classic.sync().error_code]
