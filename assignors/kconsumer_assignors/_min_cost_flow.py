@@ -242,7 +242,10 @@ class _Search:
         return sorted(self.cost)
 
     def nearest(self, targets: set[int]) -> list[int]:
-        """Returns those members of `targets` that paths of the lowest cost reach, in the order of the search."""
+        """Returns those members of `targets` to which the cheapest paths lead. All these paths have the same cost.
+
+        The members are in the order in which the search has reached them.
+        """
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]
 

@@ -58,7 +58,7 @@ cdef bint can_decompress() noexcept:
 
 
 cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
-    """Mark the frame as complete with `size` bytes. Free the unused memory if it is more than a quarter."""
+    """Mark the frame as complete with `size` bytes. Free its unused memory if that is more than a quarter of it."""
     cdef unsigned char* data
     frame.size = size
     frame.filling = False
@@ -207,7 +207,7 @@ cdef class PrefetchDecompressor:
         return task
 
     cdef int skip(self, bint ended=False) noexcept:
-        """Remove the first submitted batch, and end its task unless `ended` is True: it was ended before."""
+        """Remove the first submitted batch. Also ends its task, unless `ended` is True because that was done before."""
         global bytes_used
         cdef int at = self.first
         # Free the slot before any operation that can fail. Otherwise the next call would remove the same batch again.

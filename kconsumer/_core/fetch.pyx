@@ -423,8 +423,9 @@ cdef class PartitionFetch:
         return self.aborted.covers(header.producer_id)
 
     cdef int find_records(self, const BatchHeader* header, Slice owner) except -1:
-        """Set the records of the open batch, which has format 2. `owner`: its decompressed bytes if it was compressed.
+        """Set the records of the open batch, which has format 2.
 
+        `owner` contains the records: it is the decompressed batch, or the fetched bytes if the batch is not compressed.
         Raises CorruptRecordError if the record count is 0 but there are bytes, and for an invalid transaction marker.
         """
         cdef int marker

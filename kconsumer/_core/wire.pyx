@@ -34,7 +34,7 @@ cdef Py_ssize_t pooled_bytes = 0
 cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
     """Returns the capacity in bytes to allocate for `size` bytes.
 
-    Sizes from 64 KiB on are rounded up, to eight steps per doubling. So frames of similar sizes can use the same block.
+    Sizes from 64 KiB on are rounded up, at most by an eighth. So frames of similar sizes can use the same block.
     """
     cdef Py_ssize_t step = MIN_POOLED_BYTES >> 3
     if size < MIN_POOLED_BYTES:

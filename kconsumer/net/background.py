@@ -140,7 +140,7 @@ class BackgroundExecutor:
         self._wake()
 
     def _work(self) -> None:
-        """Run waiting tasks one after the other, until there are none. The body of each background thread."""
+        """Run waiting tasks one after the other, until there are none. Each background thread runs this method."""
         while True:
             with self._lock:
                 if not self._waiting:

@@ -268,7 +268,7 @@ class NetworkClient:
         self._loop.send(node, request, now, deferred=self.deferred_writes)
 
     def flush(self, now: float) -> None:
-        """Write the requests that were queued with `deferred_writes`. `poll` does this first, too."""
+        """Write the requests that were queued with `deferred_writes`. `poll` also begins with this."""
         self._loop.flush(now)
 
     def disconnect(self, node_id: str, now: float) -> None:

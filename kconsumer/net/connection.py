@@ -428,7 +428,8 @@ class Connection:
         """End the authentication, which has succeeded. The session lasts for `lifetime_ms`; 0 means that it lasts as
         long as the connection.
 
-        A new connection then sends ApiVersions. After a reauthentication, the connection is READY again."""
+        A new connection then sends ApiVersions. After a reauthentication, the connection is READY again.
+        """
         self._authenticator = None
         self.auth_ms = now - self._auth_started_at
         self._blocked_since = float("inf")
@@ -514,7 +515,7 @@ class Connection:
         """Change the state to CLOSED. Returns a response with an error for each request in flight.
 
         The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
-        get a BrokerConnectionError. If there is no culprit and `error` is a BrokerConnectionError, this is `error`.
+        get a BrokerConnectionError. If there is no culprit and `error` is a BrokerConnectionError, all get `error`.
         """
         self.transition_to(ConnectionState.CLOSED)
         lost = error

@@ -276,8 +276,8 @@ class NodeConnection:
         )
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Queue a request. Raises UnsupportedVersionError if the broker supports no version of it that this client
-        does, and ProtocolError if it cannot be encoded."""
+        """Queue a request. Raises UnsupportedVersionError if the broker and this client have no version of the request
+        in common, and ProtocolError if it cannot be encoded."""
         assert self.connection is not None
         self.connection.send(request, now)
         self.last_used = now

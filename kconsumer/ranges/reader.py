@@ -202,7 +202,7 @@ class RangeReader:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """The number of offsets without a record, by reason (see `Gap`)."""
+        """A dict of reason -> the number of offsets without a record for this reason. `Gap` lists the reasons."""
         return dict(self._gaps.counts)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class RangeReader:
     def _poll(self) -> ConsumerRecords:
         """Poll until there are records, or the position has moved past offsets without records.
 
-        Returns the result of the last poll. Raises TimeoutError after `default_api_timeout_ms`.
+        Returns the result of the last poll. Raises TimeoutError if this takes longer than `default_api_timeout_ms`.
         """
         timer = Timer(self._clock, self._client.timeout_ms)
         while True:

@@ -184,7 +184,7 @@ def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator
 def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limits) -> ConsumerRecords:
     """Poll until there are records, or a position has moved past offsets without records.
 
-    Returns the result of the last poll. Raises TimeoutError after `default_api_timeout_ms`.
+    Returns the result of the last poll. Raises TimeoutError if this takes longer than `default_api_timeout_ms`.
     """
     timer = Timer(Clock(), client.timeout_ms)
     while True:

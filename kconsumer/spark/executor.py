@@ -115,8 +115,8 @@ class Scan:
     def _open(self, start: int, end: int, columns: list[str]) -> RangeReader:
         """Open a reader of the offsets from `start` up to, but not including, `end`.
 
-        `start` may be EARLIEST, and `end` may be LATEST. If offsets of the range are not in the log, raises
-        DataLossError if lost records fail the query.
+        `start` may be EARLIEST, and `end` may be LATEST. Raises DataLossError if offsets of the range are not in the
+        log and lost records fail the query.
         """
         try:
             return self._client.read_range(

@@ -47,7 +47,7 @@ class JsonDecoder:
         self._unsafe = _unsafe_decimals(max((part.scale for part in types if part.kind == "decimal"), default=None))
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode values to a column. Null values stay null and are not bad."""
+        """Decode values to a column. Null values stay null, and are not reported as bad."""
         import pyarrow as pa
 
         bad: dict[int, str] = {}

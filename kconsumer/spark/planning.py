@@ -134,7 +134,7 @@ def _share(size: int, total: int, tasks: int) -> int:
 def split_even(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetRange]:
     """Split into tasks of about the same number of offsets.
 
-    The number of tasks is about minPartitions, or the number of task slots without this option.
+    The number of tasks is about minPartitions. If this option is not set, it is about the number of task slots.
     """
     return _split_by_weight(ranges, hints, lambda item: float(item.size))
 
@@ -201,8 +201,8 @@ class _EntryPoint(Protocol):
 def plan(ranges: Iterable[OffsetRange], name: str, hints: PlanHints) -> list[OffsetRange]:
     """Split bound ranges with the planner `name`. Returns one range per task, sorted by partition and offset.
 
-    Empty ranges are dropped. Raises ConfigError if the planner does not exist, and ValueError if it omitted or repeated
-    offsets.
+    Empty ranges are dropped. Raises ConfigError if the planner does not exist, and ValueError if the planner has
+    omitted or repeated offsets.
     """
     filled = sorted(item for item in ranges if item.size > 0)
     if not filled:

@@ -19,7 +19,8 @@ MISSING = "sasl_mechanism='GSSAPI' needs the package gssapi: pip install gssapi"
 class Gssapi(Mechanism):
     """The client's side of one GSSAPI authentication.
 
-    It first sends the tokens of the security context. A last token chooses the protection of later messages: none.
+    It first sends the tokens of the security context. The last token declares that later messages are neither signed
+    nor encrypted.
     """
 
     blocking = True
