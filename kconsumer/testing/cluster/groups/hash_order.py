@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kconsumer.testing.cluster.groups.map_order import hash_map_order
 from kconsumer.testing.cluster.hashes import java_hash_code
 
 MASK = 0xFFFF_FFFF
 
 
 def java_order(names: Iterable[str]) -> list[str]:
-    """Returns strings in the order of a Java HashMap with 16 buckets. It is the coordinator's since Kafka 4.0."""
-    return sorted(names, key=_java_bucket)
+    """Returns strings in the order of a Java HashMap. It is the coordinator's since Kafka 4.0."""
+    return hash_map_order(names, java_hash_code)
 
 
 def scala_order(names: Iterable[str]) -> list[str]:
     """Returns strings in the order of a Scala immutable HashMap. It is the coordinator's until Kafka 3.9."""
     return [name for _, name in _scala_node([(_scala_hash(name), name) for name in names], 0)]
-
-
-def _java_bucket(name: str) -> int:
-    code = java_hash_code(name)
-    return (code ^ (code >> 16)) & 15
 
 
 def _scala_node(rows: list[tuple[int, str]], shift: int) -> list[tuple[int, str]]:
