@@ -65,17 +65,18 @@ class CycleCanceller:
         return [(member, 0) for member in self.by_load.get(heavier, ())]
 
     def _removal_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of taking one partition of a class from a member: its value for the member."""
+        """Returns the cost of taking one partition of a partition class from a member: its value for the member."""
         return self._value(member, class_id, self.flow.held[member][class_id] - 1)
 
     def _addition_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of giving a member one more partition of a class: minus its value for the member."""
+        """Returns the cost of giving a member one more partition of a partition class: minus its value for the
+        member."""
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Returns the value of one more partition of a class for a member that holds `held` partitions of the class.
+        """Returns the value (see the module's docstring) of one more partition of a partition class for a member.
 
-        The module's docstring defines the value.
+        The member holds `held` partitions of this class already.
         """
         found = self.flow.classes[class_id]
         value = 0 if found.local_members is None or member in found.local_members else -REMOTE
@@ -142,7 +143,8 @@ class CycleCanceller:
     def _apply(self, cycle: list[int]) -> None:
         """Make the moves of a cycle.
 
-        For each class on the cycle, moves one partition from the member before the class to the member after it.
+        For each node of the cycle that is a partition class, moves one partition of this class. The member before it on
+        the cycle gives the partition, and the member after it gets the partition.
         """
         class_nodes = range(self.members, self.first_load)
         for index, node in enumerate(cycle):

@@ -53,7 +53,10 @@ class PartitionClass:
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:
-        """Returns those of `members` that claim these partitions, or all of `members` if none of them does."""
+        """Returns those of `members` that are claimants of these partitions, or all of `members` if none is.
+
+        A claimant is a member that has reported to own the partitions, but is not their owner (see `_ownership.py`).
+        """
         return [member for member in members if member in self.claimants] or members if self.claimants else members
 
 
@@ -67,7 +70,7 @@ class Step(NamedTuple):
 
 
 class MinCostFlow:
-    """Stores how many partitions of each class each member holds, and moves partitions to balance the loads.
+    """Stores how many partitions of each partition class each member holds, and moves them to balance the loads.
 
     Initially, each member holds the partitions that it owned before and can read in its own rack.
     """
@@ -85,7 +88,8 @@ class MinCostFlow:
         self.loads = [sum(mine.values()) for mine in self.held]
 
     def add(self, class_id: int, count: int, eligible: Sequence[int]) -> None:
-        """Add `count` partitions of a class. Each one goes to the eligible member with the lowest load at that time."""
+        """Add `count` partitions of a partition class. Each one goes to the eligible member that has the lowest load
+        then."""
         if not count:
             return
         order = sorted(eligible, key=self.loads.__getitem__)
@@ -171,16 +175,17 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Returns the members of the block `inside` that may get partitions of a class and have a load below `low`.
+        """Returns the members of the block `inside` that may get partitions of a partition class and have a load below
+        `low`.
 
-        The members are in descending order. If `local` is True, they must read the class in their own rack.
+        The members are in descending order. If `local` is True, they must read the partitions in their own rack.
         """
         local_members = self.classes[class_id].local_members
         eligible = inside if not local or local_members is None else inside & local_members
         return [t for t in reversed(self.classes[class_id].eligible) if t in eligible and self.loads[t] < low]
 
     def _serve(self, giver: int, class_id: int, amount: int, low: int, line: list[int]) -> None:
-        """Move up to `amount` partitions of a class from `giver` to the members in the list `line`.
+        """Move up to `amount` partitions of a partition class from `giver` to the members in the list `line`.
 
         Begins with the last member of the list. Removes members whose load has reached `low` from the list.
         """
@@ -209,12 +214,15 @@ class MinCostFlow:
         return amount
 
     def move(self, giver: int, class_id: int, receiver: int, amount: int = 1) -> None:
-        """Move partitions of a class from one member to another."""
+        """Move `amount` partitions of a partition class from one member to another."""
         self.put(giver, class_id, -amount)
         self.put(receiver, class_id, amount)
 
     def put(self, member: int, class_id: int, amount: int) -> None:
-        """Add `amount`, which may be negative, to the number of partitions of a class that a member holds."""
+        """Add `amount` to the number of partitions of a partition class that a member holds.
+
+        `amount` may be negative.
+        """
         held = self.held[member]
         held[class_id] = held.get(class_id, 0) + amount
         if not held[class_id]:

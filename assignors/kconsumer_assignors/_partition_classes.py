@@ -34,7 +34,7 @@ Key = tuple[int, frozenset[str], frozenset[int]]
 
 @dataclass(slots=True)
 class ClassContent:
-    """The partitions of one class."""
+    """The partitions of one partition class, that is, interchangeable partitions."""
 
     partition_class: PartitionClass
     #: Owner -> the partitions that it owned before and may keep.
@@ -53,7 +53,7 @@ class ClassContent:
             by_owner[owner].append(partition)
 
     def release(self) -> None:
-        """Move the partitions whose owner is not eligible for the class to `unowned`."""
+        """Move the partitions whose owner may not hold partitions of this class any more to `unowned`."""
         outside = self.by_owner.keys() - self.partition_class.eligible if self.by_owner else ()
         for owner in sorted(outside):
             self.unowned += self.by_owner.pop(owner)
@@ -85,7 +85,7 @@ def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Divi
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Returns the number of partitions that each member gets if all partitions are in one class, `content`."""
+    """Returns the number of partitions that each member gets if `content` contains all partitions."""
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
     # The `extra` remaining partitions go first to members that otherwise would lose one, then to members that owned the
@@ -100,7 +100,7 @@ def _even_shares(content: ClassContent) -> dict[int, int]:
 
 
 def _balanced(members: int, contents: list[ClassContent], racks: RackView | None) -> list[dict[int, int]]:
-    """Returns, for each class, a dict of member -> the number of partitions of the class that the member gets."""
+    """Returns a list with one dict for each partition class: member -> the number of its partitions that it gets."""
     owned: list[dict[int, int]] = [{} for _ in range(members)]
     for class_id, content in enumerate(contents):
         for owner, partitions in content.by_owner.items():
@@ -118,7 +118,7 @@ def _balanced(members: int, contents: list[ClassContent], racks: RackView | None
 
 
 def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None) -> list[ClassContent]:
-    """Returns the classes and their partitions.
+    """Returns the partition classes and their partitions.
 
     Classes of topics with few subscribers come first, because there are fewer choices for their partitions.
     """
@@ -156,7 +156,7 @@ def _contested(
 def _content_of(
     contents: dict[Key, ClassContent], key: Key, eligible: list[int], racks: RackView | None
 ) -> ClassContent:
-    """Returns the class with this key, which is created if it does not exist."""
+    """Returns the partition class with this key from `contents`. Adds it to `contents` if it is not there."""
     content = contents.get(key)
     if content is None:
         _, here, claimants = key
@@ -196,7 +196,7 @@ def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
 
 
 def _choose_partitions(members: int, contents: list[ClassContent], shares: list[dict[int, int]]) -> Division:
-    """Choose which partitions each member gets. `shares`: for each class, the number of partitions of each member.
+    """Choose which partitions each member gets. `shares` is the result of `_balanced`.
 
     Each member first keeps partitions that it owned. The rest is distributed to the members in turn.
     """

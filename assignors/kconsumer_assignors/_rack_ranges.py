@@ -106,7 +106,7 @@ class TopicAssignmentState:
             self.extra -= 1
 
     def match_together(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign each partition to the first subscriber in one of its racks that is not full.
+        """Assign each partition to the first subscriber that is in one of the partition's racks and is not full.
 
         `racks`: for each partition number, the racks that have a replica of that partition of every topic in the group.
         """

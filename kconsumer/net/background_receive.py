@@ -81,11 +81,11 @@ class BackgroundReceiver:
         return node, taken[1:]
 
     def find_lost_jobs(self) -> list[NodeConnection]:
-        """Returns the nodes for which `jobs` and the receiver differ, and makes `jobs` equal to the receiver's.
+        """Returns the nodes whose job is only in `jobs`, or only in the receiver. Then corrects `jobs`.
 
-        They differ if a signal handler raised between a call of the receiver and the line that updates `jobs`. If a job
-        is only in `jobs`, the bytes that it has received are lost. If only the receiver has the job, `poll` and the
-        receiver would read the same socket. So the connections of these nodes must be closed.
+        This happens if a signal handler raises an exception between a call of the receiver and the line that updates
+        `jobs`. If a job is only in `jobs`, the bytes that it has received are lost. If a job is only in the receiver,
+        `poll` and the receiver would read the same socket. So the connections of these nodes must be closed.
         """
         held: dict[NodeConnection, int] = {node: job for job, node in self.receiver.held().items()}
         lost = [node for node in {**self.jobs, **held} if self.jobs.get(node) != held.get(node)]

@@ -94,7 +94,8 @@ class NetworkClient:
         """Replace the list of brokers. Closes connections to brokers that are not in the new list, except those with
         requests in flight.
 
-        New connections send `cluster_id` in ApiVersions, so that a broker of another cluster can refuse (KIP-1242).
+        New connections send `cluster_id` in ApiVersions. A broker of another cluster can then respond with an error
+        (KIP-1242).
         """
         self._nodes = {node.id: node for node in nodes}
         self._cluster_id = cluster_id

@@ -28,7 +28,7 @@ class Gap(NamedTuple):
 
 
 class Gaps:
-    """Collects gaps. They must be added in the order of their offsets."""
+    """Collects gaps, that is, ranges of offsets without a record. They must be added in the order of their offsets."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # the number of offsets without a record, by reason
@@ -44,7 +44,10 @@ class Gaps:
         return copied
 
     def add(self, start: int, end: int, reason: str) -> None:
-        """Add a gap. Merges it with the previous gap if they are adjacent and have the same reason."""
+        """Add a gap: the offsets from `start` up to, not including, `end` have no record for this reason.
+
+        If the previous gap ends at `start` and has the same reason, extends it.
+        """
         if start >= end:
             return
         self.counts[reason] += end - start

@@ -161,7 +161,7 @@ class RangeReader:
             )
 
     def _skip_deleted(self, until: int) -> None:
-        """Skip the offsets from `next_offset` to `until`, whose records were deleted, and add them to the gaps.
+        """Skip the offsets from `next_offset` to `until`, whose records were deleted, and add them to `gaps`.
 
         `until` itself is not skipped. Raises OffsetOutOfRangeError if `on_data_loss` is "error".
         """

@@ -35,7 +35,8 @@ class RangePartition(InputPartition):
 def ranges_of(partition: InputPartition) -> list[OffsetRange]:
     """Returns the ranges of the task with this input.
 
-    If a query has no tasks, Spark starts one task with an input of its own. The result is then an empty list.
+    If a query has no tasks, Spark starts one task all the same, with an input that contains no ranges. For this input,
+    returns an empty list.
     """
     return [OffsetRange(*values) for values in partition.value or ()]
 

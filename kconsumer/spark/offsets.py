@@ -83,7 +83,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def from_document(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Convert nested dicts, as `as_document` returns them and Spark's checkpoint contains them, to offsets."""
+    """Returns the offsets in nested dicts such as {"topic": {"0": 23}}: the inverse of `as_document`."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in document.items()

@@ -51,7 +51,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of offsets. It has no meaning for an unbound range."""
+        """The number of offsets. It has no meaning if the range starts at EARLIEST or ends at LATEST."""
         return self.end - self.start
 
 
@@ -199,7 +199,9 @@ class _EntryPoint(Protocol):
 
 
 def plan(ranges: Iterable[OffsetRange], name: str, hints: PlanHints) -> list[OffsetRange]:
-    """Split bound ranges with the planner `name`. Returns one range per task, sorted by partition and offset.
+    """Split ranges with the planner `name`. Returns one range per task, sorted by partition and offset.
+
+    The bounds of the ranges must be offsets, and not EARLIEST or LATEST.
 
     Empty ranges are dropped. Raises ConfigError if the planner does not exist, and ValueError if the planner has
     omitted or repeated offsets.
@@ -228,7 +230,7 @@ def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[O
     """Group consecutive small ranges, up to MAX_SHARED_OFFSETS offsets per task. Returns the ranges of each task.
 
     To start a task costs more than to read a small range. If the user sets minPartitions or maxRecordsPerPartition,
-    each range keeps its own task. The ranges must be bound.
+    each range keeps its own task. The bounds of the ranges must be offsets, and not EARLIEST or LATEST.
     """
     if hints.min_partitions is not None or hints.max_records is not None:
         return [(item,) for item in ranges]
@@ -250,7 +252,7 @@ def plan_unbound(
     name: str,
     hints: PlanHints,
 ) -> list[OffsetRange]:
-    """Split ranges, bound or unbound, with the planner `name`. Returns one range per task, bound or unbound.
+    """Split ranges that may start at EARLIEST or end at LATEST, with the planner `name`. Returns one range per task.
 
     `bound` contains the ranges of `unbound` with offsets in place of EARLIEST and LATEST. Its offsets decide only where
     ranges are split. As in Spark's source, the sizes of the unbound ranges decide whether ranges are split at all. In
@@ -265,7 +267,10 @@ def plan_unbound(
 
 
 def wants_splits(unbound: Sequence[OffsetRange], name: str, hints: PlanHints) -> bool:
-    """Returns True if the planner may split these ranges, so that the driver must bind them first."""
+    """Returns True if the planner may split these ranges.
+
+    In this case the driver must first replace EARLIEST and LATEST in the ranges by offsets.
+    """
     if name != "spark":
         return True
     if hints.min_partitions is not None and len(unbound) < hints.min_partitions:
