@@ -196,7 +196,7 @@ def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
 
 
 def _choose_partitions(members: int, contents: list[ClassContent], shares: list[dict[int, int]]) -> Division:
-    """Choose which partitions each member gets. `shares` is the result of `_balanced`.
+    """Choose which partitions each member gets. `shares` has the form of the result of `_balanced`.
 
     Each member first keeps partitions that it owned. The rest is distributed to the members in turn.
     """

@@ -76,7 +76,7 @@ def build(tuple runs not None, tuple names not None, dict ends=None, *, Py_ssize
 @cython.final
 @cython.auto_pickle(False)
 cdef class RunCursor:
-    """Reads the segments of runs in order and builds columns from them."""
+    """Reads the records of several runs in order, and builds columns from them."""
 
     cdef FillSegment* segments
     cdef Py_ssize_t count         # number of segments

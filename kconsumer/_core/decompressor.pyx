@@ -180,7 +180,8 @@ cdef class PrefetchDecompressor:
     cdef kc_task* submit(self, Span body) except? NULL:
         """Submit the zstd batch with this body to the background thread, in the next free slot. Returns its task.
 
-        Returns NULL if the compression frame is not an ordinary one, or if the thread accepts no further task now.
+        Returns NULL if `zstd_max_size` does not accept the compression frame, or if the thread accepts no further task
+        now.
         """
         cdef Py_ssize_t max_size = zstd_max_size(body)
         cdef int at = (self.first + self.used) % SLOTS

@@ -139,8 +139,9 @@ cdef class PartitionFetch:
 
     `records`: the bytes, as a Slice, another buffer, or None.
     `check_crcs`: whether checksums are verified.
-    `log_bytes`: True if the bytes are part of a log, not of a fetch response. Then offsets may begin anywhere and
-    repeat, a partial batch alone is not an error, and the decompressed size of all batches together is limited.
+    `log_bytes`: True if the bytes are part of a log, False if they are from a fetch response. Bytes of a log may begin
+    at any offset, may repeat offsets, and need not contain a complete batch. The size of all their decompressed batches
+    together is limited.
     `read_committed`: whether records of `aborted_transactions` are skipped.
     `aborted_transactions`: pairs (producer id, first offset).
     `on_decompressed`: called with the memory block of each decompressed batch, for memory accounting; or None.

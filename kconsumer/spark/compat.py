@@ -71,10 +71,10 @@ class _FilterHook:
 
 
 def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
-    """Returns a value for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
+    """Returns a callable for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
 
-    Spark calls the value with filters, and the value calls `push`, which must return the filters that Spark still has
-    to apply.
+    Spark calls it with the filters of a query. It calls `push` with these filters, and returns the result: the filters
+    that Spark must still apply.
     """
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None

@@ -45,7 +45,7 @@ Convert = Callable[[Any], Any] | None
 
 
 class AvroDecoder:
-    """Decodes values that were written with `schema` (JSON)."""
+    """Decodes values that were written with the Avro schema `schema`, which is JSON text."""
 
     def __init__(self, schema: str) -> None:
         import fastavro

@@ -266,7 +266,10 @@ class SourceConfig:
         return self.kafka.get("isolation.level", "read_uncommitted").lower()
 
     def client_options(self) -> dict[str, Any]:
-        """Returns the options `kafka.*` for a `RangeClient`, by name in snake_case. Omits the options in NO_EFFECT."""
+        """Returns the options `kafka.*` for a `RangeClient`, by name in snake_case.
+
+        Omits options that have no effect in a query (NO_EFFECT).
+        """
         options: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.kafka.items()}
         options.setdefault("allow_auto_create_topics", False)
         return {name: value for name, value in options.items() if name not in {k.replace(".", "_") for k in NO_EFFECT}}

@@ -201,10 +201,8 @@ class _EntryPoint(Protocol):
 def plan(ranges: Iterable[OffsetRange], name: str, hints: PlanHints) -> list[OffsetRange]:
     """Split ranges with the planner `name`. Returns one range per task, sorted by partition and offset.
 
-    The bounds of the ranges must be offsets, and not EARLIEST or LATEST.
-
-    Empty ranges are dropped. Raises ConfigError if the planner does not exist, and ValueError if the planner has
-    omitted or repeated offsets.
+    The bounds of the ranges must be offsets, and not EARLIEST or LATEST. Empty ranges are dropped. Raises ConfigError
+    if the planner does not exist, and ValueError if the planner has omitted or repeated offsets.
     """
     filled = sorted(item for item in ranges if item.size > 0)
     if not filled:

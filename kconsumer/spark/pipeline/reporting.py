@@ -83,7 +83,10 @@ class Reporter:
             self._counts[query, batch] = records, invalid
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """Report a finished micro-batch, which Spark's report describes. A micro-batch without rows is only counted."""
+        """Report a finished micro-batch, which Spark's report `progress` describes.
+
+        A micro-batch without rows is counted in `done`, but not reported.
+        """
         name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
         lag: Counter[str] = Counter()
         for source in lag_of(progress):
