@@ -1,7 +1,8 @@
-"""Builds columns from runs of records (see record_run.pxd), in one part or several if a column would become too large.
+"""Builds columns from runs of records (see record_run.pxd).
 
-Decides which records become rows of which part. arrow_fill.pyx fills the memory. This module then passes the ownership
-of the memory to columns.
+The result is one Columns object, or several if a column would become too large. This module decides which records
+become rows of which object. arrow_fill.pyx fills the memory. This module then passes the ownership of the memory to
+columns.
 """
 
 cimport cython

@@ -1,8 +1,9 @@
 """Parses the compression frames of batches: finds the block in them, and its maximum decompressed size.
 
 Decides which lz4, zstd and xerial frames are ordinary, so that they can be decompressed by one function call instead of
-a stream reader. An ordinary batch is one frame with one block (zstd: any number of blocks) and no bytes after it. For
-all other frames the functions return failure without a reason, because the stream reader of the library reports errors.
+a stream reader. An ordinary frame has exactly one block (a zstd frame may have several), and is the only one of its
+batch. For other frames, the functions return False, None or -1 without a reason. The caller then uses the stream reader
+of a library, which also reports errors.
 This module does not decompress and applies no limits.
 """
 

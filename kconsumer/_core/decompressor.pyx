@@ -58,7 +58,7 @@ cdef bint can_decompress() noexcept:
 
 
 cdef int shrink(Frame frame, Py_ssize_t size) noexcept:
-    """Mark the frame as complete with `size` bytes. Free its unused memory if that is more than a quarter of it."""
+    """Mark the frame as complete with `size` bytes. Free the rest of its memory if more than a quarter is unused."""
     cdef unsigned char* data
     frame.size = size
     frame.filling = False

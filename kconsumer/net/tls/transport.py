@@ -6,7 +6,7 @@ sent. Nothing here blocks: if a handshake, a read or a write cannot continue, `w
 for.
 
 OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. If the caller takes only a part of it, the rest
-stays in OpenSSL, and a selector does not report it. So `pending` does.
+stays in OpenSSL, and a selector does not report it. So the attribute `pending` is True then.
 """
 
 from __future__ import annotations
