@@ -20,6 +20,8 @@ from kconsumer.schema.topics import (
     DescribeConfigsResult,
     IncrementalAlterConfigsResponse,
 )
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.groups.group_configs import BROKER_SETTINGS
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
@@ -27,8 +29,9 @@ from kconsumer.testing.cluster.topic import Topic
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
 
-TOPIC, BROKER = 2, 4  # types of resources
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5  # sources of a setting
+TOPIC, BROKER, GROUP = 2, 4, 32  # types of resources
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8  # sources of a setting
+INT = 3  # the type of a setting
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
 
 
@@ -59,6 +62,8 @@ class Configs:
             result.configs = _topic_rows(topic)
         elif row.resource_type == BROKER:
             result.configs = self._broker_rows()
+        elif row.resource_type == GROUP:
+            result.configs = self._group_rows(row.resource_name)
         else:
             result.error_code, result.error_message = Errors.INVALID_REQUEST, "Unsupported resource type."
         keys = row.configuration_keys
@@ -79,6 +84,20 @@ class Configs:
             for name, value in asdict(self._cluster.settings).items()
         ]
 
+    def _group_rows(self, group_id: str) -> list[DescribeConfigsResourceResult]:
+        """Returns the settings of a group."""
+        configs = self._cluster.groups.configs
+        return [
+            DescribeConfigsResourceResult(
+                name=name,
+                value=str(configs.value(group_id, name)),
+                config_source=GROUP_CONFIG if configs.is_explicit(group_id, name) else STATIC_BROKER_CONFIG,
+                config_type=INT,
+                documentation=None,
+            )
+            for name in BROKER_SETTINGS
+        ]
+
     def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
         rows = [self._alter_resource(row, request.message.validate_only) for row in request.message.resources]
         return IncrementalAlterConfigsResponse(responses=rows)
@@ -89,8 +108,13 @@ class Configs:
             error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
         )
         topic = self._cluster.topics.get(row.resource_name)
-        if row.resource_type != TOPIC:
-            response.error_code, response.error_message = Errors.INVALID_REQUEST, "Only topics can be changed."
+        if row.resource_type == GROUP:
+            self._alter_group(row, response, validate_only)
+        elif row.resource_type != TOPIC:
+            response.error_code, response.error_message = (
+                Errors.INVALID_REQUEST,
+                "Only topics and groups change.",
+            )
         elif topic is None:
             response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
             response.error_message = f"The topic '{row.resource_name}' does not exist."
@@ -103,6 +127,32 @@ class Configs:
                 for config in row.configs:
                     _change(topic, config)
         return response
+
+    def _alter_group(
+        self, row: AlterConfigsResource, response: AlterConfigsResourceResponse, validate_only: bool
+    ) -> None:
+        """Change the settings of one group: all that the request names, or none if one is not valid."""
+        configs = self._cluster.groups.configs
+        changes = [(config.name, None if config.config_operation == DELETE else config.value) for config in row.configs]
+        try:
+            for config in row.configs:
+                _check_group_operation(config)
+            for name, value in changes:
+                configs.validate(row.resource_name, name, value)
+        except GroupError as error:
+            response.error_code, response.error_message = error.error, error.message
+            return
+        if not validate_only:
+            for name, value in changes:
+                configs.set(row.resource_name, name, value)
+
+
+def _check_group_operation(config: AlterableConfig) -> None:
+    """Raise GroupError for an operation on lists: no setting of a group is one."""
+    name = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}.get(config.config_operation)
+    if name is not None:
+        message = f"Can't {name} to key {config.name} because its type is not LIST."
+        raise GroupError(Errors.INVALID_CONFIG, message)
 
 
 def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:

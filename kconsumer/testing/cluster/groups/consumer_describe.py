@@ -14,6 +14,7 @@ from kconsumer.schema.admin import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeTopicPartitions,
 )
+from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
 from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError
@@ -40,11 +41,24 @@ class ConsumerDescribeHandler:
 
     def _handle(self, request: Request, now: float) -> ConsumerGroupDescribeResponse:
         rows = [self._describe(group_id, request, now) for group_id in request.message.group_ids]
+        for row in rows:
+            self._check_topics(row, request.connection.principal)
         if request.message.include_authorized_operations:
             for row in rows:
                 if not row.error_code:
                     row.authorized_operations = GROUP_OPERATIONS
         return ConsumerGroupDescribeResponse(groups=rows)
+
+    def _check_topics(self, row: ConsumerGroupDescribeGroup, principal: str) -> None:
+        """Replace the members by an error if the client may not describe all topics that are assigned to them."""
+        acls = self._coordinator.cluster.acls
+        if not acls.enabled:
+            return
+        assignments = (part for member in row.members for part in (member.assignment, member.target_assignment))
+        names = sorted({topic.topic_name for assignment in assignments for topic in assignment.topic_partitions})
+        if not all(acls.allows(principal, "DESCRIBE", TOPIC, name) for name in names):
+            row.error_code, row.members = Errors.TOPIC_AUTHORIZATION_FAILED, []
+            row.error_message = "The group has described topic(s) that the client is not authorized to describe."
 
     def _describe(self, group_id: str, request: Request, now: float) -> ConsumerGroupDescribeGroup:
         """Returns the description of one group, or the error."""

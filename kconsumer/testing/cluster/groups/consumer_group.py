@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
+from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
@@ -191,20 +192,26 @@ class ConsumerGroup(Group):
     def _subscribed_names(self, members: Iterable[ConsumerMember]) -> set[str]:
         return {name for member in members for name in (*member.topics, *self.regexes.topics(member.regex))}
 
-    def resolve_regexes(self) -> None:
-        """Resolve the regular expressions when the timers run next, unless this is due already."""
+    def resolve_regexes(self, principal: str) -> None:
+        """Resolve the regular expressions when the timers run next, unless this is due already.
+
+        `principal`: that of the member. Only topics that it may describe match.
+        """
         if self._resolving is None:
-            self._resolving = self.coordinator.cluster.timers.soon(self._resolve)
+            self._resolving = self.coordinator.cluster.timers.soon(lambda now: self._resolve(principal, now))
 
     @property
     def is_resolving(self) -> bool:
         """True while regular expressions are being resolved."""
         return self._resolving is not None
 
-    def _resolve(self, now: float) -> None:
+    def _resolve(self, principal: str, now: float) -> None:
         """Resolve the regular expressions, and begin a new group epoch if other topics match."""
         self._resolving = None
-        topics = self.coordinator.cluster.topics
+        cluster = self.coordinator.cluster
+        topics: Iterable[str] = cluster.topics
+        if cluster.acls.enabled:
+            topics = [name for name in topics if cluster.acls.allows(principal, "DESCRIBE", TOPIC, name)]
         version = self.coordinator.topics_version
         changed = self.regexes.resolve(self.regex_counts(), topics, now, version)
         self._topics_version = -1
@@ -217,7 +224,7 @@ class ConsumerGroup(Group):
 
         `joined`: the id of the member that has just joined, or None.
         """
-        interval_ms = self.coordinator.cluster.settings.group_consumer_assignment_interval_ms
+        interval_ms = self.coordinator.configs.value(self.id, "consumer.assignment.interval.ms")
         too_soon = self.assigned_at is not None and now < self.assigned_at + interval_ms
         if self.target_epoch >= self.epoch or too_soon:
             return

@@ -100,7 +100,7 @@ class ConsumerHeartbeatHandler:
 
         self._store(group, updated, replaced, now)
         resolved = regex_changed and (not updated.regex or group.regexes.is_resolved(updated.regex))
-        self._update_regexes(group, before, updated, known, now)
+        self._update_regexes(group, before, updated, known, request.connection.principal, now)
         changed = names_changed or resolved or assignor_changed
         group.update_epoch(subscription_changed=changed)
         group.update_target(updated.id if before.epoch == 0 else None, assignor, now)
@@ -118,7 +118,7 @@ class ConsumerHeartbeatHandler:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._coordinator.cluster.settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._coordinator.configs.value(group.id, "consumer.heartbeat.interval.ms"),
             assignment=_assignment(member) if send_assignment else None,
         )
 
@@ -166,7 +166,13 @@ class ConsumerHeartbeatHandler:
             group.replace_member(replaced, member)
 
     def _update_regexes(
-        self, group: ConsumerGroup, before: ConsumerMember, updated: ConsumerMember, known: dict[str, int], now: float
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        updated: ConsumerMember,
+        known: dict[str, int],
+        principal: str,
+        now: float,
     ) -> None:
         """Resolve the regular expressions if this is due, and remove one to which no member subscribes any more."""
         subscribed = group.regex_counts()
@@ -178,7 +184,7 @@ class ConsumerHeartbeatHandler:
             new_topics_version=self._coordinator.new_topics_version,
             interval_ms=interval_ms,
         ):
-            group.resolve_regexes()
+            group.resolve_regexes(principal)
         if before.regex and before.regex not in subscribed:
             group.regexes.remove(before.regex)
 

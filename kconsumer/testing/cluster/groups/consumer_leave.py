@@ -75,8 +75,7 @@ def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
     member = group.members[member_id]
     if member.session is not None:
         member.session.cancel()
-    settings = group.coordinator.cluster.settings
-    timeout_ms = settings.group_consumer_session_timeout_ms
+    timeout_ms = group.coordinator.configs.value(group.id, "consumer.session.timeout.ms")
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
     member.session = group.coordinator.cluster.timers.add(now + timeout_ms, lambda at: _expire(group, member_id, at))

@@ -18,6 +18,7 @@ from kconsumer.testing.cluster.groups.consumer_heartbeat import ConsumerHeartbea
 from kconsumer.testing.cluster.groups.deletion import GroupDeletion
 from kconsumer.testing.cluster.groups.describe import GroupDescriptions
 from kconsumer.testing.cluster.groups.group import Group, GroupError, is_old_release
+from kconsumer.testing.cluster.groups.group_configs import GroupConfigs
 from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
@@ -44,6 +45,7 @@ class GroupCoordinator:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.configs = GroupConfigs(cluster.settings)
         self.offsets = OffsetStore()
         #: How long a broker loads the groups of a partition after it became the leader (ms).
         self.load_ms = 0.0

@@ -8,7 +8,7 @@ together, and not within 10 s after the last time.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,9 +80,10 @@ class TopicRegexes:
             or now > last.resolved_at + interval_ms
         )
 
-    def resolve(self, regexes: Iterable[str], topics: Collection[str], now: float, topics_version: int) -> bool:
+    def resolve(self, regexes: Iterable[str], topics: Iterable[str], now: float, topics_version: int) -> bool:
         """Store which topics match expressions. Returns whether any result differs from the last one."""
         changed = False
+        topics = list(topics)
         for regex in regexes:
             pattern = compile_regex(regex)
             found = frozenset(topic for topic in topics if pattern.fullmatch(topic))
