@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from kconsumer.testing.arguments import check_number
 from kconsumer.testing.cluster.acls import OPERATIONS, Acl
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.quotas import Quota
 from kconsumer.testing.server import Server
 
 
@@ -25,6 +27,20 @@ class SecurityMethods:
     def deny(self, principal: str, operation: str, resource: str, name: str = "*", *, prefixed: bool = False) -> None:
         """Add an ACL that denies an operation, also if others allow it. The arguments are those of `allow`."""
         self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed, allow=False))
+
+    def set_quota(
+        self,
+        client_id: str,
+        *,
+        consumer_byte_rate: float | None = None,
+        producer_byte_rate: float | None = None,
+    ) -> None:
+        """Set how many bytes per second a client may fetch and produce at each broker. None: unlimited."""
+        for name, rate in (("consumer_byte_rate", consumer_byte_rate), ("producer_byte_rate", producer_byte_rate)):
+            if rate is not None:
+                check_number(name, rate, positive=True)
+        with self._server.change():
+            self._cluster.quotas.set(client_id, Quota(consumer_byte_rate, producer_byte_rate))
 
     def _add_acl(self, acl: Acl) -> None:
         if not acl.principal.startswith("User:"):

@@ -24,13 +24,14 @@ TP = TopicPartition("t", 0)
 ENGINES = [
     pytest.param({"engine": "classic"}, id="classic"),
     pytest.param({"engine": "threaded"}, id="threaded"),
+    pytest.param({"group_protocol": "consumer"}, id="consumer protocol"),
 ]
 DEADLINE_S = 20
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=3) as cluster:
+    with FakeCluster(brokers=3, group_consumer_heartbeat_interval_ms=100) as cluster:
         cluster.create_topic("t", partitions=3, replication_factor=3)
         yield cluster
 
@@ -249,3 +250,18 @@ def test_wrong_acls(cluster: FakeCluster, arguments: tuple[str, str, str], messa
     """A wrong ACL raises ValueError."""
     with pytest.raises(ValueError, match=message):
         cluster.allow(*arguments)
+
+
+def test_quotas(cluster: FakeCluster) -> None:
+    """A consumer gets what its quota allows in ten seconds, and then no more records for some seconds."""
+    for _ in range(20):
+        cluster.produce("t", bytes(1000), partition=0)
+    cluster.set_quota("slow", consumer_byte_rate=1100)
+    with pytest.raises(ValueError, match="producer_byte_rate is a number above 0"):
+        cluster.set_quota("slow", producer_byte_rate=0)
+    with consumer(cluster, client_id="slow") as slow, consumer(cluster, client_id="other") as other:
+        for reader in (slow, other):
+            reader.assign([TP])
+        assert 10 == len(read(slow, 10))
+        assert not slow.poll(0.5)
+        assert 20 == len(read(other, 20))

@@ -27,6 +27,7 @@ from kconsumer.testing.cluster.hashes import java_hash
 from kconsumer.testing.cluster.list_offsets import ListOffsetsHandlers
 from kconsumer.testing.cluster.metadata import MetadataHandlers
 from kconsumer.testing.cluster.produce import ProduceHandler
+from kconsumer.testing.cluster.quotas import Quotas
 from kconsumer.testing.cluster.replication import Replication
 from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.retention import Retention
@@ -91,6 +92,7 @@ class Cluster:
         self.list_offsets = ListOffsetsHandlers(self)
         self.metadata = MetadataHandlers(self)
         self.produce = ProduceHandler(self)
+        self.quotas = Quotas()
         self.sasl = Sasl(self, sasl)
         self.topic_admin = TopicAdmin(self)
         self.transaction_requests = TransactionRequests(self)

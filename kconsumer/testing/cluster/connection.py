@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kconsumer._core.codec import decode_request, encode_response
 from kconsumer.errors import ProtocolError
-from kconsumer.schema.dsl import Message
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.faults import Fault, FaultKind
 from kconsumer.testing.cluster.link import Link
@@ -163,10 +162,14 @@ class Connection:
         api, version, correlation_id, client_id, message = decoded
         return Request(api, version, correlation_id, client_id, message, self, len(frame))
 
-    def _respond(self, request: Request, fault: Fault | None, response: Message, now: float) -> None:
+    def _respond(self, request: Request, fault: Fault | None, response: Any, now: float) -> None:
         """Send a response, at once or after the delay of its API. Then process the requests behind it."""
         if self.closed:
             return
+        if request.api.name == "Produce" and (throttle_ms := self._cluster.quotas.produced(request, now)):
+            response.throttle_time_ms = throttle_ms
+        if throttle_ms := getattr(response, "throttle_time_ms", 0):
+            self.mute(now + throttle_ms)
         encoded = encode_response(request.api, request.version, request.correlation_id, response)
         data, close = self._cluster.faults.damaged(fault, encoded)
         delay = self._cluster.faults.delay_of(request)

@@ -97,8 +97,15 @@ class FetchHandlers:
             for row, result in zip(rows, results, strict=True):
                 if result.error_code in MOVED:
                     self._add_leader(row, result, nodes)
-        error, session_id, sent = context.finish(found, now)
-        response = FetchResponse(error_code=error, session_id=session_id, node_endpoints=list(nodes.values()))
+        size = sum(len(result.records or b"") for result in results)
+        throttle_ms = self._cluster.quotas.fetched(request, size, now)
+        error, session_id, sent = context.finish_throttled() if throttle_ms else context.finish(found, now)
+        response = FetchResponse(
+            throttle_time_ms=throttle_ms,
+            error_code=error,
+            session_id=session_id,
+            node_endpoints=[] if throttle_ms else list(nodes.values()),
+        )
         for key, result in sent.items():
             row = context.rows[key]
             self._add(response, row, self._too_new(row, request) or result, request.version)

@@ -59,7 +59,8 @@ class PartitionReader:
 
     def __init__(self, cluster: Cluster, request: Request) -> None:
         message: FetchRequest = request.message
-        self.max_bytes = min(message.max_bytes, cluster.settings.fetch_max_bytes)
+        limit = min(message.max_bytes, cluster.settings.fetch_max_bytes)
+        self.max_bytes = cluster.quotas.max_fetch_bytes(request, limit)
         self.min_bytes = min(message.min_bytes, self.max_bytes)
         self._committed = message.isolation_level == READ_COMMITTED
         self._from_followers = request.version >= FROM_FOLLOWERS
