@@ -15,6 +15,7 @@ from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Offsets, Operations
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.errors import NoOffsetForPartitionError
 from kconsumer.fetching.partition_status import FetchContext
 from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
@@ -89,7 +90,7 @@ class MockOperations(Operations):
         metrics: ConsumerMetrics,
         driver: Driver,
         broker: MockBroker,
-        find_positions: Callable[[Collection[TopicPartition]], None],
+        find_positions: Callable[[], None],
         *,
         on_commit: Callable[[Offsets], None],
         on_leave: Callable[[], None],
@@ -138,7 +139,11 @@ class MockOperations(Operations):
         state = self._components.subscription.get(tp)
         if not state.has_valid_position:
             self.driver.raise_wakeup()
-            self._find_positions([tp])
+            try:
+                self._find_positions()
+            except NoOffsetForPartitionError:
+                if not state.has_valid_position:
+                    raise
         yield from ()
         assert state.position is not None, "find_positions has set it"
         return state.position.offset

@@ -6,7 +6,6 @@ Decides nothing about groups. The positions and the rules of resets are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 
 from kconsumer._core.record_run import RecordRun, run_of
 from kconsumer.engine.components import Components
@@ -58,7 +57,7 @@ class MockReads:
             raise error
         return ConsumerRecords.from_runs(runs, moved_to)
 
-    def find_positions(self, partitions: Collection[TopicPartition] | None = None) -> None:
+    def find_positions(self) -> None:
         """Set the positions of partitions without one: to the committed offset, or by the reset policy.
 
         Raises NoOffsetForPartitionError if the policy is `none`.
@@ -71,7 +70,7 @@ class MockReads:
                 if committed is not None:
                     subscription.seek(tp, committed.offset, committed.leader_epoch)
             try:
-                subscription.reset_initializing(partitions)
+                subscription.reset_initializing()
             finally:
                 for tp in subscription.partitions_to_reset(math.inf):
                     strategy = subscription.get(tp).reset_strategy or subscription.default_reset
