@@ -127,6 +127,18 @@ def test_describe_a_rebalance(client: ClusterClient) -> None:
     assert [(b"", b"")] == [(member.member_metadata, member.member_assignment) for member in row.members]
 
 
+@pytest.mark.parametrize(("release", "assigned"), [("3.9", False), ("4.4", True)])
+def test_assignments_during_a_rebalance(clock: VirtualClock, release: str, assigned: bool) -> None:
+    """During a rebalance the members keep their old assignments; before Kafka 4.0 they are not described."""
+    cluster = Cluster(release=release)
+    member = FakeMember(cluster, clock)
+    stable(cluster, clock, member)
+    FakeMember(cluster, clock).enter()
+    (row,) = described(ClusterClient(cluster, clock), "g", version=5)
+    found = {one.member_id: one.member_assignment for one in row.members}
+    assert (member.id.encode() if assigned else b"") == found[member.id]
+
+
 @pytest.mark.parametrize(
     ("version", "error", "message"), [(5, 0, None), (6, Errors.GROUP_ID_NOT_FOUND, "Group absent not found.")]
 )

@@ -85,23 +85,27 @@ class GroupDescriptions:
 
 
 def _classic_description(group: ClassicGroup) -> DescribedGroup:
-    """Returns the description of a classic group. Only a stable one has a protocol, and metadata of its members."""
+    """Returns the description of a classic group. Only a stable one has a protocol, and metadata of its members.
+
+    Before Kafka 4.0, only a stable one has assignments.
+    """
     protocol = group.protocol_name if group.state == STABLE else None
+    assigned = group.state == STABLE or not group.coordinator.is_old(group.id)
     return DescribedGroup(
         group_id=group.id,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=protocol or "",
-        members=[_member_row(member, protocol) for member in group.members.values()],
+        members=[_member_row(member, protocol, assigned=assigned) for member in group.members.values()],
     )
 
 
-def _member_row(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
+def _member_row(member: ClassicMember, protocol: str | None, *, assigned: bool) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=b"" if protocol is None else member.metadata(protocol),
-        member_assignment=member.assignment,
+        member_assignment=member.assignment if assigned else b"",
     )
