@@ -131,7 +131,7 @@ class Connection:
             self.close()
             return
         if fault is not None and fault.kind is FaultKind.ERROR:
-            response = faults.error_response(request, fault)
+            response = faults.error_response(request, fault, now)
         else:
             response = self._cluster.handle(request, now)
         if isinstance(response, Pending):

@@ -12,8 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kconsumer.schema import FETCH
 from kconsumer.schema.dsl import Api, Message
-from kconsumer.testing.cluster.error_responses import error_response, reports_errors
+from kconsumer.testing.cluster.error_responses import ROWS_BEFORE_TOP, error_response, reports_errors
 from kconsumer.testing.cluster.log import Log
 from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.stored_batch import StoredBatch
@@ -81,8 +82,10 @@ class Faults:
             return fault
         return None
 
-    def error_response(self, request: Request, fault: Fault) -> Message:
-        """Returns the response that has the error code of a fault."""
+    def error_response(self, request: Request, fault: Fault, now: float) -> Message:
+        """Returns the response that has the error code of a fault. The session of a Fetch request continues."""
+        if request.api is FETCH and fault.error not in ROWS_BEFORE_TOP["Fetch"]:
+            return self._cluster.fetch.failed_response(request, fault.error, now)
         return error_response(self._cluster, request, fault.error)
 
     def delay_of(self, request: Request) -> float:

@@ -67,6 +67,12 @@ class FetchHandlers:
         DelayedFetch(self._cluster, pending, reader, rows, complete).start(now, message.max_wait_ms)
         return pending
 
+    def failed_response(self, request: Request, error: int, now: float) -> FetchResponse:
+        """Returns the response in which all partitions of a request, or of its session, have an error."""
+        context = request.broker.fetch_sessions.open(request.message, request.version, self._name_of, now)
+        errors: Results = {key: failed(row.index, error) for key, row in context.rows.items()}
+        return self._respond(request, context, [], [], errors, now)
+
     def _name_of(self, topic_id: bytes) -> str | None:
         topic = self._cluster.topics_by_id.get(topic_id)
         return None if topic is None else topic.name

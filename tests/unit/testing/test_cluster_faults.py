@@ -8,7 +8,8 @@ import pytest
 
 from kconsumer._core.codec import encode_request
 from kconsumer.error_codes import Errors
-from kconsumer.schema import API_VERSIONS, METADATA
+from kconsumer.schema import API_VERSIONS, FETCH, METADATA
+from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.schema.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
@@ -60,6 +61,18 @@ def test_a_failed_request_has_no_effect(cluster: Cluster, client: ClusterClient)
     cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 1, Errors.LEADER_NOT_AVAILABLE))
     assert Errors.LEADER_NOT_AVAILABLE == error_of_topic(client)
     assert {} == cluster.topics
+
+
+def test_errors_of_a_fetch_session(cluster: Cluster, client: ClusterClient) -> None:
+    """A Fetch of a session has the error in the partitions of the session, and the session continues."""
+    topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition_max_bytes=100)])]
+    session = client.call(FETCH, 11, FetchRequest(topics=topics, session_epoch=0, max_bytes=100)).session_id
+    cluster.faults.add(FETCH, Fault(FaultKind.ERROR, 1, Errors.NOT_LEADER_OR_FOLLOWER))
+    response = client.call(FETCH, 11, FetchRequest(session_id=session, session_epoch=1, max_bytes=100))
+    rows = [(topic.topic, row.error_code) for topic in response.responses for row in topic.partitions]
+    assert (0, [("t", Errors.NOT_LEADER_OR_FOLLOWER)]) == (response.error_code, rows)
+    response = client.call(FETCH, 11, FetchRequest(session_id=session, session_epoch=2, max_bytes=100))
+    assert (0, session) == (response.error_code, response.session_id)
 
 
 def test_errors_of_one_broker(cluster: Cluster, clock: VirtualClock, client: ClusterClient) -> None:
