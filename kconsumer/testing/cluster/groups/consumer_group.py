@@ -238,6 +238,8 @@ class ConsumerGroup(Group):
 
     def reconcile(self, before: ConsumerMember, owned: Owned, now: float, *, subscription_changed: bool) -> None:
         """Advance a member towards its target assignment. `before` has its last state."""
+        if before.is_reconciled_to(self.target_epoch) and not subscription_changed:
+            return
         member = before.copy()
         topics = self.coordinator.cluster.topics
         subscribed = {topics[name].id for name in subscribed_names(member, self.regexes) if name in topics}
