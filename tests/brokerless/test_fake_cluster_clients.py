@@ -144,3 +144,25 @@ def test_kafka_python(cluster: FakeCluster) -> None:
     assert "t" in admin.list_topics()
     assert ["g"] == [group["group_id"] for group in admin.list_groups()]
     admin.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_librdkafka_authenticates(mechanism: str) -> None:
+    """librdkafka authenticates by each mechanism, and produces and reads."""
+    with FakeCluster(sasl={"mechanism": mechanism, "users": {"alice": "secret"}}) as cluster:
+        cluster.create_topic("t")
+        options = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+        }
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, **options})
+        producer.produce("t", b"a")
+        assert 0 == producer.flush(DEADLINE_S)
+        consumer = reader(cluster, **options)
+        try:
+            consumer.subscribe(["t"])
+            assert [b"a"] == read(consumer, 1)
+        finally:
+            consumer.close()
