@@ -22,17 +22,18 @@ from kconsumer.schema.topics import (
 )
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.group_configs import BROKER_SETTINGS
+from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
+from kconsumer.testing.cluster.topic_configs import INT, LIST, config_error, type_of
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
 
 TOPIC, BROKER, GROUP = 2, 4, 32  # types of resources
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8  # sources of a setting
-INT = 3  # the type of a setting
-SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
+OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)  # operations on a setting
 
 
 class Configs:
@@ -50,16 +51,18 @@ class Configs:
 
     def _describe_resource(self, row: DescribeConfigsResource) -> DescribeConfigsResult:
         """Returns the settings of one topic or broker."""
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
-        )
+        result = DescribeConfigsResult(resource_type=row.resource_type, resource_name=row.resource_name)
         if row.resource_type == TOPIC:
             topic = self._cluster.topics.get(row.resource_name)
-            if topic is None:
+            if not legal_name(row.resource_name):
+                result.error_code = Errors.INVALID_TOPIC_EXCEPTION
+                result.error_message = f"Topic name is invalid: {row.resource_name!r}"
+            elif topic is None:
                 result.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
-                result.error_message = "This server does not host this topic-partition."
-                return result
-            result.configs = _topic_rows(topic)
+            else:
+                result.configs = _topic_rows(topic)
+        elif row.resource_type == BROKER and row.resource_name not in map(str, self._cluster.brokers):
+            result.error_code, result.error_message = Errors.INVALID_REQUEST, "The request went to another broker."
         elif row.resource_type == BROKER:
             result.configs = self._broker_rows()
         elif row.resource_type == GROUP:
@@ -119,13 +122,11 @@ class Configs:
             response.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION
             response.error_message = f"The topic '{row.resource_name}' does not exist."
         else:
-            unknown = sorted({config.name for config in row.configs} - set(TOPIC_DEFAULTS))
-            if unknown:
-                response.error_code = Errors.INVALID_CONFIG
-                response.error_message = f"Unknown topic config name: {unknown[0]}"
-            elif not validate_only:
+            response.error_code, message = _change_error(topic, row.configs)
+            response.error_message = message or None
+            if not response.error_code and not validate_only:
                 for config in row.configs:
-                    _change(topic, config)
+                    topic.set_config(config.name, _changed(topic, config))
         return response
 
     def _alter_group(
@@ -162,24 +163,44 @@ def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
             name=name,
             value=value,
             config_source=TOPIC_CONFIG if name in topic.explicit_configs else DEFAULT_CONFIG,
+            config_type=type_of(name),
             documentation=None,
         )
         for name, value in topic.configs.items()
     ]
 
 
-def _change(topic: Topic, config: AlterableConfig) -> None:
-    """Apply one operation to a setting of a topic."""
-    name, operation = config.name, config.config_operation
-    present = topic.configs[name].split(",")
-    given = (config.value or "").split(",")
+def _change_error(topic: Topic, changes: list[AlterableConfig]) -> tuple[int, str]:
+    """Returns the error code and message of changes of a topic's settings. Both are empty if all of them are valid."""
+    if len({change.name for change in changes}) < len(changes):
+        return Errors.INVALID_REQUEST, "A setting is changed twice."
+    for change in changes:
+        if change.config_operation not in OPERATIONS:
+            return Errors.UNKNOWN_SERVER_ERROR, ""
+        if change.name not in TOPIC_DEFAULTS:
+            return Errors.INVALID_CONFIG, f"Unknown topic config name: {change.name}"
+        if change.value is None and change.config_operation != DELETE:
+            return Errors.INVALID_REQUEST, f"The value of {change.name} is null."
+        if change.config_operation in (APPEND, SUBTRACT) and type_of(change.name) != LIST:
+            return Errors.INVALID_CONFIG, f"{change.name} is not a list."
+        value = _changed(topic, change)
+        problem = None if value is None else config_error({change.name: value})
+        if problem is not None:
+            return Errors.INVALID_CONFIG, problem
+    return Errors.NONE, ""
+
+
+def _changed(topic: Topic, change: AlterableConfig) -> str | None:
+    """Returns the new value of a setting, or None if its default is restored."""
+    present = topic.configs[change.name].split(",")
+    given = (change.value or "").split(",")
     values = {
         SET: given,
         DELETE: None,
         APPEND: [*filter(None, present), *(item for item in given if item not in present)],
         SUBTRACT: [item for item in present if item not in given],
-    }[operation]
-    topic.set_config(name, None if values is None else ",".join(values))
+    }[change.config_operation]
+    return None if values is None else ",".join(values)
 
 
 def _text(value: object) -> str:

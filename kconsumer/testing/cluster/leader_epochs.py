@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+UNDEFINED_EPOCH = -1
+
 
 class LeaderEpochs:
     """The leader epochs that wrote a log, with their start offsets. Both ascend."""
@@ -42,7 +44,7 @@ class LeaderEpochs:
         The end offset of an epoch is the start offset of the next one, or the end of the log. An epoch below all
         entries is returned with the start of the first entry.
         """
-        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return None
         if epoch == self._epochs[-1]:
             return epoch, log_end

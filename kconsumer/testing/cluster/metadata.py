@@ -15,7 +15,6 @@ from kconsumer.schema.metadata import (
     Coordinator,
     FinalizedFeatureKey,
     FindCoordinatorResponse,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -33,7 +32,13 @@ if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # names and versions of client software
+SOFTWARE_FROM, EXPECTED_BROKER_FROM = 3, 5  # versions of ApiVersions
+TOPIC_IDS_FROM = 12  # version of Metadata
+TOPIC_OPERATIONS = 0b1101_1111_1000  # read, write, create, delete, alter, describe, describe and alter configs
+BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
+GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
+COORDINATORS_FROM = 4  # version of FindCoordinator
 #: As Kafka 4 does, brokers announce Produce versions that they do not serve, because librdkafka looks for them.
 ANNOUNCED_MINIMUM = {PRODUCE.key: 0}
 NOT_AVAILABLE = Errors.COORDINATOR_NOT_AVAILABLE
@@ -66,7 +71,21 @@ class MetadataHandlers:
         return encode_response(API_VERSIONS, 0, correlation_id, response)
 
     def _api_versions(self, request: Request, _: float) -> ApiVersionsResponse:
-        return self._versions(request.broker)
+        error = self._api_versions_error(request)
+        return ApiVersionsResponse(error_code=error) if error else self._versions(request.broker)
+
+    def _api_versions_error(self, request: Request) -> int:
+        """Returns the error of an ApiVersions request whose client software is not named, or whose broker is wrong."""
+        message = request.message
+        software = message.client_software_name, message.client_software_version
+        if request.version >= SOFTWARE_FROM and not all(map(SOFTWARE.fullmatch, software)):
+            return Errors.INVALID_REQUEST
+        if request.version < EXPECTED_BROKER_FROM or (message.cluster_id is None and message.node_id == -1):
+            return Errors.NONE
+        if message.cluster_id is None or message.node_id == -1:
+            return Errors.INVALID_REQUEST
+        right = (message.cluster_id, message.node_id) == (self._cluster.id, request.broker.id)
+        return Errors.NONE if right else Errors.REBOOTSTRAP_REQUIRED
 
     def _versions(self, broker: Broker) -> ApiVersionsResponse:
         rows = [
@@ -88,6 +107,11 @@ class MetadataHandlers:
 
     def _metadata(self, request: Request, now: float) -> MetadataResponse:
         cluster = self._cluster
+        asked = request.message.topics or []
+        if request.version < TOPIC_IDS_FROM and any(row.topic_id != ZERO_UUID for row in asked):
+            error = Errors.INVALID_REQUEST
+            rows = [MetadataResponseTopic(error_code=error, name=row.name, topic_id=row.topic_id) for row in asked]
+            return MetadataResponse(topics=rows)
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
@@ -99,21 +123,30 @@ class MetadataHandlers:
         )
 
     def _topics(self, request: Request, now: float) -> list[MetadataResponseTopic]:
-        """Returns the rows of the topics that the request names, or of all topics."""
-        asked = request.message.topics
-        if asked is None or (request.version == 0 and not asked):
-            return [self._topic_row(topic) for topic in self._cluster.topics.values()]
-        create = request.message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
-        return [self._asked_row(row, create, now) for row in asked]
+        """Returns the rows of the topics that the request names, or of all topics.
 
-    def _asked_row(self, asked: MetadataRequestTopic, create: bool, now: float) -> MetadataResponseTopic:
-        """Returns the row of one topic that the request names by name or id."""
-        if asked.topic_id != ZERO_UUID:
-            topic = self._cluster.topics_by_id.get(asked.topic_id)
-            if topic is None:
-                return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-            return self._topic_row(topic)
-        name = asked.name or ""
+        If it names a topic by id, topics that it names by name are ignored.
+        """
+        message = request.message
+        if message.topics is None or (request.version == 0 and not message.topics):
+            rows = [self._topic_row(topic) for topic in self._cluster.topics.values()]
+        elif ids := dict.fromkeys(row.topic_id for row in message.topics if row.topic_id != ZERO_UUID):
+            rows = [self._row_by_id(topic_id) for topic_id in ids]
+        else:
+            create = message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
+            names = dict.fromkeys(row.name or "" for row in message.topics)
+            rows = [self._row_by_name(name, create) for name in names]
+        for row in rows if message.include_topic_authorized_operations else ():
+            row.topic_authorized_operations = TOPIC_OPERATIONS
+        return rows
+
+    def _row_by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        topic = self._cluster.topics_by_id.get(topic_id)
+        if topic is None:
+            return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return self._topic_row(topic)
+
+    def _row_by_name(self, name: str, create: bool) -> MetadataResponseTopic:
         if not legal_name(name):
             return MetadataResponseTopic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
         topic = self._cluster.topics.get(name)
@@ -123,8 +156,12 @@ class MetadataHandlers:
             self._cluster.create_topic(name, self._cluster.settings.num_partitions)
         return MetadataResponseTopic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=name)
 
-    def _describe_cluster(self, _: Request, now: float) -> DescribeClusterResponse:
+    def _describe_cluster(self, request: Request, now: float) -> DescribeClusterResponse:
         cluster = self._cluster
+        kind = request.message.endpoint_type
+        if kind != BROKERS:
+            error = Errors.MISMATCHED_ENDPOINT_TYPE if kind == CONTROLLERS else Errors.UNSUPPORTED_ENDPOINT_TYPE
+            return DescribeClusterResponse(error_code=error, error_message=f"A broker cannot list endpoints {kind}.")
         return DescribeClusterResponse(
             cluster_id=cluster.id,
             controller_id=cluster.controller_id,
@@ -138,14 +175,13 @@ class MetadataHandlers:
 
     def _find_coordinator(self, request: Request, _: float) -> FindCoordinatorResponse:
         message = request.message
-        keys = message.coordinator_keys if request.version >= 4 else [message.key]
-        rows = [self._coordinator(key, message.key_type) for key in keys]
-        if request.version >= 4:
+        if request.version >= COORDINATORS_FROM:
+            rows = [self._coordinator(key, message.key_type) for key in message.coordinator_keys]
             return FindCoordinatorResponse(coordinators=rows)
-        (row,) = rows
+        row = self._coordinator(message.key, message.key_type)
         return FindCoordinatorResponse(
             error_code=row.error_code,
-            error_message=row.error_message,
+            error_message=row.error_message or "NONE",
             node_id=row.node_id,
             host=row.host,
             port=row.port,
@@ -153,6 +189,10 @@ class MetadataHandlers:
 
     def _coordinator(self, key: str, key_type: int) -> Coordinator:
         """Returns the coordinator of one group or transactional id."""
+        if key_type not in (GROUP, TRANSACTION):
+            message = "" if key_type == SHARE else f"The model has no coordinators of the type {key_type}."
+            error = Errors.INVALID_REQUEST
+            return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
         broker = self._cluster.coordinator(key, "group" if key_type == GROUP else "transaction")
         if broker is None:
             return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=NOT_AVAILABLE, error_message="")

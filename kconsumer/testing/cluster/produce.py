@@ -15,6 +15,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.schema import Api
 from kconsumer.schema.produce import (
     PRODUCE,
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceLeaderIdAndEpoch,
@@ -25,6 +26,7 @@ from kconsumer.schema.produce import (
     TopicProduceResponse,
 )
 from kconsumer.testing.cluster.log import AppendResult
+from kconsumer.testing.cluster.produced_records import wrong_record
 from kconsumer.testing.cluster.requests import Handler, Pending, Request, Response
 from kconsumer.testing.cluster.stored_batch import StoredBatch, split_batches
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
@@ -63,6 +65,8 @@ class ProduceHandler:
         message = request.message
         rows: list[Row] = []
         topics = []
+        if message.transactional_id is None and _is_transactional(message):
+            return _refused(message, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         for topic in message.topic_data:
             of_topic = list(self._append_topic(request, topic, now))
             rows += of_topic
@@ -109,21 +113,31 @@ class ProduceHandler:
         raw = data.records
         payload = bytes(raw) if isinstance(raw, Slice) else raw or b""
         batch = _single_batch(payload)
-        error = Errors.INVALID_RECORD if batch is None else _batch_error(request, partition, batch)
+        error = Errors.INVALID_RECORD if batch is None else _header_error(partition, batch)
         if batch is None or error:
+            return _failed(partition.index, error)
+        error = _batch_error(request, batch)
+        if error:
             return _failed(partition.index, error, partition)
         duplicate = partition.producers.duplicate_of(batch)
         if duplicate is not None:
             end = duplicate.base_offset + batch.last_offset - batch.base_offset + 1
-            return _appended(partition, AppendResult(duplicate.base_offset, end - 1, -1, partition.log.start, []))
-        error = partition.producers.error_of(batch) or self._transaction_error(request, partition, batch, now)
+            time = duplicate.max_timestamp  # as in Kafka, although it is not the time of the append
+            return _appended(partition, AppendResult(duplicate.base_offset, end - 1, time, partition.log.start, []))
+        error = self._transaction_error(request, partition, batch, now)
+        if error:
+            return _not_in_transaction(partition, error)
+        error = partition.producers.error_of(batch)
         if error:
             return _failed(partition.index, error, partition)
+        wrong = wrong_record(partition, batch, request.broker.release, self._cluster.wall_ms(now))
+        if wrong is not None:
+            return _failed_record(partition, *wrong)
         return _appended(partition, partition.append(payload, self._cluster.wall_ms(now)))
 
     def _transaction_error(self, request: Request, partition: Partition, batch: StoredBatch, now: float) -> int:
         """Returns the error of a transactional batch whose partition is not in the producer's transaction."""
-        if not batch.transactional:
+        if not batch.transactional or batch.producer_id in partition.log.transactions.open:
             return Errors.NONE
         transactional_id = request.message.transactional_id
         if transactional_id is None:
@@ -192,7 +206,7 @@ def _request_error(request: Request, partition: Partition) -> int:
         return Errors.INVALID_TOPIC_EXCEPTION
     if partition.leader != request.broker.id:
         return Errors.NOT_LEADER_OR_FOLLOWER
-    too_few = len(partition.isr) < int(partition.topic.configs["min.insync.replicas"])
+    too_few = len(partition.isr) < partition.min_isr
     return Errors.NOT_ENOUGH_REPLICAS if too_few and message.acks == ALL_REPLICAS else Errors.NONE
 
 
@@ -205,17 +219,58 @@ def _single_batch(data: bytes) -> StoredBatch | None:
     return batches[0] if len(batches) == 1 and batches[0].magic == 2 else None
 
 
-def _batch_error(request: Request, partition: Partition, batch: StoredBatch) -> int:
-    """Returns the error of the header or the size of a batch, or NONE."""
+def _header_error(partition: Partition, batch: StoredBatch) -> int:
+    """Returns the error of a batch that is damaged or too large, or NONE."""
     if crc32c(batch.data[CRC_FROM:]) != int.from_bytes(batch.data[CRC_AT:CRC_FROM]):
         return Errors.CORRUPT_MESSAGE
-    if batch.size > int(partition.topic.configs["max.message.bytes"]):
-        return Errors.MESSAGE_TOO_LARGE
+    too_large = batch.size > int(partition.topic.configs["max.message.bytes"])
+    return Errors.MESSAGE_TOO_LARGE if too_large else Errors.NONE
+
+
+def _batch_error(request: Request, batch: StoredBatch) -> int:
+    """Returns the error of a batch that a client may not produce, or NONE."""
     if batch.codec == ZSTD and request.version < FIRST_WITH_ZSTD:
         return Errors.UNSUPPORTED_COMPRESSION_TYPE
     if batch.control or batch.record_count != batch.last_offset - batch.base_offset + 1:
         return Errors.INVALID_RECORD
-    return Errors.NONE
+    no_sequence = batch.producer_id >= 0 and batch.base_sequence < 0
+    return Errors.INVALID_RECORD if no_sequence else Errors.NONE
+
+
+def _is_transactional(message: ProduceRequest) -> bool:
+    """Returns whether a request contains a transactional batch."""
+    rows = [row.records for topic in message.topic_data for row in topic.partition_data if row.records]
+    batches = map(_single_batch, map(bytes, rows))
+    return any(batch is not None and batch.transactional for batch in batches)
+
+
+def _refused(message: ProduceRequest, error: int) -> ProduceResponse:
+    """Returns the response to a request of which no batch is appended."""
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[_failed(row.index, error).response for row in topic.partition_data],
+        )
+        for topic in message.topic_data
+    ]
+    return ProduceResponse(responses=topics)
+
+
+def _not_in_transaction(partition: Partition, error: int) -> Row:
+    """Returns the result of a batch that the coordinator of its transaction does not accept."""
+    row = _failed(partition.index, error)
+    if error == Errors.INVALID_TXN_STATE:
+        row.response.error_message = "The partition is not in a transaction of the producer."
+    return row
+
+
+def _failed_record(partition: Partition, error: int, index: int, text: str) -> Row:
+    """Returns the result of a batch that was not appended because of one of its records (KIP-467)."""
+    row = _failed(partition.index, error, partition)
+    row.response.record_errors = [BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)]
+    row.response.error_message = "A record of the batch is invalid."
+    return row
 
 
 def _failed(index: int, error: int, partition: Partition | None = None) -> Row:

@@ -20,6 +20,7 @@ class WrittenBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
+    max_timestamp: int
 
 
 class Producer:
@@ -86,7 +87,8 @@ class Producers:
             producer.set_epoch(max(producer.epoch, batch.producer_epoch))
         else:
             producer.set_epoch(batch.producer_epoch)
-            producer.batches.append(WrittenBatch(batch.base_sequence, last_sequence(batch), batch.base_offset))
+            last = last_sequence(batch)
+            producer.batches.append(WrittenBatch(batch.base_sequence, last, batch.base_offset, batch.max_timestamp))
 
 
 def last_sequence(batch: StoredBatch) -> int:

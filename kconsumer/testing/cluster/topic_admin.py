@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
@@ -30,6 +31,7 @@ from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import NO_LEADER, Topic
+from kconsumer.testing.cluster.topic_configs import config_error
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
@@ -66,11 +68,11 @@ class TopicAdmin:
     # --- CreateTopics ---
 
     def _create_topics(self, request: Request, _: float) -> CreateTopicsResponse:
-        names = [row.name for row in request.message.topics]
+        names = Counter(row.name for row in request.message.topics)
         rows = []
-        for row in request.message.topics:
+        for row in {row.name: row for row in request.message.topics}.values():
             try:
-                if names.count(row.name) > 1:
+                if names[row.name] > 1:
                     raise AdminError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 rows.append(self._create_topic(row, request))
             except AdminError as error:
@@ -82,10 +84,11 @@ class TopicAdmin:
         assignments = {a.partition_index: list(a.broker_ids) for a in row.assignments}
         self._check_name(row.name)
         partitions, replicas = self._sizes(row, assignments)
-        configs = {config.name: config.value or "" for config in row.configs}
-        for name in configs:
-            if name not in TOPIC_DEFAULTS:
-                raise AdminError(Errors.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        given = {config.name: config.value for config in row.configs}
+        problem = config_error(given)
+        if problem is not None:
+            raise AdminError(Errors.INVALID_CONFIG, problem)
+        configs = {name: value for name, value in given.items() if value is not None}
         result = CreatableTopicResult(
             name=row.name,
             error_message=None,
@@ -93,7 +96,9 @@ class TopicAdmin:
             replication_factor=replicas,
             configs=_config_rows(configs) if request.version >= FIRST_WITH_CONFIGS else [],
         )
-        if not request.message.validate_only:
+        if request.message.validate_only:
+            result.topic_id = self._cluster.random.randbytes(16)  # Kafka draws an id here, too
+        else:
             topic = self._cluster.create_topic(row.name, partitions, replicas, configs, assignments=assignments)
             result.topic_id = topic.id
         return result
@@ -104,6 +109,10 @@ class TopicAdmin:
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
         if name in self._cluster.topics:
             raise AdminError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        alike = name.replace(".", "_")
+        other = next((known for known in self._cluster.topics if known.replace(".", "_") == alike), None)
+        if other is not None:
+            raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'.")
 
     def _sizes(self, row: CreatableTopic, assignments: Mapping[int, Sequence[int]]) -> tuple[int, int]:
         """Returns the numbers of partitions and replicas. Raises AdminError if they are not valid."""
@@ -112,9 +121,7 @@ class TopicAdmin:
                 raise AdminError(Errors.INVALID_REQUEST, "Assignments exclude the numbers of partitions and replicas.")
             if sorted(assignments) != list(range(len(assignments))):
                 raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, "Partitions must be consecutive and begin with 0.")
-            known = all(node in self._cluster.brokers for nodes in assignments.values() for node in nodes)
-            if not known or not all(assignments.values()):
-                raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, "The assignment has no broker, or an unknown one.")
+            self._check_assignments(assignments.values())
             return len(assignments), len(assignments[0])
         settings = self._cluster.settings
         partitions = settings.num_partitions if row.num_partitions == BROKERS_DECIDE else row.num_partitions
@@ -128,6 +135,12 @@ class TopicAdmin:
             )
         return partitions, replicas
 
+    def _check_assignments(self, assignments: Iterable[Sequence[int]]) -> None:
+        """Raise AdminError if a partition has no broker, an unknown one, or one twice."""
+        for nodes in assignments:
+            if not nodes or len(set(nodes)) < len(nodes) or not set(nodes) <= self._cluster.brokers.keys():
+                raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, f"The brokers {list(nodes)} are not valid.")
+
     # --- DeleteTopics ---
 
     def _delete_topics(self, request: Request, now: float) -> DeleteTopicsResponse:
@@ -135,11 +148,18 @@ class TopicAdmin:
         states = message.topics if request.version >= FIRST_WITH_STATES else None
         if states is None:
             states = [DeleteTopicState(name=name) for name in message.topic_names]
-        return DeleteTopicsResponse(responses=[self._delete_topic(state, now) for state in states])
+        counts = Counter(map(_identity, states))
+        rows = [
+            self._delete_topic(state, now) if counts[_identity(state)] == 1 else _wrong_state(state, "is named twice")
+            for state in {_identity(state): state for state in states}.values()
+        ]
+        return DeleteTopicsResponse(responses=rows)
 
     def _delete_topic(self, state: DeleteTopicState, now: float) -> DeletableTopicResult:
         """Delete one topic, which is given by its name or its id."""
         by_id = state.topic_id != ZERO_UUID
+        if by_id == (state.name is not None):
+            return _wrong_state(state, "needs a name or an id")
         topic: Topic | None
         if by_id:
             topic = self._cluster.topics_by_id.get(state.topic_id)
@@ -157,20 +177,24 @@ class TopicAdmin:
     # --- CreatePartitions ---
 
     def _create_partitions(self, request: Request, _: float) -> CreatePartitionsResponse:
+        names = Counter(row.name for row in request.message.topics)
         rows = []
-        for row in request.message.topics:
+        for row in {row.name: row for row in request.message.topics}.values():
             try:
+                if names[row.name] > 1:
+                    raise AdminError(Errors.INVALID_REQUEST, "Duplicate topic name.")
                 self._add_partitions(row, request.message.validate_only)
                 rows.append(CreatePartitionsTopicResult(name=row.name))
             except AdminError as error:
-                rows.append(CreatePartitionsTopicResult(name=row.name, error_code=error.code, error_message=str(error)))
+                text = str(error) or None
+                rows.append(CreatePartitionsTopicResult(name=row.name, error_code=error.code, error_message=text))
         return CreatePartitionsResponse(results=rows)
 
     def _add_partitions(self, row: CreatePartitionsTopic, validate_only: bool) -> None:
         """Add partitions to one topic until it has `row.count`. Raises AdminError."""
         topic = self._cluster.topics.get(row.name)
         if topic is None:
-            raise AdminError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise AdminError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "")
         present = len(topic.partitions)
         if row.count <= present:
             problem = "is the same as" if row.count == present else "is smaller than"
@@ -178,9 +202,10 @@ class TopicAdmin:
         added = row.count - present
         if row.assignments is not None and len(row.assignments) != added:
             raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions need as many assignments.")
+        nodes = [assignment.broker_ids for assignment in row.assignments or []]
+        self._check_assignments(nodes)
         if validate_only:
             return
-        nodes = [assignment.broker_ids for assignment in row.assignments or []]
         assignments = dict(enumerate(nodes, start=present))
         self._cluster.add_partitions(topic, added, len(topic.partitions[0].replicas), assignments)
 
@@ -209,6 +234,17 @@ class TopicAdmin:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         partition.log.delete_before(partition.log.high_watermark if offset == HIGH_WATERMARK else offset)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.start)
+
+
+def _identity(state: DeleteTopicState) -> tuple[str | None, bytes]:
+    return state.name, state.topic_id
+
+
+def _wrong_state(state: DeleteTopicState, problem: str) -> DeletableTopicResult:
+    """Returns the result of a topic that a request does not name properly."""
+    error = Errors.INVALID_REQUEST
+    message = f"The topic {problem}."
+    return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=error, error_message=message)
 
 
 def _config_rows(configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:

@@ -76,6 +76,8 @@ class TransactionRequests:
         try:
             self._require_coordinator(message.transactional_id, request)
             expected = message.producer_id, message.producer_epoch
+            if expected.count(-1) == 1:
+                raise TransactionError(Errors.INVALID_REQUEST)
             found = transactions.init_producer(message.transactional_id, message.transaction_timeout_ms, now, expected)
         except TransactionError as error:
             return InitProducerIdResponse(error_code=_code(error, request), producer_epoch=-1)

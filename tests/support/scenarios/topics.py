@@ -1,0 +1,280 @@
+"""Scenarios of CreateTopics, DeleteTopics, CreatePartitions, DescribeConfigs and IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.schema import METADATA
+from kconsumer.schema.metadata import MetadataRequestTopic
+from kconsumer.schema.topics import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    AlterConfigsResource,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsTopic,
+    DeleteTopicState,
+    DescribeConfigsResource,
+)
+from support.scenarios.metadata import UNKNOWN_ID
+from support.scenarios.scenario import Run, scenarios
+
+TOPIC, BROKER = 2, 4
+
+
+def new_topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> CreatableTopic:
+    """Returns the row of a topic of CreateTopics. `configs` and `assignments`: mappings."""
+    configs: Mapping[str, str | None] = fields.pop("configs", {})
+    assignments: Mapping[int, list[int]] = fields.pop("assignments", {})
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        assignments=[CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in assignments.items()],
+    )
+
+
+def create(run: Run, version: int, *rows: CreatableTopic, **fields: Any) -> Any:
+    """Record the response to CreateTopics."""
+    return run.call(CREATE_TOPICS, version, **{"topics": list(rows), "timeout_ms": 5000, **fields})
+
+
+def partitions_of(run: Run, name: str) -> None:
+    """Record the partitions of a topic, when changes of it have arrived."""
+    run.sleep(300)
+    run.call(METADATA, 9, topics=[MetadataRequestTopic(name=name)])
+
+
+@scenarios(CREATE_TOPICS)
+def creating(run: Run, version: int) -> None:
+    """A topic is created; it exists the second time."""
+    row = new_topic(run.name(), 2, configs={"retention.ms": "12345", "cleanup.policy": "compact"})
+    create(run, version, row)
+    create(run, version, row)
+    partitions_of(run, run.name())
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 5, 7])
+def only_validated(run: Run, version: int) -> None:
+    """A request that is only validated creates nothing."""
+    create(run, version, new_topic(run.name(), 2), validate_only=True)
+    partitions_of(run, run.name())
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 4, 7])
+def default_sizes(run: Run, version: int) -> None:
+    """The broker decides how many partitions and replicas there are."""
+    create(run, version, new_topic(run.name(), -1, -1))
+    partitions_of(run, run.name())
+
+
+WRONG = {
+    "no-partitions": {"partitions": 0},
+    "negative": {"partitions": -2},
+    "no-replicas": {"replicas": 0},
+    "too-many-replicas": {"replicas": 2},
+    "unknown-config": {"configs": {"no.such.config": "1"}},
+    "wrong-value": {"configs": {"retention.ms": "soon"}},
+    "wrong-choice": {"configs": {"cleanup.policy": "burn"}},
+    "null-value": {"configs": {"retention.ms": None}},
+    "assigned": {"partitions": -1, "replicas": -1, "assignments": {0: [1], 1: [1]}},
+    "assigned-and-counted": {"partitions": 2, "assignments": {0: [1], 1: [1]}},
+    "assigned-gap": {"partitions": -1, "replicas": -1, "assignments": {0: [1], 2: [1]}},
+    "assigned-unknown": {"partitions": -1, "replicas": -1, "assignments": {0: [9]}},
+    "assigned-twice": {"partitions": -1, "replicas": -1, "assignments": {0: [1, 1]}},
+    "assigned-nothing": {"partitions": -1, "replicas": -1, "assignments": {0: []}},
+}
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 7], cases=WRONG)
+def wrong_topic(run: Run, version: int, fields: dict[str, Any]) -> None:
+    """Topics that cannot be created, and assignments of replicas."""
+    create(run, version, new_topic(run.name(), **fields))
+
+
+NAMES = {"empty": "", "dot": ".", "dots": "..", "space": "a b", "long": "n" * 250, "longest": "n" * 249}
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 7], cases=NAMES)
+def topic_names(run: Run, version: int, name: str) -> None:
+    """Names that Kafka does not accept."""
+    create(run, version, new_topic(name), validate_only=True)
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 5, 7])
+def twice_in_a_request(run: Run, version: int) -> None:
+    """A topic that a request names twice."""
+    create(run, version, new_topic(run.name()), new_topic(run.name(), 2))
+    partitions_of(run, run.name())
+
+
+@scenarios(CREATE_TOPICS, versions=[2, 7])
+def collision(run: Run, version: int) -> None:
+    """Names that differ only by dots and underscores collide."""
+    create(run, version, new_topic(run.name("a.b")))
+    create(run, version, new_topic(run.name("a_b")))
+
+
+@scenarios(DELETE_TOPICS)
+def deleting(run: Run, version: int) -> None:
+    """A topic is deleted; it does not exist the second time."""
+    topic = run.topic()
+    for _ in range(2):
+        rows = [DeleteTopicState(name=topic)]
+        run.call(DELETE_TOPICS, version, topic_names=[topic], topics=rows, timeout_ms=5000)
+    partitions_of(run, topic)
+
+
+@scenarios(DELETE_TOPICS, versions=[6])
+def deleting_by_id(run: Run, version: int) -> None:
+    """Topics are deleted by id; one does not exist."""
+    topic = run.topic()
+    topic_id = run.topic_id(topic)
+    for rows in (
+        [DeleteTopicState(name=topic, topic_id=topic_id)],
+        [DeleteTopicState(name=None)],
+        [DeleteTopicState(name=None, topic_id=UNKNOWN_ID)],
+        [DeleteTopicState(name=None, topic_id=topic_id)],
+    ):
+        run.call(DELETE_TOPICS, version, topics=rows, timeout_ms=5000)
+    partitions_of(run, topic)
+
+
+@scenarios(DELETE_TOPICS, versions=[1, 5, 6])
+def deleting_several(run: Run, version: int) -> None:
+    """One topic exists and one does not, and one is named twice."""
+    topic = run.topic()
+    for names in ([topic, topic], [topic, run.name("none")]):
+        rows = [DeleteTopicState(name=name) for name in names]
+        run.call(DELETE_TOPICS, version, topic_names=names, topics=rows, timeout_ms=5000)
+
+
+@scenarios(DELETE_TOPICS, versions=[5, 6])
+def created_again(run: Run, version: int) -> None:
+    """A topic that is created again has another id."""
+    topic = run.topic()
+    rows = [MetadataRequestTopic(name=topic)]
+    run.call(METADATA, 12, topics=rows)
+    run.call(DELETE_TOPICS, version, topic_names=[topic], topics=[DeleteTopicState(name=topic)], timeout_ms=5000)
+    run.sleep(300)
+    run.topic()
+    run.call(METADATA, 12, topics=rows)
+
+
+COUNTS = {"more": 3, "same": 2, "fewer": 1, "zero": 0, "negative": -1}
+
+
+@scenarios(CREATE_PARTITIONS, cases=COUNTS)
+def more_partitions(run: Run, version: int, count: int) -> None:
+    """Partitions are added, never removed."""
+    topic = run.topic(partitions=2)
+    rows = [CreatePartitionsTopic(name=topic, count=count, assignments=None)]
+    run.call(CREATE_PARTITIONS, version, topics=rows, timeout_ms=5000)
+    partitions_of(run, topic)
+
+
+ASSIGNED = {"one": [[1]], "too-many": [[1], [1]], "unknown": [[9]], "nothing": [], "no-replicas": [[]], "two": [[1, 1]]}
+
+
+@scenarios(CREATE_PARTITIONS, versions=[0, 3], cases=ASSIGNED)
+def assigned_partitions(run: Run, version: int, assigned: list[list[int]]) -> None:
+    """New partitions with chosen replicas."""
+    topic = run.topic()
+    assignments = [CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
+    rows = [CreatePartitionsTopic(name=topic, count=2, assignments=assignments)]
+    run.call(CREATE_PARTITIONS, version, topics=rows, timeout_ms=5000)
+
+
+@scenarios(CREATE_PARTITIONS, versions=[0, 2, 3])
+def partitions_of_unknown_topics(run: Run, version: int) -> None:
+    """A topic that does not exist, one that is named twice, and one that is only validated."""
+    topic = run.topic()
+    for names in ([run.name("none")], [topic, topic], [topic]):
+        rows = [CreatePartitionsTopic(name=name, count=4, assignments=None) for name in names]
+        run.call(CREATE_PARTITIONS, version, topics=rows, timeout_ms=5000, validate_only=len(names) == 1)
+    partitions_of(run, topic)
+
+
+KEYS = ["cleanup.policy", "max.message.bytes", "segment.bytes", "no.such.config"]
+
+
+@scenarios(DESCRIBE_CONFIGS)
+def describing(run: Run, version: int) -> None:
+    """Some settings of a topic: one is set, others have their defaults, and one does not exist."""
+    topic = run.topic(max_message_bytes="12345")
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=KEYS)
+    run.call(DESCRIBE_CONFIGS, version, resources=[resource])
+
+
+RESOURCES = {
+    "unknown-topic": (TOPIC, "none"),
+    "empty-topic": (TOPIC, ""),
+    "wrong-name": (TOPIC, "a b"),
+    "unknown-broker": (BROKER, "17"),
+    "no-number": (BROKER, "x"),
+    "unknown-type": (77, "x"),
+}
+
+
+@scenarios(DESCRIBE_CONFIGS, versions=[1, 4], cases=RESOURCES)
+def unknown_resources(run: Run, version: int, what: tuple[int, str]) -> None:
+    """Resources that do not exist."""
+    resource = DescribeConfigsResource(resource_type=what[0], resource_name=what[1], configuration_keys=None)
+    run.call(DESCRIBE_CONFIGS, version, resources=[resource])
+
+
+def alter(
+    run: Run, version: int, resource: tuple[int, str], *changes: tuple[str, int, str | None], **fields: Any
+) -> None:
+    """Record the response to IncrementalAlterConfigs of one resource."""
+    configs = [AlterableConfig(name=name, config_operation=kind, value=value) for name, kind, value in changes]
+    rows = [AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)]
+    run.call(INCREMENTAL_ALTER_CONFIGS, version, resources=rows, **fields)
+
+
+CHANGES: dict[str, tuple[str, int, str | None]] = {
+    "set": ("max.message.bytes", 0, "777"),
+    "delete": ("max.message.bytes", 1, None),
+    "append": ("cleanup.policy", 2, "compact"),
+    "subtract": ("cleanup.policy", 3, "delete"),
+    "append-number": ("max.message.bytes", 2, "1"),
+    "wrong-value": ("max.message.bytes", 0, "many"),
+    "null": ("max.message.bytes", 0, None),
+    "unknown": ("no.such.config", 0, "1"),
+    "unknown-operation": ("max.message.bytes", 9, "1"),
+}
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, cases=CHANGES)
+def altering(run: Run, version: int, change: tuple[str, int, str | None]) -> None:
+    """A setting of a topic is changed."""
+    topic = run.topic(max_message_bytes="12345")
+    alter(run, version, (TOPIC, topic), change)
+    run.sleep(300)
+    keys = ["max.message.bytes", "cleanup.policy"]
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=keys)
+    run.call(DESCRIBE_CONFIGS, 1, resources=[resource])
+
+
+@scenarios(INCREMENTAL_ALTER_CONFIGS, versions=[1], cases=["unknown-topic", "twice", "validated"])
+def altering_nothing(run: Run, version: int, case: str) -> None:
+    """Requests that change nothing."""
+    topic = run.topic()
+    change = ("max.message.bytes", 0, "777")
+    if case == "unknown-topic":
+        alter(run, version, (TOPIC, run.name("none")), change)
+    elif case == "twice":
+        alter(run, version, (TOPIC, topic), change, ("max.message.bytes", 0, "888"))
+    else:
+        alter(run, version, (TOPIC, topic), change, validate_only=True)
+    run.sleep(300)
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[change[0]])
+    run.call(DESCRIBE_CONFIGS, 1, resources=[resource])
