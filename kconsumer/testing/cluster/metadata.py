@@ -24,7 +24,7 @@ from kconsumer.schema.metadata import (
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.topics import DESCRIBE_CLUSTER, DescribeClusterBroker, DescribeClusterResponse
 from kconsumer.testing.cluster.broker import Broker
-from kconsumer.testing.cluster.releases import features_of
+from kconsumer.testing.cluster.releases import features_of, is_at_least
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition, Topic
 
@@ -38,7 +38,7 @@ TOPIC_IDS_FROM = 12  # version of Metadata
 TOPIC_OPERATIONS = 0b1101_1111_1000  # read, write, create, delete, alter, describe, describe and alter configs
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
-COORDINATORS_FROM = 4  # version of FindCoordinator
+COORDINATORS_FROM, SHARE_FROM = 4, 6  # versions of FindCoordinator
 #: As Kafka 4 does, brokers announce Produce versions that they do not serve, because librdkafka looks for them.
 ANNOUNCED_MINIMUM = {PRODUCE.key: 0}
 NOT_AVAILABLE = Errors.COORDINATOR_NOT_AVAILABLE
@@ -176,9 +176,9 @@ class MetadataHandlers:
     def _find_coordinator(self, request: Request, _: float) -> FindCoordinatorResponse:
         message = request.message
         if request.version >= COORDINATORS_FROM:
-            rows = [self._coordinator(key, message.key_type) for key in message.coordinator_keys]
+            rows = [self._coordinator(key, request) for key in message.coordinator_keys]
             return FindCoordinatorResponse(coordinators=rows)
-        row = self._coordinator(message.key, message.key_type)
+        row = self._coordinator(message.key, request)
         return FindCoordinatorResponse(
             error_code=row.error_code,
             error_message=row.error_message or "NONE",
@@ -187,11 +187,15 @@ class MetadataHandlers:
             port=row.port,
         )
 
-    def _coordinator(self, key: str, key_type: int) -> Coordinator:
+    def _coordinator(self, key: str, request: Request) -> Coordinator:
         """Returns the coordinator of one group or transactional id."""
+        key_type = request.message.key_type
         if key_type not in (GROUP, TRANSACTION):
             message = "" if key_type == SHARE else f"The model has no coordinators of the type {key_type}."
-            error = Errors.INVALID_REQUEST
+            early = (
+                key_type == SHARE and request.version >= SHARE_FROM and not is_at_least(request.broker.release, "4.0")
+            )
+            error = NOT_AVAILABLE if early else Errors.INVALID_REQUEST
             return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
         broker = self._cluster.coordinator(key, "group" if key_type == GROUP else "transaction")
         if broker is None:

@@ -6,11 +6,11 @@ The fields of the batch's header are checked before, by `produce`.
 from __future__ import annotations
 
 from kconsumer.error_codes import Errors
-from kconsumer.testing.cluster.releases import RELEASES
+from kconsumer.testing.cluster.releases import is_at_least
 from kconsumer.testing.cluster.stored_batch import StoredBatch
 from kconsumer.testing.cluster.topic import Partition
 
-FIRST_WITHOUT_FUTURE = RELEASES.index("4.0")
+FIRST_WITHOUT_FUTURE = "4.0"
 MAX_FUTURE_MS = 3_600_000  # the default of message.timestamp.after.max.ms since Kafka 4.0
 
 
@@ -18,7 +18,7 @@ def wrong_record(partition: Partition, batch: StoredBatch, release: str, wall_ms
     """Returns the error code, index and error message of the first record that is refused, or None."""
     configs = partition.topic.configs
     compacted = "compact" in configs["cleanup.policy"]
-    checked = RELEASES.index(release) >= FIRST_WITHOUT_FUTURE and configs["message.timestamp.type"] == "CreateTime"
+    checked = is_at_least(release, FIRST_WITHOUT_FUTURE) and configs["message.timestamp.type"] == "CreateTime"
     latest = wall_ms + MAX_FUTURE_MS
     if not compacted and not (checked and batch.max_timestamp > latest):
         return None

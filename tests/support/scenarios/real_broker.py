@@ -2,7 +2,8 @@
 
     python -m support.scenarios.real_broker
 
-starts Kafka 4.4 and 3.9, one after the other, and writes what they respond to `recorded/`.
+with tests/ and the root on PYTHONPATH starts Kafka 4.4 and 3.9, one after the other, and writes what they respond to
+`recorded/`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def test_errors_of_the_next_requests(cluster: Cluster, client: ClusterClient) ->
     """The next requests of an API have the errors in the order in which they were added; other APIs have none."""
     cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 2, Errors.LEADER_NOT_AVAILABLE))
     cluster.faults.add(METADATA, Fault(FaultKind.ERROR, 1, Errors.TOPIC_AUTHORIZATION_FAILED))
-    assert not client.call(API_VERSIONS, 3, ApiVersionsRequest()).error_code
+    assert not client.call(
+        API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    ).error_code
     expected = [Errors.LEADER_NOT_AVAILABLE] * 2 + [Errors.TOPIC_AUTHORIZATION_FAILED, 0]
     assert expected == [error_of_topic(client) for _ in range(4)]
 
@@ -121,7 +123,7 @@ def test_delays(cluster: Cluster, clock: VirtualClock, client: ClusterClient) ->
     """A delayed response comes later, and so do the responses to the requests behind it; 0 ends the delay."""
     cluster.faults.delay(METADATA, 500)
     first = client.send(METADATA, 9, TOPIC)
-    second = client.send(API_VERSIONS, 3, ApiVersionsRequest())
+    second = client.send(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     advance(cluster, clock, 499)
     assert client.response(first) is None
     assert client.response(second) is None
@@ -145,7 +147,7 @@ def test_an_interrupted_network(cluster: Cluster, clock: VirtualClock, client: C
     cluster.faults.delay(METADATA, 100)
     early = client.send(METADATA, 9, TOPIC)
     cluster.faults.interrupt(1)
-    late = client.send(API_VERSIONS, 3, ApiVersionsRequest())
+    late = client.send(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     advance(cluster, clock, 10_000)
     assert client.response(early) is None
     assert 0 == error_of_topic_of_broker(cluster, clock, 2)

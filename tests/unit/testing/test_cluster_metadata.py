@@ -34,7 +34,9 @@ def client(cluster: Cluster) -> ClusterClient:
 
 def test_api_versions(client: ClusterClient) -> None:
     """ApiVersions lists the APIs of the model, each with versions that the wire tables have."""
-    response = client.call(API_VERSIONS, 4, ApiVersionsRequest())
+    response = client.call(
+        API_VERSIONS, 4, ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    )
     assert API_VERSIONS.key in [row.api_key for row in response.api_keys]
     for row in response.api_keys:
         api = apis()[row.api_key]
@@ -45,7 +47,11 @@ def test_api_versions(client: ClusterClient) -> None:
 
 def test_api_versions_in_an_unknown_version(client: ClusterClient) -> None:
     """An ApiVersions request in a version that the broker lacks gets UNSUPPORTED_VERSION and the versions, in v0."""
-    data = bytearray(encode_request(API_VERSIONS, 4, 7, None, ApiVersionsRequest()))
+    data = bytearray(
+        encode_request(
+            API_VERSIONS, 4, 7, None, ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        )
+    )
     data[6:8] = (99).to_bytes(2)
     client.connection.receive(bytes(data), 0)
     response = client.connection.take_output()

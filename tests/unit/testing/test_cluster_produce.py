@@ -76,7 +76,11 @@ DAMAGED[-2] ^= 1
         (build_batch([b"a"])[:-1], {}, Errors.INVALID_RECORD),
         (None, {}, Errors.INVALID_RECORD),
         (build_batch([b"a"], control=True), {}, Errors.INVALID_RECORD),
-        (build_batch([b"a"], transactional=True, producer_id=1, producer_epoch=0), {}, Errors.INVALID_RECORD),
+        (
+            build_batch([b"a"], transactional=True, producer_id=1, producer_epoch=0),
+            {},
+            Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
         (build_batch([b"a"], codec="zstd"), {"version": 6}, Errors.UNSUPPORTED_COMPRESSION_TYPE),
         (build_batch([bytes(2_000_000)]), {}, Errors.MESSAGE_TOO_LARGE),
         (build_batch([b"a"]), {"acks": 2}, Errors.INVALID_REQUIRED_ACKS),

@@ -68,7 +68,7 @@ class SaslClient(ClusterClient):
 def test_authentication(mechanism: str, user: str) -> None:
     """A client authenticates, and may then send all requests; its principal is the user."""
     client = SaslClient()
-    client.call(API_VERSIONS, 3, ApiVersionsRequest())
+    client.call(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     response = client.authenticate(mechanism, user, USERS[user])
     assert (0, 0) == (response.error_code, response.session_lifetime_ms)
     assert f"User:{user}" == client.connection.principal
@@ -161,8 +161,8 @@ def test_requests_in_place_of_a_token() -> None:
 def test_api_versions_twice() -> None:
     """ApiVersions is accepted once before the authentication."""
     client = SaslClient()
-    client.call(API_VERSIONS, 3, ApiVersionsRequest())
-    client.send(API_VERSIONS, 3, ApiVersionsRequest())
+    client.call(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+    client.send(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     assert client.closed_after(DELAY_MS)
 
 

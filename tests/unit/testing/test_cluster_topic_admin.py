@@ -155,7 +155,7 @@ def test_more_partitions(cluster: Cluster, client: ClusterClient) -> None:
     rows = [CreatePartitionsTopic(name="t", count=count, assignments=assignments) for count in (2, 2, 1)]
     rows += [CreatePartitionsTopic(name="x", count=1, assignments=None)]
     rows += [CreatePartitionsTopic(name="t", count=9, assignments=assignments)]
-    results = client.call(CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=rows)).results
+    results = [client.call(CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[row])).results[0] for row in rows]
     invalid = Errors.INVALID_PARTITIONS
     wanted = [0, invalid, invalid, Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.INVALID_REPLICA_ASSIGNMENT]
     assert wanted == [row.error_code for row in results]
