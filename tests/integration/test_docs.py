@@ -25,7 +25,8 @@ from support.brokers.certificates import Authority
 from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
 
-SPARK_PAGES = ("docs/spark.md", "docs/pipeline.md")
+# Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless/test_docs_testing.py.
+OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md")
 EXAMPLE = ROOT / "examples" / "custom_assignor"
 PARTITIONS, RECORDS = 4, 12
 GROUPS = ["billing", "invoices", "etl", "my-group", "nightly", "g"]
@@ -33,7 +34,7 @@ GROUPS = ["billing", "invoices", "etl", "my-group", "nightly", "g"]
 
 def blocks(language: str, word: str = "") -> list[Block]:
     """Return the blocks of a language that run here and contain the word."""
-    return [b for b in BLOCKS if b.language == language and b.runs and b.page not in SPARK_PAGES and word in b.text]
+    return [b for b in BLOCKS if b.language == language and b.runs and b.page not in OTHER_PAGES and word in b.text]
 
 
 @pytest.fixture(scope="module")
