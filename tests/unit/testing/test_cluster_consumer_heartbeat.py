@@ -360,6 +360,21 @@ def test_the_assignor_that_most_members_name(cluster: Cluster, clock: VirtualClo
     assert "range" == describe(members[0]).assignor_name
 
 
+def test_as_many_members_prefer_each_assignor(cluster: Cluster, clock: VirtualClock) -> None:
+    """As in Kafka 4.4, each heartbeat of the member that prefers "range" then begins a new group epoch."""
+    one, two = (
+        FakeConsumerMember(cluster, clock, f"m{i}", server_assignor=name) for i, name in enumerate(["range", "uniform"])
+    )
+    one.join()
+    two.join()
+    settle(one, two)
+    before = describe(one).group_epoch
+    two.heartbeat()
+    assert before == describe(one).group_epoch
+    one.heartbeat()
+    assert (before + 1, "uniform") == ((found := describe(one)).group_epoch, found.assignor_name)
+
+
 # --- the coordinator moves ---
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from kconsumer.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
+from kconsumer.testing.cluster.groups.assignor_preference import preferred, preferred_after
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
-from kconsumer.testing.cluster.groups.map_order import TimelineOrder, hash_map_order
+from kconsumer.testing.cluster.groups.map_order import TimelineOrder
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
 from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.target_assignment import (
@@ -25,7 +26,6 @@ from kconsumer.testing.cluster.groups.target_assignment import (
     topics_signature,
 )
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
-from kconsumer.testing.cluster.hashes import java_hash_code
 from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.timers import Timer
 
@@ -133,44 +133,16 @@ class ConsumerGroup(Group):
                 counts[member.regex] = counts.get(member.regex, 0) + 1
         return counts
 
-    def assignor_counts(self) -> dict[str, int]:
-        """Returns how many members prefer each assignor. Members without a preference do not count."""
-        counts: dict[str, int] = {}
-        for member in self.members.values():
-            if member.preferred_assignor is not None:
-                counts[member.preferred_assignor] = counts.get(member.preferred_assignor, 0) + 1
-        return counts
-
     def preferred_assignor(self) -> str:
         """Returns the assignor that most members prefer."""
-        counts = self.assignor_counts()
-        return self._most_preferred(TimelineOrder().order(counts), counts)
+        return preferred(self.members.values()) or self._default_assignor()
 
     def next_preferred_assignor(self, before: ConsumerMember, updated: ConsumerMember) -> str:
-        """Returns the assignor that most members prefer after a member was updated.
+        """Returns the assignor that most members prefer after a member was updated."""
+        return preferred_after(self.members.values(), before, updated) or self._default_assignor()
 
-        As in Kafka, equal counts may have another winner than in `preferred_assignor`: the preference of the member is
-        taken out of a hash map and put back, which changes the order of the map. Then each heartbeat of the member
-        begins a new group epoch.
-        """
-        counts = self.assignor_counts()
-        if before.preferred_assignor is not None and counts.get(before.preferred_assignor):
-            counts[before.preferred_assignor] -= 1
-        order = hash_map_order(
-            (name for name in TimelineOrder().order(counts) if counts[name]), java_hash_code, capacity=4
-        )
-        name = updated.preferred_assignor
-        if name is not None:
-            if name not in order:
-                order = hash_map_order((name, *order), java_hash_code, capacity=4)
-            counts[name] = counts.get(name, 0) + 1
-        return self._most_preferred(order, counts)
-
-    def _most_preferred(self, order: list[str], counts: dict[str, int]) -> str:
-        """Returns the first assignor with the highest count; without any, the default assignor."""
-        if not order:
-            return self.coordinator.cluster.settings.group_consumer_assignors[0]
-        return max(order, key=lambda name: counts[name])
+    def _default_assignor(self) -> str:
+        return self.coordinator.cluster.settings.group_consumer_assignors[0]
 
     def store_topics(self) -> None:
         """Store what is known about the subscribed topics. A change after this begins a new group epoch."""

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (KIP-848): its validation, and how a member joins, stays, changes its subscription.
+"""ConsumerGroupHeartbeat (KIP-848): how a member joins, stays, changes its subscription.
 
 A heartbeat has three steps. It adds or updates the member, and begins a new group epoch if a subscription has changed.
 It computes a target assignment for a new group epoch. It advances the member towards its target assignment.
@@ -20,6 +20,7 @@ from kconsumer.schema.consumer_group import (
 from kconsumer.testing.cluster.groups.classic import ClassicGroup
 from kconsumer.testing.cluster.groups.classic_join import CLIENT_HOST
 from kconsumer.testing.cluster.groups.consumer_group import ConsumerGroup
+from kconsumer.testing.cluster.groups.consumer_heartbeat_checks import UNSET_TIMEOUT, check_epoch, check_request
 from kconsumer.testing.cluster.groups.consumer_leave import leave, require_static, start_session
 from kconsumer.testing.cluster.groups.consumer_member import LEFT_STATIC_EPOCH, ConsumerMember
 from kconsumer.testing.cluster.groups.group import GroupError
@@ -31,7 +32,6 @@ from kconsumer.testing.cluster.requests import Handler, Request
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.groups.coordinator import GroupCoordinator
 
-UNSET_TIMEOUT = -1
 LEFT_EPOCHS = (-1, LEFT_STATIC_EPOCH)
 
 
@@ -48,7 +48,7 @@ class ConsumerHeartbeatHandler:
     def _handle(self, request: Request, now: float) -> ConsumerGroupHeartbeatResponse:
         message = request.message
         try:
-            validate(message, request.version, self._coordinator.cluster.settings.group_consumer_assignors)
+            check_request(message, request.version, self._coordinator.cluster.settings.group_consumer_assignors)
             self._coordinator.validate(message.group_id, request, now)
             if message.member_epoch in LEFT_EPOCHS:
                 return self._leave(message, now)
@@ -144,7 +144,7 @@ class ConsumerHeartbeatHandler:
             return _join_static(group, member_id, message.instance_id)
         else:
             member = require_static(group, member_id, message.instance_id)
-        _check_epoch(member, message.member_epoch, _owned(message))
+        check_epoch(member, message.member_epoch, _owned(message))
         return member, None
 
     def _new_id(self) -> str:
@@ -189,63 +189,7 @@ class ConsumerHeartbeatHandler:
             group.regexes.remove(before.regex)
 
 
-# --- validation ---
-
-
-def validate(message: Any, version: int, assignors: tuple[str, ...]) -> None:
-    """Raise GroupError if the fields of a request do not fit together."""
-    epoch = message.member_epoch
-    for invalid, text in (
-        (not message.member_id and (version >= 1 or epoch > 0 or epoch == -1), "MemberId can't be empty."),
-        (not message.group_id, "GroupId can't be empty."),
-        (message.instance_id == "", "InstanceId can't be empty."),
-        (message.rack_id == "", "RackId can't be empty."),
-        (
-            epoch == 0 and message.rebalance_timeout_ms == UNSET_TIMEOUT,
-            "RebalanceTimeoutMs must be provided in first request.",
-        ),
-        (epoch == 0 and message.topic_partitions != [], "TopicPartitions must be empty when (re-)joining."),
-        (
-            epoch == 0 and message.subscribed_topic_names is None and message.subscribed_topic_regex is None,
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
-        ),
-        (epoch == LEFT_STATIC_EPOCH and message.instance_id is None, "InstanceId can't be null."),
-        (epoch < LEFT_STATIC_EPOCH, "MemberEpoch is invalid."),
-    ):
-        if invalid:
-            raise GroupError(Errors.INVALID_REQUEST, text)
-    if message.server_assignor is not None and message.server_assignor not in assignors:
-        raise GroupError(
-            Errors.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {message.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
-        )
-
-
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless a member has its present epoch, or joins again.
-
-    The previous epoch is valid, too, if the member owns nothing that it does not have now: the response with the new
-    epoch may have been lost.
-    """
-    if epoch in (0, member.epoch):
-        return
-    repeats = epoch == member.previous_epoch and owned is not None
-    if epoch < member.epoch and repeats and _is_subset(owned or {}, member):
-        return
-    size = "greater" if epoch > member.epoch else "smaller"
-    raise GroupError(
-        Errors.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _is_subset(owned: Mapping[bytes, Any], member: ConsumerMember) -> bool:
-    """Returns whether all partitions that a member owns are assigned to it."""
-    return all(
-        topic_id in member.assigned and all(partition in member.assigned[topic_id] for partition in partitions)
-        for topic_id, partitions in owned.items()
-    )
+# --- members ---
 
 
 def _join_static(

@@ -1,0 +1,51 @@
+"""Which server-side assignor the members of a group prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
+from kconsumer.testing.cluster.groups.map_order import TimelineOrder, hash_map_order
+from kconsumer.testing.cluster.hashes import java_hash_code
+
+CAPACITY = 4  # of a hash map with two names
+
+
+def preferred(members: Iterable[ConsumerMember]) -> str | None:
+    """Returns the assignor that most members prefer, or None if no member has a preference."""
+    counts = _counts(members)
+    return _first(TimelineOrder().order(counts), counts)
+
+
+def preferred_after(members: Iterable[ConsumerMember], before: ConsumerMember, updated: ConsumerMember) -> str | None:
+    """Returns the assignor that most members prefer after a member was updated.
+
+    As in Kafka, equal counts may have another winner than in `preferred`: the preference of the member is taken out of
+    a hash map and put back, which changes the order of the map. Then each heartbeat of the member begins a new group
+    epoch.
+    """
+    counts = _counts(members)
+    if before.preferred_assignor is not None and counts.get(before.preferred_assignor):
+        counts[before.preferred_assignor] -= 1
+    names = (name for name in TimelineOrder().order(counts) if counts[name])
+    order = hash_map_order(names, java_hash_code, CAPACITY)
+    name = updated.preferred_assignor
+    if name is not None:
+        if name not in order:
+            order = hash_map_order((name, *order), java_hash_code, CAPACITY)
+        counts[name] = counts.get(name, 0) + 1
+    return _first(order, counts)
+
+
+def _counts(members: Iterable[ConsumerMember]) -> dict[str, int]:
+    """Returns how many members prefer each assignor."""
+    counts: dict[str, int] = {}
+    for member in members:
+        if member.preferred_assignor is not None:
+            counts[member.preferred_assignor] = counts.get(member.preferred_assignor, 0) + 1
+    return counts
+
+
+def _first(order: list[str], counts: dict[str, int]) -> str | None:
+    """Returns the first assignor with the highest count, or None without any."""
+    return max(order, key=lambda name: counts[name], default=None)
