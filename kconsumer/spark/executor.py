@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 # fetch beyond the end of the range. The broker delays the response to this fetch for `fetch_max_wait_ms`. The next
 # request of the same worker has to wait until then. With a longer delay, a small task waited for 20 of its 26 ms.
 FETCH_MAX_WAIT_MS = 3
+LOST = ("retention", "missing", "truncated")  # the reasons of gaps that are lost records
 BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 
 
@@ -203,12 +204,14 @@ class Scan:
     # --- lost records ----------------------------------------------------------------------------------------------
 
     def _account(self, reader: RangeReader) -> None:
-        """Report offsets of the range whose records were deleted or that are beyond the end of the log.
+        """Report offsets of the range whose records were deleted, or that are beyond the end of the log.
+
+        The end of the log may have moved back while the range was read, because a broker failed.
 
         Raises DataLossError if there are such offsets and lost records fail the query.
         """
         for gap in reader.gaps:
-            if gap.reason in ("retention", "missing"):
+            if gap.reason in LOST:
                 self.lost += gap.end - gap.start
                 self._add_dead_letter("lost", gap.start, gap.end, gap.reason)
                 what = f"offsets {gap.start} to {gap.end} of {self._task.topic_partition} are gone ({gap.reason})"

@@ -7,17 +7,22 @@ import threading
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from kconsumer.errors import ConfigError
+from kconsumer.ranges.gaps import Gap
 from kconsumer.spark.columns import as_map, decode
 from kconsumer.spark.dead_letters import DeadLetter, folder, write
 from kconsumer.spark.decoders import TextDecoder
-from kconsumer.spark.executor import first_readable
+from kconsumer.spark.executor import Scan, first_readable
+from kconsumer.spark.options import parse
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.prefetch import Prefetch
+from kconsumer.spark.schema import default_projection
 
 
 def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, None, None]:
@@ -30,6 +35,23 @@ def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, N
             raise ValueError("the end is bad")
     finally:
         seen.append("closed")
+
+
+@pytest.mark.parametrize("reason", ["retention", "missing", "truncated"])
+def test_lost_offsets_become_dead_letters(reason: str, tmp_path: Path) -> None:
+    """Offsets that were deleted, that are beyond the end of the log, or that the log lost while it was read, are
+    reported; offsets without records for other reasons are not.
+    """
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "deadLetterPath": str(tmp_path)}
+    config = parse({**options, "onDataLoss": "deadletter"}, "batch")
+    client: Any = None
+    scan = Scan(config, default_projection(config), OffsetRange("t", 0, 0, 20), client)
+    gaps = [Gap(3, 5, reason), Gap(7, 9, "compaction"), Gap(9, 10, "control"), Gap(11, 12, "aborted")]
+    reader: Any = SimpleNamespace(gaps=gaps)
+    scan._account(reader)
+    assert 2 == scan.lost
+    (letter,) = scan.dead_letters
+    assert ("lost", 3, 5, reason) == (letter.kind, letter.start, letter.end, letter.reason)
 
 
 def test_prefetch_keeps_order_in_another_thread() -> None:
