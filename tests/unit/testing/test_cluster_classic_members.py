@@ -264,6 +264,20 @@ def test_leaving_while_joining(cluster: Cluster, clock: VirtualClock, member: Ne
     assert group.is_empty
 
 
+@pytest.mark.parametrize(("release", "error"), [("3.9", Errors.NONE), ("4.4", Errors.REBALANCE_IN_PROGRESS)])
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_pending_member_leaves(clock: VirtualClock, release: str, error: int, synced: bool) -> None:
+    """A pending member that leaves causes a rebalance since Kafka 4.0, before and after the assignment."""
+    cluster = Cluster(release=release)
+    first, pending = FakeMember(cluster, clock), FakeMember(cluster, clock)
+    joined(cluster, clock, first)
+    if synced:
+        first.sync()
+    pending.id = pending.join().member_id
+    pending.leave()
+    assert error == first.heartbeat()
+
+
 def test_leaving_with_an_id_only(cluster: Cluster, clock: VirtualClock, member: NewMember) -> None:
     """An id that was handed out can leave before it has joined."""
     one = member()

@@ -60,10 +60,10 @@ def leave(group: ClassicGroup, request: Request, now: float) -> Response:
     """Handle LeaveGroup: remove the members that the request names, then rebalance."""
     count = len(group.members)
     rows = [_leave_row(group, identity, now) for identity in leaving_members(request)]
-    # Before Kafka 4.0, an id that was only handed out leaves a stable group without a rebalance.
+    # Before Kafka 4.0, a pending member leaves a group without a new rebalance.
     unchanged = len(group.members) == count and group.coordinator.is_old(group.id)
-    if any(row.error_code == Errors.NONE for row in rows) and not (unchanged and group.state == STABLE):
-        if group.state in (STABLE, COMPLETING_REBALANCE):
+    if any(row.error_code == Errors.NONE for row in rows):
+        if group.state in (STABLE, COMPLETING_REBALANCE) and not unchanged:
             group.rebalance.prepare(now)
         else:
             group.rebalance.proceed(now)
