@@ -130,10 +130,11 @@ class ProduceHandler:
         error = partition.producers.error_of(batch)
         if error:
             return _failed(partition.index, error, partition)
-        wrong = wrong_record(partition, batch, request.broker.release, self._cluster.wall_ms(now))
+        wall_ms = self._cluster.wall_ms(now, request.broker)
+        wrong = wrong_record(partition, batch, request.broker.release, wall_ms)
         if wrong is not None:
             return _failed_record(partition, *wrong)
-        return _appended(partition, partition.append(payload, self._cluster.wall_ms(now)))
+        return _appended(partition, partition.append(payload, wall_ms))
 
     def _transaction_error(self, request: Request, partition: Partition, batch: StoredBatch, now: float) -> int:
         """Returns the error of a transactional batch whose partition is not in the producer's transaction."""

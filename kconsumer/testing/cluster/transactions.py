@@ -262,7 +262,7 @@ class Transactions:
 
     def _write_marker(self, partition: Partition, producer: ProducerIdAndEpoch, commit: bool, now: float) -> None:
         """Append a marker to a partition."""
-        wall_ms = self._cluster.wall_ms(now)
+        wall_ms = self._cluster.wall_ms(now, self._cluster.brokers[partition.leader])
         marker = control_batch(
             "commit" if commit else "abort",
             0,

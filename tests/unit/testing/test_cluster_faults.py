@@ -11,6 +11,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from kconsumer.schema.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from kconsumer.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.cluster.cluster import Cluster
@@ -209,6 +210,18 @@ def test_a_skewed_clock(cluster: Cluster) -> None:
     cluster.faults.skew_clock(2, 5000)
     times = [cluster.wall_ms(10, broker) - cluster.wall_ms(10) for broker in cluster.brokers.values()]
     assert [0, 5000] == times
+
+
+def test_log_append_time_of_a_skewed_clock(cluster: Cluster, clock: VirtualClock) -> None:
+    """The broker whose clock is ahead writes its own time into records with LogAppendTime."""
+    cluster.create_topic("u", configs={"message.timestamp.type": "LogAppendTime"})
+    leader = cluster.topics["u"].partitions[0].leader
+    cluster.faults.skew_clock(leader, 5000)
+    data = [PartitionProduceData(records=build_batch([b"a"]))]
+    message = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="u", partition_data=data)])
+    response = ClusterClient(cluster, clock, leader).call(PRODUCE, 7, message)
+    (row,) = response.responses[0].partition_responses
+    assert cluster.wall_ms(clock.now()) + 5000 == row.log_append_time_ms
 
 
 def test_a_corrupt_batch() -> None:
