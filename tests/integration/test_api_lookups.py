@@ -142,9 +142,9 @@ def test_time_limits_of_lookups(new_consumer: New) -> None:
 
 
 @pytest.fixture(scope="module")
-def creating() -> Iterator[KafkaCluster]:
+def creating(new_cluster: type[KafkaCluster]) -> Iterator[KafkaCluster]:
     """A broker that creates a topic when a client requests its metadata."""
-    with KafkaCluster(properties={"auto.create.topics.enable": "true", "num.partitions": "2"}) as cluster:
+    with new_cluster(properties={"auto.create.topics.enable": "true", "num.partitions": "2"}) as cluster:
         yield cluster
 
 

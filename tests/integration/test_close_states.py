@@ -27,7 +27,7 @@ from kconsumer.coordinator.classic_protocol.state import MemberState
 from kconsumer.coordinator.consumer_protocol.state import MemberState as ConsumerMemberState
 from kconsumer.errors import BrokerError, StateError, WakeupError
 from kconsumer.groups import GroupClient
-from support.brokers.kafka import Kafka, KafkaCluster, KafkaNode
+from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.polling import Recorder, await_assignment, numbered, poll_until, read, tps
 from support.members.remove_member import remove_static_member
@@ -568,8 +568,9 @@ def groups(kafka: Kafka) -> Iterator[GroupClient]:
 
 
 def our_threads() -> set[str]:
-    """Returns the names of kconsumer's threads in this process."""
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("kconsumer-")}
+    """Returns the names of kconsumer's threads in this process, without those of the cluster model."""
+    names = {thread.name for thread in threading.enumerate()}
+    return {name for name in names if name.startswith("kconsumer-") and name != "kconsumer-fake-cluster"}
 
 
 def descriptors() -> set[str]:
@@ -637,12 +638,12 @@ def closed_in(scene: Scene, timeout_s: float) -> float:
     return time.monotonic() - began
 
 
-def test_the_only_broker_is_gone() -> None:
+def test_the_only_broker_is_gone(new_cluster: type[KafkaCluster]) -> None:
     """When the only broker is suspended or killed, close() ends in time, on_revoke runs, and no threads or descriptors
     are left.
     """
     with ExitStack() as stack:
-        cluster = stack.enter_context(KafkaCluster())
+        cluster = stack.enter_context(new_cluster())
         topic = filled(cluster)
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
         fates = [(fate, engine) for fate in (cluster.nodes[0].pause, cluster.nodes[0].kill) for engine in ENGINES]
@@ -656,14 +657,14 @@ def test_the_only_broker_is_gone() -> None:
     assert set() == our_threads()
 
 
-def test_the_coordinator_goes() -> None:
+def test_the_coordinator_goes(new_cluster: type[KafkaCluster]) -> None:
     """The coordinator shuts down or is killed just before close(). The positions are committed and the member leaves
     the group at the new coordinator.
     """
     with ExitStack() as stack:
-        cluster = stack.enter_context(KafkaCluster(nodes=3))
+        cluster = stack.enter_context(new_cluster(nodes=3))
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
-        for end in (KafkaNode.stop, KafkaNode.kill):
+        for end in ("stop", "kill"):
             coordinator = cluster.node(cluster.coordinator_of("any"))  # a restarted node coordinates no group yet
             # The partitions stay where they are: what is being validated against a new leader is not committed.
             topic = filled(cluster, [node.node_id for node in cluster.nodes if node is not coordinator])
@@ -674,7 +675,7 @@ def test_the_coordinator_goes() -> None:
                 while cluster.coordinator_of(scene.group) != coordinator.node_id:
                     scene.group, number = f"{name}-{number}", number + 1
                 scene.stable(request_timeout_ms=5000)
-            end(coordinator)
+            getattr(coordinator, end)()
             for scene in scenes:
                 assert closed_in(scene, 20) < 20, (end, scene.engine)
                 assert JOINED == scene.listener.kinds, (end, scene.engine)

@@ -26,10 +26,10 @@ Seen = Counter[tuple[int, bytes | None]]
 
 
 @pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
-def small_cache(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+def small_cache(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster]) -> Iterator[KafkaCluster]:
     """A broker, of either line, with few slots for fetch sessions."""
     properties = {"max.incremental.fetch.session.cache.slots": str(SLOTS), "num.partitions": "1"}
-    with KafkaCluster(request.param, properties=properties) as cluster:
+    with new_cluster(request.param, properties=properties) as cluster:
         yield cluster
 
 

@@ -29,9 +29,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
+def cluster(new_cluster: type[KafkaCluster]) -> Iterator[KafkaCluster]:
     """A broker for this module alone, because 3,000 partitions would slow down other tests."""
-    with KafkaCluster(properties=STEADY) as cluster:
+    with new_cluster(properties=STEADY) as cluster:
         cluster.coordinator_of("any")  # makes the broker create the offsets topic before all others
         # With the default size of 10 MB, the index files of 3,000 partitions would keep the disk busy.
         small = {"segment.index.bytes": "16384"}

@@ -144,9 +144,9 @@ def strike(accident: Accident) -> None:
 
 
 @pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
-def accident(request: pytest.FixtureRequest) -> Iterator[Accident]:
+def accident(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster]) -> Iterator[Accident]:
     """The cluster after the truncation; no consumer has fetched the new records yet."""
-    with KafkaCluster(request.param, nodes=3) as cluster, ExitStack() as stack:
+    with new_cluster(request.param, nodes=3) as cluster, ExitStack() as stack:
         found = Accident(cluster)
         for driver, options in DRIVERS.items():
             for policy in ("none", "earliest", "latest", "halfway"):

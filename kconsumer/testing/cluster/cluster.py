@@ -17,6 +17,7 @@ from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.acls import Acls
 from kconsumer.testing.cluster.authorizer import Authorizer
 from kconsumer.testing.cluster.broker import Broker
+from kconsumer.testing.cluster.cleaner import Cleaner
 from kconsumer.testing.cluster.configs import Configs
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.faults import Faults
@@ -85,6 +86,7 @@ class Cluster:
         self.retention = Retention(self)
         self.acls = Acls(self)
         self.authorizer = Authorizer(self)
+        self.cleaner = Cleaner(self)
         self.configs = Configs(self)
         self.faults = Faults(self, seed)
         self.fetch = FetchHandlers(self)
@@ -238,6 +240,7 @@ class Cluster:
             replicas = [nodes[(index + i) % len(nodes)] for i in range(replication_factor)]
             partition = Partition(topic, index, list((assignments or {}).get(index, replicas)))
             self.replication.created(partition)
+            self.cleaner.watch(partition)
             self.retention.watch(partition)
             topic.partitions.append(partition)
         self.groups.on_partitions_added()

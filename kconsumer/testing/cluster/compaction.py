@@ -19,13 +19,13 @@ from kconsumer.testing.records import Rec
 
 def compact(log: Log, wall_ms: int) -> None:
     """Compact the closed segments of a log. `wall_ms`: the wall-clock time in ms."""
-    closed = _closed_segments(log)
+    closed = closed_segments(log)
     compaction = _Compaction(log, closed, wall_ms)
     log.replace_batches({segment.base_offset: compaction.clean(segment) for segment in closed})
     log.transactions.forget(compaction.removed_markers)
 
 
-def _closed_segments(log: Log) -> list[Segment]:
+def closed_segments(log: Log) -> list[Segment]:
     """Returns the segments before the last one that end before the last stable offset."""
     ends = [segment.base_offset for segment in log.segments[1:]]
     return [segment for segment, end in zip(log.segments, ends, strict=False) if end <= log.last_stable_offset]

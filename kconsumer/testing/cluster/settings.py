@@ -37,24 +37,46 @@ class Settings:
     leader_imbalance_check_interval_seconds: int = 300
     replica_lag_time_max_ms: int = 30_000
     replica_selector_class: str = RACK_AWARE  # Kafka's default is "": consumers fetch from the leader
+    log_cleaner_backoff_ms: int = 15_000
     log_retention_check_interval_ms: int = 300_000
     max_incremental_fetch_session_cache_slots: int = 1000
     fetch_max_bytes: int = 55 << 20
     message_max_bytes: int = (1 << 20) + 12
 
 
-#: The defaults of the topic settings that the model follows.
+#: The defaults of all topic settings. The model accepts those that it does not follow, too.
 TOPIC_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
     "compression.type": "producer",
+    "compression.zstd.level": "3",
     "delete.retention.ms": str(24 * 3600 * 1000),
+    "file.delete.delay.ms": "60000",
+    "flush.messages": str((1 << 63) - 1),
+    "flush.ms": str((1 << 63) - 1),
+    "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": str((1 << 63) - 1),
     "max.message.bytes": str((1 << 20) + 12),
+    "message.timestamp.after.max.ms": str(3600 * 1000),
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
     "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
     "retention.bytes": "-1",
     "retention.ms": str(7 * 24 * 3600 * 1000),
     "segment.bytes": str(1 << 30),
+    "segment.index.bytes": str(10 << 20),
+    "segment.jitter.ms": "0",
     "segment.ms": str(7 * 24 * 3600 * 1000),
     "unclean.leader.election.enable": "false",
 }

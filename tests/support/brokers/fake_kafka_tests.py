@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-#: Modules of tests/integration, or single tests of them as `module::test`, and what they need.
+ADMIN_REMOVAL = "needs LeaveGroup for members of the consumer protocol"
+JAVA = "compares with Java classes, or needs Java programs, which start slowly"
+FENCING = "needs brokers that are fenced while they are paused"
+LOG_FILES = "reads or changes the log files of a broker"
+PROXY = "needs brokers with a second listener, behind a proxy"
+SECURITY = "configures the security protocols of a broker by properties"
+
+#: Modules of tests/integration, or single tests of them as `module::test` or with their parameters.
 NEED_REAL_BROKERS: dict[str, str] = {
     "test_broker_runner.py": "is about the runner of real brokers",
+    "test_chaos.py": PROXY,
+    "test_close_states.py::test_close[fenced-consumer]": ADMIN_REMOVAL,
+    "test_close_states.py::test_close[fenced_and_not_aware_of_it-consumer]": ADMIN_REMOVAL,
+    "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
+    "test_docs.py::test_shell": LOG_FILES,
+    "test_every_record.py": "reads and writes millions of records, for which a model in Python is too slow",
+    "test_groups.py::test_a_share_group_is_as_java_says": "needs share groups, which the model does not have",
+    "test_java_assignors.py": JAVA,
+    "test_java_records.py": JAVA,
+    "test_java_sticky_random.py": JAVA,
+    "test_java_wire.py": JAVA,
+    "test_mixed_groups.py": JAVA,
+    "test_sasl.py": SECURITY,
+    "test_soak.py": PROXY,
+    "test_spark_tasks.py::test_corrupt_batches": LOG_FILES,
+    "test_stalled_connections.py": PROXY,
+    "test_tls.py": SECURITY,
+    "test_transactions.py::test_dump_shows_what_is_in_a_segment": LOG_FILES,
+    "test_truncation.py": FENCING,
+    "test_who_serves.py": "reads the request log of the brokers",
 }
 
 
 def needs_real_broker(node_id: str) -> bool:
     """Returns True if a test, given by its id in pytest, does not run on the model."""
-    module, _, test = node_id.rpartition("/")[2].partition("::")
-    name = test.partition("[")[0]
-    return module in NEED_REAL_BROKERS or f"{module}::{name}" in NEED_REAL_BROKERS
+    path, _, test = node_id.partition("::")
+    module = path.rpartition("/")[2]
+    names = (module, f"{module}::{test}", f"{module}::{test.partition('[')[0]}")
+    return any(name in NEED_REAL_BROKERS for name in names)

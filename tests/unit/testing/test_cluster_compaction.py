@@ -166,3 +166,37 @@ def test_topics_without_retention_need_no_timer(configs: dict[str, str]) -> None
     partition.append(build_batch([b"a"]), 5)
     advance(cluster, VirtualClock(), 0)
     assert cluster.next_deadline() is None
+
+
+# --- the cleaner ---
+
+
+def test_the_cleaner_runs_at_an_interval() -> None:
+    """Closed segments are compacted after `log.cleaner.backoff.ms`, and again when enough of them is dirty."""
+    clock = VirtualClock()
+    cluster = Cluster(settings=Settings(log_cleaner_backoff_ms=1000))
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
+    partition = cluster.create_topic("t", configs=configs).partitions[0]
+    for values in (b"12", b"34"):
+        partition.append(build_batch([(b"a", bytes([value])) for value in values]), 0)
+        partition.log.roll()
+    partition.append(build_batch([(b"b", b"1")]), 0)
+    advance(cluster, clock, 999)
+    assert 5 == len(records(partition.log))
+    advance(cluster, clock, 1)
+    assert [3, 4] == [offset for offset, _, _ in records(partition.log)]
+    partition.log.roll()
+    partition.append(build_batch([(b"b", b"2")]), 0)
+    advance(cluster, clock, 1000)
+    assert [3, 4, 5] == [offset for offset, _, _ in records(partition.log)]
+
+
+def test_the_cleaner_leaves_other_topics_alone() -> None:
+    """Topics without the policy `compact` keep all records."""
+    clock = VirtualClock()
+    cluster = Cluster(settings=Settings(log_cleaner_backoff_ms=1000))
+    partition = cluster.create_topic("t").partitions[0]
+    partition.append(build_batch([(b"a", b"1"), (b"a", b"2")]), 0)
+    partition.log.roll()
+    advance(cluster, clock, 5000)
+    assert 2 == len(records(partition.log))

@@ -1,0 +1,29 @@
+"""The list of integration tests that do not run on the model of a cluster."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from support.brokers.fake_kafka_tests import NEED_REAL_BROKERS, needs_real_broker
+
+FOLDER = Path(__file__).parents[2] / "integration"
+
+
+@pytest.mark.parametrize("entry", NEED_REAL_BROKERS)
+def test_each_entry_exists(entry: str) -> None:
+    """The module of an entry exists, and so does its test."""
+    module, _, test = entry.partition("::")
+    functions = {node.name for node in ast.parse((FOLDER / module).read_text()).body if hasattr(node, "name")}
+    assert not test or test.partition("[")[0] in functions
+
+
+def test_matches() -> None:
+    """An entry matches the tests of its module, or one test with all its parameters, or one test with given ones."""
+    assert needs_real_broker("tests/integration/test_tls.py::test_x[a]")
+    assert needs_real_broker("tests/integration/test_spark_tasks.py::test_corrupt_batches[a]")
+    assert not needs_real_broker("tests/integration/test_spark_tasks.py::test_early_end_and_next_task")
+    assert needs_real_broker("tests/integration/test_docs.py::test_shell[README.md:97]")
+    assert not needs_real_broker("tests/integration/test_docs.py::test_python[README.md:20]")
