@@ -22,6 +22,7 @@ from support.brokers.kafka import Kafka
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "oracles" / "exactly_once.py"
 RECORDS = 2_000
+TOTAL = RECORDS + 100
 DEADLINE_S = 90
 # The process is killed in the middle of the second transaction, after sending its offsets, and after its commit.
 KILLS = {
@@ -66,12 +67,14 @@ def test_each_record_once_across_kills(kafka: Kafka, topic_name: str, client: st
         with start(client, kill, *arguments) as process:
             output, _ = process.communicate(timeout=DEADLINE_S)
             assert -signal.SIGKILL == process.returncode, output
+    # The last process always has records to transfer, and so it waits for SIGINT when they have arrived.
+    kafka.produce(source, [b"r%d" % number for number in range(RECORDS, TOTAL)])
     with start(client, "none", *arguments) as process:
-        read_values(kafka, target, "read_committed", RECORDS)
+        read_values(kafka, target, "read_committed", TOTAL)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert (0, "leaving the group\n") == (process.returncode, output)
-    expected = sorted(b"R%d" % number for number in range(RECORDS))
+    expected = sorted(b"R%d" % number for number in range(TOTAL))
     assert expected == sorted(read_values(kafka, target, "read_committed"))
     assert len(expected) < len(read_values(kafka, target, "read_uncommitted"))  # some transactions were aborted
 

@@ -99,6 +99,7 @@ class TopicAdmin:
         if request.message.validate_only:
             result.topic_id = self._cluster.random.randbytes(16)  # Kafka draws an id here, too
         else:
+            assignments = assignments or self._placed(partitions, replicas)
             topic = self._cluster.create_topic(row.name, partitions, replicas, configs, assignments=assignments)
             result.topic_id = topic.id
         return result
@@ -113,6 +114,14 @@ class TopicAdmin:
         other = next((known for known in self._cluster.topics if known.replace(".", "_") == alike), None)
         if other is not None:
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'.")
+
+    def _placed(self, partitions: int, replicas: int) -> dict[int, list[int]]:
+        """Returns the brokers of each partition: one after the other, from a random one on, as Kafka places them."""
+        nodes = [broker.id for broker in self._cluster.alive_brokers()]
+        first = self._cluster.random.randrange(len(nodes))
+        return {
+            index: [nodes[(first + index + i) % len(nodes)] for i in range(replicas)] for index in range(partitions)
+        }
 
     def _sizes(self, row: CreatableTopic, assignments: Mapping[int, Sequence[int]]) -> tuple[int, int]:
         """Returns the numbers of partitions and replicas. Raises AdminError if they are not valid."""

@@ -18,6 +18,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
     "test_docs.py::test_shell": LOG_FILES,
     "test_every_record.py": "reads and writes millions of records, for which a model in Python is too slow",
+    "test_fetch_sessions.py::test_more_consumers_than_sessions": "needs a cache of fetch sessions that is divided",
     "test_groups.py::test_a_share_group_is_as_java_says": "needs share groups, which the model does not have",
     "test_java_assignors.py": JAVA,
     "test_java_records.py": JAVA,

@@ -66,7 +66,8 @@ def test_create(cluster: Cluster, client: ClusterClient, version: int) -> None:
     row = create(client, version, replication_factor=2, configs=configs)
     assert 0 == row.error_code
     topic = cluster.topics["t"]
-    assert [[1, 2], [2, 3]] == [partition.replicas for partition in topic.partitions]
+    assert 2 == len(topic.partitions)
+    assert all((b - a) % 3 == 1 for a, b in (partition.replicas for partition in topic.partitions))
     assert "5" == topic.configs["retention.ms"]
     if version >= 5:
         assert (2, 2) == (row.num_partitions, row.replication_factor)
@@ -242,3 +243,12 @@ def test_describe_cluster(cluster: Cluster, client: ClusterClient) -> None:
         response.controller_id,
         [broker.broker_id for broker in response.brokers],
     )
+
+
+def test_topics_begin_on_different_brokers(cluster: Cluster, client: ClusterClient) -> None:
+    """The partitions of a topic are on consecutive brokers. Which one is the first differs between topics."""
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        create(client, name=name, num_partitions=3)
+    leaders = [tuple(partition.leader for partition in cluster.topics[name].partitions) for name in names]
+    assert {(1, 2, 3), (2, 3, 1), (3, 1, 2)} == set(leaders)
