@@ -44,39 +44,44 @@ class Settings:
     message_max_bytes: int = (1 << 20) + 12
 
 
-#: The defaults of all topic settings. The model accepts those that it does not follow, too.
-TOPIC_DEFAULTS: dict[str, str] = {
-    "cleanup.policy": "delete",
+#: The defaults of topic settings that have no effect in the model.
+UNUSED_TOPIC_DEFAULTS: dict[str, str] = {
     "compression.gzip.level": "-1",
     "compression.lz4.level": "9",
-    "compression.type": "producer",
     "compression.zstd.level": "3",
-    "delete.retention.ms": str(24 * 3600 * 1000),
     "file.delete.delay.ms": "60000",
     "flush.messages": str((1 << 63) - 1),
     "flush.ms": str((1 << 63) - 1),
     "follower.replication.throttled.replicas": "",
-    "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "max.compaction.lag.ms": str((1 << 63) - 1),
-    "max.message.bytes": str((1 << 20) + 12),
     "message.timestamp.after.max.ms": str(3600 * 1000),
     "message.timestamp.before.max.ms": str((1 << 63) - 1),
-    "message.timestamp.type": "CreateTime",
-    "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
-    "min.insync.replicas": "1",
     "preallocate": "false",
     "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
     "remote.storage.enable": "false",
+    "segment.index.bytes": str(10 << 20),
+    "segment.jitter.ms": "0",
+}
+
+#: The defaults of all topic settings.
+TOPIC_DEFAULTS: dict[str, str] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "delete.retention.ms": str(24 * 3600 * 1000),
+    "index.interval.bytes": "4096",
+    "max.message.bytes": str((1 << 20) + 12),
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": str(7 * 24 * 3600 * 1000),
     "segment.bytes": str(1 << 30),
-    "segment.index.bytes": str(10 << 20),
-    "segment.jitter.ms": "0",
     "segment.ms": str(7 * 24 * 3600 * 1000),
     "unclean.leader.election.enable": "false",
+    **UNUSED_TOPIC_DEFAULTS,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from kconsumer.schema.dsl import Api, Array, Message, Scalar
 from kconsumer.testing.cluster.releases import apis
-from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
+from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS, UNUSED_TOPIC_DEFAULTS
 from support.scenarios.batch_headers import describe_batches
 
 #: Fields whose value is replaced by a numbered symbol, and why it may differ.
@@ -168,13 +168,16 @@ def _known(api: Api, name: str, rows: list[Any]) -> list[Any]:
     if api.name == "ApiVersions" and name == "api_keys":
         return [_clipped(row) for row in rows if row.api_key in apis() and not _is_left_out(row)]
     if name == "configs":
-        return [row for row in rows if row.name in TOPIC_DEFAULTS and _is_compared(row)]
+        return [row for row in rows if row.name in TOPIC_DEFAULTS.keys() - UNUSED_TOPIC_DEFAULTS and _is_compared(row)]
     return rows
 
 
 def _is_compared(setting: Any) -> bool:
-    """Returns False for defaults that the test brokers change, or that a real cluster keeps as a dynamic setting."""
-    return setting.name not in ("retention.ms", "min.insync.replicas") or setting.config_source == TOPIC_CONFIG
+    """Returns False for defaults that the test brokers change, that a real cluster keeps as a dynamic setting, or that
+    the recordings do not have.
+    """
+    names = ("retention.ms", "min.insync.replicas", "min.cleanable.dirty.ratio")
+    return setting.name not in names or setting.config_source == TOPIC_CONFIG
 
 
 def _is_left_out(row: Any) -> bool:
