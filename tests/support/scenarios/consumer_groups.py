@@ -7,6 +7,7 @@ from typing import Any
 from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT, DESCRIBE_GROUPS, LIST_GROUPS
 from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatTopicPartitions
 from kconsumer.schema.group_deletion import DELETE_GROUPS
+from kconsumer.schema.topics import CREATE_PARTITIONS, DELETE_TOPICS, CreatePartitionsTopic
 from support.scenarios.classic_groups import join
 from support.scenarios.commits import commit, committed
 from support.scenarios.scenario import SETTLE_MS, Run, scenarios
@@ -255,3 +256,50 @@ def classic_group_is_empty(run: Run, version: int) -> None:
     enter(run, version, topic)
     committed(run, 7, {topic: [0]})
     describe(run)
+
+
+@scenarios(CONSUMER_GROUP_HEARTBEAT, versions=[0, 1])
+def new_partitions(run: Run, version: int) -> None:
+    """A topic gets more partitions, which the member gets."""
+    topic = run.topic(partitions=1)
+    joined = enter(run, version, topic)
+    heartbeat(run, version, joined.member_epoch, topic_partitions=owned(run, topic, 0))
+    rows = [CreatePartitionsTopic(name=topic, count=3, assignments=None)]
+    run.prepare(CREATE_PARTITIONS, 0, topics=rows, timeout_ms=5000)
+    run.sleep(SETTLE_MS * 5)
+    heartbeat(run, version, joined.member_epoch)
+    describe(run)
+
+
+@scenarios(CONSUMER_GROUP_HEARTBEAT, versions=[1])
+def deleted_topic(run: Run, version: int) -> None:
+    """One of two topics is deleted."""
+    one, two = run.topic("one"), run.topic("two")
+    joined = enter(run, version, one, two)
+    run.prepare(DELETE_TOPICS, 5, topic_names=[one], timeout_ms=5000)
+    run.sleep(SETTLE_MS * 5)
+    reply = heartbeat(run, version, joined.member_epoch)
+    heartbeat(run, version, reply.member_epoch, topic_partitions=owned(run, two, 0))
+
+
+@scenarios(CONSUMER_GROUP_HEARTBEAT, versions=[1], cases=["uniform", "range"])
+def different_subscriptions(run: Run, version: int, assignor: str) -> None:
+    """Two members subscribe to different topics, one of which is common."""
+    one, two, three = (run.topic(name, 2) for name in ("one", "two", "three"))
+    first = enter(run, version, one, two, server_assignor=assignor)
+    second = enter(run, version, two, three, member=OTHER, server_assignor=assignor)
+    for _ in range(2):
+        first = heartbeat(run, version, first.member_epoch)
+        second = heartbeat(run, version, second.member_epoch, OTHER)
+
+
+@scenarios(CONSUMER_GROUP_HEARTBEAT, versions=[1])
+def lost_response(run: Run, version: int) -> None:
+    """A member sends its last epoch again, with the partitions that it owns and with others."""
+    topic = run.topic(partitions=2)
+    enter(run, version, topic)
+    joined = enter(run, version, topic)
+    heartbeat(run, version, joined.member_epoch - 1, topic_partitions=[])
+    heartbeat(run, version, joined.member_epoch - 1, topic_partitions=owned(run, topic, 0))
+    heartbeat(run, version, joined.member_epoch, topic_partitions=owned(run, topic, 0, 1))
+    heartbeat(run, version, joined.member_epoch - 1, topic_partitions=owned(run, topic, 0, 1, 7))
