@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 
-BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7  # types of settings in DescribeConfigs
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # types of settings in DescribeConfigs
 
+#: The types of settings that are not LONG.
 TYPES = {
     "cleanup.policy": LIST,
+    "compression.gzip.level": INT,
+    "compression.lz4.level": INT,
     "compression.type": STRING,
+    "compression.zstd.level": INT,
+    "follower.replication.throttled.replicas": LIST,
     "index.interval.bytes": INT,
+    "leader.replication.throttled.replicas": LIST,
     "max.message.bytes": INT,
     "message.timestamp.type": STRING,
+    "min.cleanable.dirty.ratio": DOUBLE,
     "min.insync.replicas": INT,
+    "preallocate": BOOLEAN,
+    "remote.log.copy.disable": BOOLEAN,
+    "remote.log.delete.on.disable": BOOLEAN,
+    "remote.storage.enable": BOOLEAN,
     "segment.bytes": INT,
+    "segment.index.bytes": INT,
     "unclean.leader.election.enable": BOOLEAN,
 }
 
@@ -24,7 +37,11 @@ CHOICES = {
     "cleanup.policy": ("compact", "delete"),
     "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
-    "unclean.leader.election.enable": ("true", "false"),
+}
+NUMBERS = {
+    INT: re.compile(r"-?\d+", re.ASCII),
+    LONG: re.compile(r"-?\d+", re.ASCII),
+    DOUBLE: re.compile(r"\d+(\.\d+)?"),
 }
 
 
@@ -47,8 +64,10 @@ def config_error(configs: Mapping[str, str | None]) -> str | None:
 
 def _valid(name: str, value: str) -> bool:
     """Returns whether a setting may have a value."""
-    if type_of(name) in (INT, LONG):
-        digits = value.removeprefix("-")
-        return digits.isascii() and digits.isdigit()
-    items = [item for item in value.split(",") if item] if type_of(name) == LIST else [value]
-    return all(item in CHOICES[name] for item in items)
+    kind = type_of(name)
+    if kind in NUMBERS:
+        return NUMBERS[kind].fullmatch(value) is not None
+    if kind == BOOLEAN:
+        return value.lower() in ("true", "false")
+    items = [item for item in value.split(",") if item] if kind == LIST else [value]
+    return name not in CHOICES or all(item in CHOICES[name] for item in items)

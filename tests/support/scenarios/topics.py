@@ -100,6 +100,24 @@ def wrong_topic(run: Run, version: int, fields: dict[str, Any]) -> None:
     create(run, version, new_topic(run.name(), **fields))
 
 
+VALUES = {
+    "ratio": ("min.cleanable.dirty.ratio", "0.1"),
+    "wrong-ratio": ("min.cleanable.dirty.ratio", "half"),
+    "boolean": ("preallocate", "TRUE"),
+    "wrong-boolean": ("preallocate", "yes"),
+    "list": ("cleanup.policy", "compact,delete"),
+    "throttled": ("leader.replication.throttled.replicas", "*"),
+    "wrong-number": ("segment.ms", "1.5"),
+    "negative": ("retention.ms", "-1"),
+}
+
+
+@scenarios(CREATE_TOPICS, versions=[2], cases=VALUES)
+def config_values(run: Run, version: int, config: tuple[str, str]) -> None:
+    """The values of settings are checked by their types."""
+    create(run, version, new_topic(run.name(), configs={config[0]: config[1]}))
+
+
 NAMES = {"empty": "", "dot": ".", "dots": "..", "space": "a b", "long": "n" * 250, "longest": "n" * 249}
 
 

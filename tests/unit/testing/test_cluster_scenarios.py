@@ -19,3 +19,9 @@ RECORDED = {release: recorded(release) for release in RELEASES}
 def test_the_model_equals_a_real_broker(release: str, scenario: Scenario) -> None:
     """Every response of the model is what a broker of the same release sent, but for the fields that may differ."""
     assert RECORDED[release][scenario.name] == run_on_the_model(scenario, release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_scenario_is_recorded(release: str) -> None:
+    """The recorded responses belong to the scenarios that a release can run, and to no others."""
+    assert sorted(scenario.name for scenario in of_release(release)) == sorted(RECORDED[release])
