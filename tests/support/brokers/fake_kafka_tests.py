@@ -7,6 +7,7 @@ JAVA = "compares with Java classes, or needs Java programs, which start slowly"
 FENCING = "needs brokers that are fenced while they are paused"
 LOG_FILES = "reads or changes the log files of a broker"
 PROXY = "needs brokers with a second listener, behind a proxy"
+SIZE = "has thousands of partitions or millions of records, which take a model in Python long"
 SECURITY = "configures the security protocols of a broker by properties"
 
 #: Modules of tests/integration, or single tests of them as `module::test` or with their parameters.
@@ -15,15 +16,22 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_chaos.py": PROXY,
     "test_close_states.py::test_close[fenced-consumer]": ADMIN_REMOVAL,
     "test_close_states.py::test_close[fenced_and_not_aware_of_it-consumer]": ADMIN_REMOVAL,
+    "test_command_line.py::test_demo[Apache Kafka]": "starts a real broker itself",
     "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
     "test_docs.py::test_shell": LOG_FILES,
-    "test_every_record.py": "reads and writes millions of records, for which a model in Python is too slow",
+    "test_every_record.py": SIZE,
+    "test_fake_cluster_java.py": JAVA,
     "test_fetch_sessions.py::test_more_consumers_than_sessions": "needs a cache of fetch sessions that is divided",
+    "test_groups.py::test_a_classic_group_is_as_java_says": JAVA,
+    "test_groups.py::test_a_consumer_group_is_as_java_says": JAVA,
     "test_groups.py::test_a_share_group_is_as_java_says": "needs share groups, which the model does not have",
+    "test_groups.py::test_listing_is_as_java_says": JAVA,
     "test_java_assignors.py": JAVA,
     "test_java_records.py": JAVA,
     "test_java_sticky_random.py": JAVA,
     "test_java_wire.py": JAVA,
+    "test_many_partitions.py": SIZE,
+    "test_metrics.py::test_names_are_kafkas": JAVA,
     "test_mixed_groups.py": JAVA,
     "test_sasl.py": SECURITY,
     "test_soak.py": PROXY,
