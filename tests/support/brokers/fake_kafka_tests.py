@@ -16,6 +16,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_chaos.py": PROXY,
     "test_close_states.py::test_close[fenced-consumer]": ADMIN_REMOVAL,
     "test_close_states.py::test_close[fenced_and_not_aware_of_it-consumer]": ADMIN_REMOVAL,
+    "test_cluster_scenarios.py": "compares the model with real brokers",
     "test_command_line.py::test_demo[Apache Kafka]": "starts a real broker itself",
     "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
     "test_docs.py::test_shell": LOG_FILES,

@@ -252,3 +252,21 @@ def test_topics_begin_on_different_brokers(cluster: Cluster, client: ClusterClie
         create(client, name=name, num_partitions=3)
     leaders = [tuple(partition.leader for partition in cluster.topics[name].partitions) for name in names]
     assert {(1, 2, 3), (2, 3, 1), (3, 1, 2)} == set(leaders)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "valid"),
+    [
+        ("min.cleanable.dirty.ratio", "0.01", True),
+        ("min.cleanable.dirty.ratio", "1.5", False),
+        ("min.cleanable.dirty.ratio", "half", False),
+        ("preallocate", "true", True),
+        ("preallocate", "yes", False),
+        ("segment.index.bytes", "16384", True),
+        ("leader.replication.throttled.replicas", "*", True),
+    ],
+)
+def test_values_of_settings(client: ClusterClient, name: str, value: str, valid: bool) -> None:
+    """A topic is created only if its settings have valid values, also those that have no effect in the model."""
+    row = create(client, configs=[CreatableTopicConfig(name=name, value=value)])
+    assert (Errors.NONE if valid else Errors.INVALID_CONFIG) == row.error_code
