@@ -41,7 +41,7 @@ CHOICES = {
 NUMBERS = {
     INT: re.compile(r"-?\d+", re.ASCII),
     LONG: re.compile(r"-?\d+", re.ASCII),
-    DOUBLE: re.compile(r"\d+(\.\d+)?"),
+    DOUBLE: re.compile(r"0*(0(\.\d+)?|1(\.0+)?)"),  # the only one is a ratio
 }
 
 
