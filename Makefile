@@ -128,7 +128,7 @@ $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/Spar
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower threads sanitized integration-fake integration kerberos spark  ## everything, from a fresh clone
+test: setup lint types unit slower threads sanitized integration kerberos spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)
