@@ -61,8 +61,8 @@ def add(run: Run, producer: Any, topic: str, *partitions: int, version: int = 3,
 
 
 def end(run: Run, producer: Any, commit: bool, version: int = 3, **fields: Any) -> Any:
-    """Record the response to EndTxn."""
-    return run.call(END_TXN, version, **{**fields_of(run, producer), "committed": commit, **fields})
+    """Record the response to EndTxn, when no earlier transaction is about to end."""
+    return run.call(END_TXN, version, until=ended, **{**fields_of(run, producer), "committed": commit, **fields})
 
 
 def write(run: Run, producer: Any, topic: str, sequence: int, *values: bytes, version: int = 9, **fields: Any) -> Any:
