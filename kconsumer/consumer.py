@@ -307,7 +307,10 @@ class Consumer:
                 SIGNALS.release()
 
     def _rewind(self) -> None:
-        """Move the position of each partition back to the first record that a stopped loop has not reached."""
+        """Drop the records that a `for` loop over the consumer has not reached, so that later polls return them again.
+
+        Moves the position of each of their partitions back to the first of them.
+        """
         unseen = self._iteration.unseen()
         self._iteration.stop()
         if not unseen:

@@ -20,7 +20,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class PlainDeserializer:
-    """A callable with the data as its only argument."""
+    """Calls a callable of the application with the data as its only argument."""
 
     __slots__ = ("plain",)  # the callable itself, so that loops can call it directly
 
@@ -33,7 +33,7 @@ class PlainDeserializer:
 
 
 class ObjectDeserializer:
-    """An object with a `deserialize(topic, headers, data)` method."""
+    """Calls the `deserialize(topic, headers, data)` method of an object of the application."""
 
     __slots__ = ("_deserialize",)
 
@@ -46,7 +46,7 @@ class ObjectDeserializer:
 
 
 class ContextDeserializer:
-    """A callable with the arguments (data, context), as in confluent-kafka."""
+    """Calls a callable of the application with the arguments (data, context), as in confluent-kafka."""
 
     __slots__ = ("_field", "_function")
 

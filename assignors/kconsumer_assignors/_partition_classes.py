@@ -85,7 +85,10 @@ def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Divi
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Returns the number of partitions that each member gets if `content` contains all partitions."""
+    """Returns how many partitions each eligible member gets if there is only one class, and it is `uniform`.
+
+    The numbers differ by at most one.
+    """
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
     # The `extra` remaining partitions go first to members that otherwise would lose one, then to members that owned the

@@ -43,7 +43,7 @@ def describe(cluster: Cluster, group_id: str, now: float) -> GroupDescription:
 
 
 def _reply(cluster: Cluster, broker: Broker, api: Api, message: Message, now: float) -> Reply:
-    """Returns the response to a request that no client has sent."""
+    """Pass `message` to the model as if a client had sent it to `broker`. Returns the response."""
     version = cluster.versions_of(broker)[api.key].last
     connection = Connection(cluster, broker)
     connection.authenticator = None

@@ -40,7 +40,7 @@ MEMBER_ID = "mock-member"
 
 
 class MockEngine(Engine):
-    """One consumer without brokers."""
+    """The engine of one `MockConsumer`."""
 
     def __init__(self, config: ConsumerConfig, assignors: Sequence[Assignor]) -> None:
         super().__init__(config, VirtualClock(wall_ms=Clock().wall_ms()), assignors, MockDriver)

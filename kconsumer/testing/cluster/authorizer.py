@@ -28,7 +28,7 @@ ERRORS = {
 
 
 class Check(NamedTuple):
-    """What a request needs to be handled at all."""
+    """An operation on a resource that an ACL must allow, or else the whole request is refused."""
 
     operation: str
     resource_type: str
@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What each row of a request needs."""
+    """An operation that an ACL must allow on the resource of each row of a request, or else that row is refused."""
 
     operation: str
     resource_type: str

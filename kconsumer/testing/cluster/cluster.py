@@ -155,7 +155,7 @@ class Cluster:
         return {api.key: versions[api.key] for api in self._handlers if api.key in versions}
 
     def alive_brokers(self) -> list[Broker]:
-        """Returns the brokers that run, by id."""
+        """Returns the running brokers in the order of their ids."""
         return [broker for broker in self.brokers.values() if broker.alive]
 
     @property

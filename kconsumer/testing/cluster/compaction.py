@@ -26,7 +26,7 @@ def compact(log: Log, wall_ms: int) -> None:
 
 
 def closed_segments(log: Log) -> list[Segment]:
-    """Returns the segments before the last one that end before the last stable offset."""
+    """Returns the segments to compact: those that end at or below the last stable offset, without the last segment."""
     ends = [segment.base_offset for segment in log.segments[1:]]
     return [segment for segment, end in zip(log.segments, ends, strict=False) if end <= log.last_stable_offset]
 

@@ -79,7 +79,10 @@ class Producers:
             self._end = self._log.end
 
     def _add(self, batch: StoredBatch) -> None:
-        """Add one batch of the log."""
+        """Update the producer of a batch that was appended to the log.
+
+        Sets its producer epoch, and remembers the batch unless it is a marker. Ignores a batch without a producer id.
+        """
         if batch.producer_id == NO_PRODUCER_ID:
             return
         producer = self._producers.setdefault(batch.producer_id, Producer())

@@ -1,8 +1,8 @@
-"""Which replicas lead and which are in sync, as brokers stop and start and replicas fall behind.
+"""Decides which replicas lead and which are in sync, as brokers stop and start and replicas fall behind.
 
-It has the rules of Kafka's controller. A stopped broker leaves the in-sync replicas at once, as after a controlled
-shutdown. The last in-sync replica, and since Kafka 4.1 the eligible leader replicas (KIP-966), bring a partition back
-that has no leader; other replicas do it only by an unclean election.
+Follows the rules of Kafka's controller. A stopped broker leaves the in-sync replicas at once, as after a controlled
+shutdown. A partition without a leader gets one again when its last in-sync replica returns, or since Kafka 4.1 when an
+eligible leader replica (KIP-966) returns. Any other replica becomes the leader only by an unclean election.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _find_member(
 
 
 def _update(member: ConsumerMember, request: Request, subscription: Any) -> ConsumerMember:
-    """Returns a member with what JoinGroup sets."""
+    """Returns a copy of a member, with the fields set that JoinGroup changes. `subscription` is from the request."""
     message = request.message
     updated = member.copy()
     updated.instance_id = message.group_instance_id or member.instance_id

@@ -105,7 +105,7 @@ class Group(ABC):
 
     @abstractmethod
     def classic_join(self, request: Request, now: float) -> Response:
-        """Handle JoinGroup. The session timeout is within the limits of the broker."""
+        """Handle JoinGroup. The caller has checked that the session timeout is within the limits of the broker."""
 
     @abstractmethod
     def classic_sync(self, request: Request, now: float) -> Response:

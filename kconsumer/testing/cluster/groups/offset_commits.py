@@ -42,7 +42,7 @@ class PartitionErrors:
 
 
 class KnownPartition:
-    """A partition in a request that exists."""
+    """An existing partition that a request names: its topic and its rows in the request."""
 
     def __init__(self, topic: Topic, row: Any, partition: Any) -> None:
         self.topic = topic

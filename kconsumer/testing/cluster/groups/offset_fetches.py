@@ -115,7 +115,7 @@ def _partition_row(
 
 
 def _with_error(topics: Sequence[Any] | None, error: int) -> list[OffsetFetchResponseTopics]:
-    """Returns the rows of topics whose partitions all have an error."""
+    """Returns response rows for the topics of a request, with the same error in every partition."""
     return [
         OffsetFetchResponseTopics(
             name=topic.name,

@@ -20,7 +20,10 @@ TopicsSignature = tuple[tuple[str, bytes, int], ...]
 
 
 def subscribed_names(member: ConsumerMember, regexes: TopicRegexes) -> list[str]:
-    """Returns the names of the topics to which a member subscribes, in the order of hash maps."""
+    """Returns the names of the topics to which a member subscribes, in the order of Java's hash maps.
+
+    The topics that the member names come first, then the other topics that match its regular expression.
+    """
     names = hash_map_order(sorted(member.topics), java_hash_code)
     if member.regex:
         names += hash_map_order(sorted(regexes.topics(member.regex) - member.topics), java_hash_code)
