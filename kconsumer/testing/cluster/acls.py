@@ -1,7 +1,8 @@
 """Access control lists: who may do what with which resource, by the rules of Kafka's StandardAuthorizer.
 
-A deny wins over an allow. Without an ACL for a resource, nothing is allowed, unless
-`allow.everyone.if.no.acl.found` is true. ACLs are in effect as soon as one was added.
+Until the first ACL is added, everything is allowed. Afterwards, an operation is allowed if an ACL allows it and no ACL
+denies it. If no ACL names a resource, every operation on this resource is denied, unless
+`allow.everyone.if.no.acl.found` is true.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ class Acl:
     allow: bool = True  # False: deny
 
     def concerns(self, resource_type: str, name: str) -> bool:
-        """Returns whether the entry is about a resource."""
+        """Returns whether the entry's resource type and name (or prefix) match a resource."""
         if self.resource_type != resource_type:
             return False
         return name.startswith(self.name) if self.prefixed else self.name in (ANY_NAME, name)
 
     def matches(self, principal: str, operation: str) -> bool:
-        """Returns whether the entry is about a principal and an operation. An allow implies describing."""
+        """Returns whether the entry applies to an operation of a principal.
+
+        As in Kafka, an entry that allows READ, WRITE, DELETE or ALTER also allows DESCRIBE, and one that allows
+        ALTER_CONFIGS also allows DESCRIBE_CONFIGS. An entry that denies an operation denies only this operation.
+        """
         implied = IMPLIED_BY.get(operation, set()) if self.allow else set()
         return self.principal in (ANY_USER, principal) and self.operation in {ALL, operation, *implied}
 
@@ -62,7 +67,7 @@ class Acls:
         self.enabled = False  # False: everything is allowed
 
     def add(self, acl: Acl) -> None:
-        """Add an entry. From then on, what no entry allows is denied."""
+        """Add an entry. Adding the first entry enables the checks; until then, everything is allowed."""
         self.enabled = True
         self._rows[acl] = None
 
@@ -71,7 +76,7 @@ class Acls:
         self._rows.pop(acl, None)
 
     def allows(self, principal: str, operation: str, resource_type: str, name: str) -> bool:
-        """Returns whether a principal may do something with a resource."""
+        """Returns whether a principal may perform an operation on a resource. Returns True until the first `add`."""
         if not self.enabled:
             return True
         rows = [acl for acl in self._rows if acl.concerns(resource_type, name)]
@@ -81,6 +86,9 @@ class Acls:
         return bool(matching) and all(matching)
 
     def allows_any(self, principal: str, operation: str, resource_type: str) -> bool:
-        """Returns whether a principal may do something with at least one resource that an entry names."""
+        """Returns whether a principal may perform an operation on at least one resource of a type.
+
+        Only resources that an allow entry names are checked. Returns True until the first `add`.
+        """
         names = {acl.name for acl in self._rows if acl.resource_type == resource_type and acl.allow}
         return not self.enabled or any(self.allows(principal, operation, resource_type, name) for name in sorted(names))

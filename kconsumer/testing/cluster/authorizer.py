@@ -1,9 +1,11 @@
 """Checks the ACLs of requests, with the operations, the errors and the order of Kafka's `KafkaApis`.
 
-A request is refused as a whole (`WHOLE`), or in some of its rows (`ROWS`). Refused rows are removed from the request
-before it is handled, and added to the response with their error. Fetch checks its rows itself, because those of a fetch
-session are not in the request. Not checked are DescribeConfigs, IncrementalAlterConfigs, and the partitions of
-AddPartitionsToTxn.
+`WHOLE` contains the checks that refuse a whole request. `ROWS` contains the checks that refuse single rows of a
+request, such as topics or groups. Refused rows are removed from the request before its handler is called, and added to
+the response with an error code.
+
+The rows of Fetch are checked in `fetch.py`, because the partitions of a fetch session are not in the request. The model
+does not check the ACLs of DescribeConfigs, IncrementalAlterConfigs, and the partitions of AddPartitionsToTxn.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ ERRORS = {
 
 
 class Check(NamedTuple):
-    """An operation on a resource that an ACL must allow, or else the whole request is refused."""
+    """A check of a request: if the ACLs do not allow `operation` on the resource, the whole request is refused."""
 
     operation: str
     resource_type: str
@@ -36,7 +38,7 @@ class Check(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """An operation that an ACL must allow on the resource of each row of a request, or else that row is refused."""
+    """A check of each row of a request: if the ACLs do not allow `operation` on its resource, the row is refused."""
 
     operation: str
     resource_type: str
@@ -84,13 +86,17 @@ KEY_TYPES = {0: GROUP, 1: TRANSACTIONAL_ID}  # of FindCoordinator
 
 
 class Authorizer:
-    """Handles requests as far as the ACLs allow them."""
+    """Calls the handlers of requests with what the ACLs allow, and adds errors for the rest to the responses."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def handle(self, request: Request, now: float, handler: Handler) -> Response:
-        """Handle a request by its handler, or the part of it that is allowed."""
+        """Returns the response to a request. `handler` is called with the allowed rows of the request.
+
+        Refused rows have an error code in the response. If the whole request is refused, `handler` is not called. A
+        response that lists all topics or groups contains only those that the client may describe.
+        """
         if not self._cluster.acls.enabled:
             return handler(request, now)
         error = self._error(request)
@@ -106,11 +112,11 @@ class Authorizer:
         return response
 
     def allowed(self, request: Request, operation: str, resource_type: str, name: str) -> bool:
-        """Returns whether the client that sent a request may do something with a resource."""
+        """Returns whether the client that sent a request may perform an operation on a resource."""
         return self._cluster.acls.allows(request.connection.principal, operation, resource_type, name)
 
     def _error(self, request: Request) -> int:
-        """Returns why a request is refused as a whole, or NONE."""
+        """Returns the error code with which the whole request is refused, or NONE."""
         message = request.message
         if request.api.name == "FindCoordinator" and request.version < 4:
             kind = KEY_TYPES.get(message.key_type, GROUP)
@@ -128,16 +134,20 @@ class Authorizer:
         return Errors.NONE
 
     def _idempotence_error(self, request: Request) -> int:
-        """Returns why a producer without transactions gets no id: it may not write to any topic."""
+        """Returns the error code of an InitProducerId request without a transactional id, or NONE if it is allowed.
+
+        The client needs IDEMPOTENT_WRITE for the cluster, or WRITE for at least one topic.
+        """
         if self.allowed(request, "IDEMPOTENT_WRITE", CLUSTER, CLUSTER_NAME):
             return Errors.NONE
         writes = self._cluster.acls.allows_any(request.connection.principal, "WRITE", TOPIC)
         return Errors.NONE if writes else ERRORS[CLUSTER]
 
     def _refuse_offsets(self, request: Request, response: Any) -> None:
-        """Replace the offsets of topics in a response to OffsetFetch that the client may not describe by errors.
+        """Remove the offsets of topics that the client may not describe from an OffsetFetch response.
 
-        If the request is for all topics of a group, they are left out.
+        Their partitions get TOPIC_AUTHORIZATION_FAILED. If the request asks for all topics of a group, the topics
+        themselves are removed instead.
         """
         asked = request.message.groups if request.version >= 8 else [request.message]
         named = {getattr(group, "group_id", ""): group.topics is not None for group in asked}
@@ -151,7 +161,7 @@ class Authorizer:
     # --- rows ---
 
     def _handle_rows(self, request: Request, now: float, handler: Handler) -> Response:
-        """Handle the allowed rows of a request, and add the errors of the others to the response."""
+        """Returns the response of `handler` to the allowed rows of a request, with error rows for the refused ones."""
         rule = self._rule(request)
         rows = None if rule is None else getattr(request.message, rule.field)
         if rule is None or not rows or self._all_topics_may_be_created(request):
@@ -165,7 +175,10 @@ class Authorizer:
         return _merged(response, errors, rule.response or rule.field, now)
 
     def _rule(self, request: Request) -> Rows | None:
-        """Returns what the rows of a request need. FindCoordinator has groups or transactional ids as rows."""
+        """Returns the check for the rows of a request, or None if the rows of this API are not checked.
+
+        The check of FindCoordinator depends on the key type, that of DeleteTopics on the version.
+        """
         if request.api.name == "FindCoordinator" and request.version >= 4:
             kind = KEY_TYPES.get(request.message.key_type, GROUP)
             return Rows("DESCRIBE", kind, "coordinator_keys", response="coordinators")
@@ -177,7 +190,10 @@ class Authorizer:
         return request.api.name == "CreateTopics" and self.allowed(request, "CREATE", CLUSTER, CLUSTER_NAME)
 
     def _row_allowed(self, request: Request, rule: Rows, row: Any) -> bool:
-        """Returns whether a row is allowed."""
+        """Returns whether the ACLs allow the operation of `rule` on the resource of a row.
+
+        If a Metadata request would create the topic of the row, the client must also be allowed to create it.
+        """
         if rule.resource_type != TOPIC:
             name = row if rule.name is None else getattr(row, rule.name)
             return self.allowed(request, rule.operation, rule.resource_type, name)
@@ -185,7 +201,7 @@ class Authorizer:
         return may_create and self._topic_allowed(request, rule.operation, row)
 
     def _may_create(self, request: Request, topic: str | None) -> bool:
-        """Returns False if a Metadata request would create a topic that its client may not create."""
+        """Returns False if a Metadata request would create a topic that its client may not create, otherwise True."""
         creates = request.message.allow_auto_topic_creation and self._cluster.settings.auto_create_topics_enable
         if not topic or not creates or topic in self._cluster.topics:
             return True
@@ -193,7 +209,10 @@ class Authorizer:
         return may_create_all or self.allowed(request, "CREATE", TOPIC, topic)
 
     def _topic_allowed(self, request: Request, operation: str, row: Any) -> bool:
-        """Returns whether the topic of a row is allowed. An unknown topic id is: the handler reports it."""
+        """Returns whether the ACLs allow an operation on the topic of a row.
+
+        Returns True for an unknown topic id: the handler reports it with another error.
+        """
         if isinstance(row, str):
             return self.allowed(request, operation, TOPIC, row)
         name = getattr(row, "topic", None) or getattr(row, "name", None)
@@ -207,7 +226,7 @@ class Authorizer:
 
 
 def _with_rows(request: Request, field: str, rows: list[Any]) -> Request:
-    """Returns a request with other rows."""
+    """Returns a copy of a request in which the field `field` contains `rows`."""
     values = {known.name: getattr(request.message, known.name) for known in request.message.FIELDS}
     message = request.api.request(**{**values, field: rows})
     connection = request.connection
@@ -217,7 +236,10 @@ def _with_rows(request: Request, field: str, rows: list[Any]) -> Request:
 
 
 def _merged(response: Response, errors: Any, field: str, now: float) -> Response:
-    """Returns a response with the rows of two, also if the first one comes later."""
+    """Returns `response` after adding the rows of `errors` to its field `field`.
+
+    If `response` is a `Pending`, the result is another `Pending`, which is completed with the added rows.
+    """
     if not isinstance(response, Pending):
         return _add(response, errors, field)
     merged = Pending(response.request)

@@ -1,4 +1,4 @@
-"""One broker of the model: its address, its API versions, and whether it runs."""
+"""The state of one broker of the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """One broker. It stores only what is lost when it stops. The cluster stores the logs and the groups."""
+    """One broker: its address, release, connections and fetch sessions. The cluster stores the logs and the groups."""
 
     def __init__(
         self, node_id: int, *, host: str, port: int, rack: str | None, release: str, sessions: FetchSessionCache

@@ -1,7 +1,7 @@
-"""The log cleaner: at a fixed interval, it compacts the logs of topics whose `cleanup.policy` has `compact`.
+"""The log cleaner: compacts the logs of topics whose `cleanup.policy` contains `compact`.
 
-As in Kafka, a log is compacted when enough of its closed segments is dirty: `min.cleanable.dirty.ratio`. The segments
-that the last compaction has read are clean.
+A closed segment is clean if the last compaction of its log has read it; otherwise it is dirty. As in Kafka, a log is
+compacted if the ratio of dirty bytes in its closed segments is larger than `min.cleanable.dirty.ratio`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Cleaner:
-    """Compacts logs every `log.cleaner.backoff.ms`, while there are changed ones."""
+    """Compacts changed logs `log.cleaner.backoff.ms` after a change. No timer is set while no log changes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -28,7 +28,7 @@ class Cleaner:
         self._timer: Timer | None = None
 
     def watch(self, partition: Partition) -> None:
-        """Compact the log of a partition from its first record on."""
+        """Listen to changes of a partition's log. A change sets the timer if the log can be compacted."""
         partition.log.add_listener(lambda: self._on_change(partition.log))
 
     def _on_change(self, log: Log) -> None:
@@ -41,7 +41,7 @@ class Cleaner:
         self._timer = self._cluster.timers.add(now + self._cluster.settings.log_cleaner_backoff_ms, self._run)
 
     def _run(self, now: float) -> None:
-        """Compact the changed logs that are dirty enough."""
+        """Compact the changed logs whose dirty ratio is larger than `min.cleanable.dirty.ratio`."""
         changed, self._changed = list(self._changed), {}
         wall_ms = self._cluster.wall_ms(now)
         for log in changed:
@@ -51,7 +51,7 @@ class Cleaner:
                 compact(log, wall_ms)
 
     def _dirty_ratio(self, log: Log, segments: list[Segment]) -> float:
-        """Returns which part of the bytes in closed segments was not compacted yet."""
+        """Returns the ratio of dirty bytes to all bytes in the closed segments of a log."""
         clean_up_to = self._clean_up_to.get(log, 0)
         dirty = sum(segment.size for segment in segments if segment.base_offset >= clean_up_to)
         return dirty / sum(segment.size for segment in segments) if dirty else 0.0

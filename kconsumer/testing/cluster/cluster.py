@@ -1,9 +1,10 @@
-"""The model of a cluster: its brokers and topics, and the table of handlers.
+"""The model of a cluster: its brokers and topics, and the table of request handlers.
 
-A driver calls `connect`, passes bytes to the connections, calls `run_timers` when a deadline has passed, and sends the
-output of the connections in `writable`. Every call takes the current time in ms. Nothing happens between calls.
+A driver calls `connect`, passes received bytes to the connections, calls `run_timers` when the next deadline has
+passed, and sends the output of the connections in `writable`. Calls that process bytes or timers take the current time
+in ms. The state changes only during calls.
 
-Each family of APIs has a module of its own with its handlers. This module decides which brokers lead partitions.
+The handlers of related APIs are in one module. `replication.py` decides which brokers lead partitions.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ WALL_MS = 1_700_000_000_000
 
 
 class Cluster:
-    """A Kafka cluster. What it does depends only on its state, the received bytes and the time.
+    """A Kafka cluster. Its behavior depends only on its state, the received bytes and the time that the driver passes.
 
-    `brokers`: how many; their ids begin with 1. `racks`: the rack of each broker. `release`: the version of Kafka.
-    `sasl`: how clients authenticate; None: they need not.
+    `brokers`: the number of brokers; their ids begin with 1. `racks`: the rack of each broker. `release`: the version
+    of Kafka that all brokers have. `sasl`: how clients authenticate; None: clients do not authenticate.
     `wall_offset_ms`: the wall-clock time in ms since the Unix epoch when the driver's time is 0.
-    `seed`: decides ids that a real broker draws at random.
+    `seed`: the seed of the random generators, which draw ids and select the bytes that faults corrupt.
+
+    Raises ValueError if there is not one rack for each broker.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Cluster:
         return connection
 
     def next_deadline(self) -> float | None:
-        """Returns when `run_timers` must be called next, in ms, or None if there is no timer."""
+        """Returns the time in ms at which `run_timers` must be called next, or None if there is no timer."""
         return self.timers.next_deadline()
 
     def run_timers(self, now: float) -> None:
@@ -137,20 +140,26 @@ class Cluster:
         self.timers.run(now)
 
     def wall_ms(self, now: float, broker: Broker | None = None) -> int:
-        """Returns the wall-clock time in ms since the Unix epoch, as the clock of a broker shows it if one is given."""
+        """Returns the wall-clock time in ms since the Unix epoch.
+
+        With `broker`, this is the time of the broker's clock, which a fault may have skewed.
+        """
         return int(self._wall_offset_ms + now + (broker.clock_skew_ms if broker is not None else 0))
 
     # --- the handlers' side ---
 
     def handle(self, request: Request, now: float) -> Response:
-        """Handle a request, if its connection may send it."""
+        """Returns the response to a request.
+
+        Checks the authentication of the connection and the ACLs before its handler is called.
+        """
         authenticator = request.connection.authenticator
         if authenticator is not None and (response := authenticator.intercept(request, now)) is not None:
             return response
         return self.authorizer.handle(request, now, self._handlers[request.api])
 
     def versions_of(self, broker: Broker) -> Mapping[int, Versions]:
-        """Returns the API versions of a broker, by API key."""
+        """Returns the versions of each API that a broker supports, by API key."""
         versions = releases.versions_of(broker.release)
         return {api.key: versions[api.key] for api in self._handlers if api.key in versions}
 
@@ -160,19 +169,20 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The id of a broker that clients may ask to change topics, or -1 if no broker runs."""
+        """The id of the broker that Metadata names as controller: the first running one, or -1 if no broker runs."""
         return next((broker.id for broker in self.alive_brokers()), -1)
 
     def coordinator(self, key: str, kind: CoordinatorType) -> Broker | None:
-        """Returns the coordinator of a group or a transactional id, or None if its partition has no leader.
+        """Returns the coordinator of a group or a transactional id, or None if there is none at present.
 
-        As in Kafka, the hash of the key selects a partition of an internal topic, whose leader is the coordinator.
+        As in Kafka, the hash of `key` selects a partition of an internal topic. The leader of this partition is the
+        coordinator. If the partition has no leader, there is no coordinator.
         """
         partition = self.coordinator_partition(key, kind)
         return None if partition.leader == NO_LEADER else self.brokers[partition.leader]
 
     def coordinator_partition(self, key: str, kind: CoordinatorType) -> Partition:
-        """Returns the partition of the internal topic that stores the state of a group or transactional id."""
+        """Returns the partition of the internal topic that belongs to a group or transactional id."""
         if kind == "group":
             topic = self._internal_topic(OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions)
         else:
@@ -180,7 +190,7 @@ class Cluster:
         return topic.partitions[java_hash(key) % len(topic.partitions)]
 
     def _internal_topic(self, name: str, partitions: int) -> Topic:
-        """Returns an internal topic. It is created at the first use."""
+        """Returns an internal topic. Creates it with `partitions` partitions if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             replicas = min(3, len(self.brokers))
@@ -190,7 +200,7 @@ class Cluster:
     # --- topics ---
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """Returns a partition, or None if it does not exist."""
+        """Returns a partition, or None if the topic or the partition does not exist."""
         found = self.topics.get(topic)
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
@@ -209,10 +219,12 @@ class Cluster:
         internal: bool = False,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic, whose partitions are spread over the brokers. Returns the topic.
+        """Create a topic, and spread its partitions over the brokers. Returns the topic.
 
-        `assignments`: the brokers of some partitions, by the index of the partition.
-        Raises ValueError if the topic exists, or if there are fewer brokers than replicas.
+        `assignments`: partition index -> the ids of the brokers with its replicas. Partitions that are not in
+        `assignments` are spread over the brokers.
+
+        Raises ValueError if the topic exists, or if `replication_factor` is larger than the number of brokers.
         """
         if name in self.topics:
             raise ValueError(f"topic {name!r} exists already")
@@ -233,7 +245,7 @@ class Cluster:
         replication_factor: int = 1,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """Add partitions to a topic. `assignments`: as in `create_topic`."""
+        """Add `count` partitions to a topic. `assignments`: as in `create_topic`."""
         nodes = list(self.brokers)
         for _ in range(count):
             index = len(topic.partitions)
@@ -246,7 +258,10 @@ class Cluster:
         self.groups.on_partitions_added()
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. A topic that is created with the same name later has another id."""
+        """Delete a topic. A topic that is created later with the same name has another id.
+
+        Raises KeyError if the topic does not exist.
+        """
         topic = self.topics.pop(name)
         del self.topics_by_id[topic.id]
         for partition in topic.partitions:
@@ -256,7 +271,7 @@ class Cluster:
     # --- brokers ---
 
     def kill(self, broker_id: int) -> None:
-        """Stop a broker: its connections are closed, and other in-sync replicas become leaders."""
+        """Stop a broker. Closes its connections, and elects other leaders for its partitions."""
         broker = self.brokers[broker_id]
         broker.alive = False
         broker.fetch_sessions.clear()
@@ -265,10 +280,16 @@ class Cluster:
         self.replication.broker_stopped(broker_id)
 
     def start(self, broker_id: int) -> None:
-        """Start a stopped broker. Its replicas catch up, and it becomes the leader of partitions that have none."""
+        """Start a stopped broker. Its replicas catch up with their leaders.
+
+        Partitions of the broker without a leader elect one, if the rules of `Replication.elect` allow it.
+        """
         self.brokers[broker_id].alive = True
         self.replication.broker_started(broker_id)
 
     def move_leader(self, topic: str, index: int, broker_id: int) -> None:
-        """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
+        """Make a broker the leader of a partition.
+
+        Raises ValueError if the broker has no replica of the partition, or if the broker is stopped.
+        """
         self.replication.move_leader(self.topics[topic].partitions[index], broker_id)

@@ -1,10 +1,13 @@
 """Compaction of a log: of the records with the same key, only the last one is kept.
 
-As in Kafka, the last segment and everything from the last stable offset on are left as they are. A batch that keeps
-some of its records keeps its first and last offset; a batch without records disappears, except the last one of a
-producer, so that its sequence is not forgotten. The first compaction that finds a record without a value, or a marker
-without batches of its transaction, starts the time `delete.retention.ms`; one after this time removes them. Unlike
-Kafka, which writes this time into the batch, the log has it.
+As in Kafka, the last segment and segments that end above the last stable offset are not compacted. A batch that keeps
+some of its records also keeps its first and last offset. A batch that loses all records is removed, unless it is the
+last batch of its producer in the log: that batch stays, empty, and preserves the producer's last sequence number.
+
+Two kinds of batches and records are removed with a delay: records without a value, and markers of transactions whose
+batches were removed. The first compaction that finds one of them stores its delete horizon, which is
+`delete.retention.ms` later. A compaction after the delete horizon removes the record or marker. Kafka stores the delete
+horizon in the batch; the model stores it in `Log.delete_horizons`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def compact(log: Log, wall_ms: int) -> None:
 
 
 def closed_segments(log: Log) -> list[Segment]:
-    """Returns the segments to compact: those that end at or below the last stable offset, without the last segment."""
+    """Returns the segments that may be compacted: all but the last one that end at or below the last stable offset."""
     ends = [segment.base_offset for segment in log.segments[1:]]
     return [segment for segment, end in zip(log.segments, ends, strict=False) if end <= log.last_stable_offset]
 
@@ -55,11 +58,11 @@ class _Compaction:
         self._open: set[int] = set()  # the producer ids with a batch since their last marker
 
     def clean(self, segment: Segment) -> list[StoredBatch]:
-        """Returns the batches that remain of a segment."""
+        """Returns the batches of a segment that remain, each with the records that remain."""
         return [kept for batch in segment.batches if (kept := self._clean_batch(batch)) is not None]
 
     def _clean_batch(self, batch: StoredBatch) -> StoredBatch | None:
-        """Returns what remains of a batch, or None if nothing does."""
+        """Returns a batch with the records that remain, or None if the batch is removed."""
         if batch.control:
             if self._keeps_marker(batch):
                 return batch
@@ -76,20 +79,30 @@ class _Compaction:
         return None
 
     def _keeps(self, record: ConsumerRecord, batch: StoredBatch) -> bool:
-        """Returns whether a record is the last one of its key, and not the deletion of the key a long time ago."""
+        """Returns whether a record remains.
+
+        It remains if it is the last record with its key, and has a value or is not overdue. Records without a key do
+        not remain.
+        """
         if record.key is None or self._latest[record.key] != record.offset:
             return False
         return record.value is not None or not self._is_overdue(batch)
 
     def _keeps_marker(self, batch: StoredBatch) -> bool:
-        """Returns whether a marker is needed: its transaction has batches, or had some a short time ago."""
+        """Returns whether a marker remains.
+
+        It remains if this compaction has read batches of its transaction, or if it is not overdue.
+        """
         if batch.producer_id in self._open:
             self._open.discard(batch.producer_id)
             return True
         return not self._is_overdue(batch)
 
     def _is_overdue(self, batch: StoredBatch) -> bool:
-        """Returns whether a batch was kept for `delete.retention.ms`, which begins with the first call."""
+        """Returns whether an earlier compaction has set the delete horizon of a batch, and this horizon has passed.
+
+        If the batch has no delete horizon, sets it to the present time plus `delete.retention.ms`, and returns False.
+        """
         self._log.delete_horizons.setdefault(batch.base_offset, self._wall_ms + self._retention_ms)
         return self._wall_ms >= self._horizons.get(batch.base_offset, self._wall_ms + 1)
 
@@ -102,7 +115,7 @@ class _Compaction:
 
 
 def _with_records(batch: StoredBatch, records: list[ConsumerRecord]) -> StoredBatch:
-    """Returns a batch with some of its records. Its first and last offset stay."""
+    """Returns a copy of a batch that contains only `records`, and has the same first and last offset."""
     listed = [
         Rec(record.value, record.key, record.headers, timestamp=record.timestamp, offset=record.offset)
         for record in records

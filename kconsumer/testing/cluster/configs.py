@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs: the settings of topics and brokers that the model follows."""
+"""DescribeConfigs for topics, brokers and groups, and IncrementalAlterConfigs for topics and groups."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Configs:
         return DescribeConfigsResponse(results=[self._describe_resource(row) for row in request.message.resources])
 
     def _describe_resource(self, row: DescribeConfigsResource) -> DescribeConfigsResult:
-        """Returns the settings of one topic or broker."""
+        """Returns the response row of one topic, broker or group: the requested settings, or an error."""
         result = DescribeConfigsResult(resource_type=row.resource_type, resource_name=row.resource_name)
         if row.resource_type == TOPIC:
             topic = self._cluster.topics.get(row.resource_name)
@@ -75,7 +75,7 @@ class Configs:
         return result
 
     def _broker_rows(self) -> list[DescribeConfigsResourceResult]:
-        """Returns the settings of a broker. All brokers have the same ones."""
+        """Returns response rows with the settings of a broker. All brokers have the same settings."""
         return [
             DescribeConfigsResourceResult(
                 name=name.replace("_", "."),
@@ -88,7 +88,7 @@ class Configs:
         ]
 
     def _group_rows(self, group_id: str) -> list[DescribeConfigsResourceResult]:
-        """Returns the settings of a group."""
+        """Returns response rows with the settings of a group."""
         configs = self._cluster.groups.configs
         return [
             DescribeConfigsResourceResult(
@@ -106,7 +106,10 @@ class Configs:
         return IncrementalAlterConfigsResponse(responses=rows)
 
     def _alter_resource(self, row: AlterConfigsResource, validate_only: bool) -> AlterConfigsResourceResponse:
-        """Change the settings of one topic: all that the request names, or none if one is not valid."""
+        """Change the settings of one topic or group. Returns the response row.
+
+        If one change is not valid, or if `validate_only` is true, no setting changes.
+        """
         response = AlterConfigsResourceResponse(
             error_message=None, resource_type=row.resource_type, resource_name=row.resource_name
         )
@@ -132,7 +135,10 @@ class Configs:
     def _alter_group(
         self, row: AlterConfigsResource, response: AlterConfigsResourceResponse, validate_only: bool
     ) -> None:
-        """Change the settings of one group: all that the request names, or none if one is not valid."""
+        """Change the settings of one group. If one change is not valid, sets the error of `response`.
+
+        If one change is not valid, or if `validate_only` is true, no setting changes.
+        """
         configs = self._cluster.groups.configs
         changes = [(config.name, None if config.config_operation == DELETE else config.value) for config in row.configs]
         try:
@@ -149,7 +155,7 @@ class Configs:
 
 
 def _check_group_operation(config: AlterableConfig) -> None:
-    """Raise GroupError for an operation on lists: no setting of a group is one."""
+    """Raise GroupError if the operation is APPEND or SUBTRACT, because no setting of a group is a list."""
     name = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}.get(config.config_operation)
     if name is not None:
         message = f"Can't {name} to key {config.name} because its type is not LIST."
@@ -157,7 +163,7 @@ def _check_group_operation(config: AlterableConfig) -> None:
 
 
 def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
-    """Returns the settings of a topic."""
+    """Returns response rows with the settings of a topic."""
     return [
         DescribeConfigsResourceResult(
             name=name,
@@ -171,7 +177,10 @@ def _topic_rows(topic: Topic) -> list[DescribeConfigsResourceResult]:
 
 
 def _change_error(topic: Topic, changes: list[AlterableConfig]) -> tuple[int, str]:
-    """Returns the error code and message of changes of a topic's settings. Both are empty if all of them are valid."""
+    """Returns the error code and message of the first change that is not valid.
+
+    Returns NONE and an empty message if all changes are valid.
+    """
     if len({change.name for change in changes}) < len(changes):
         return Errors.INVALID_REQUEST, "A setting is changed twice."
     for change in changes:
@@ -191,7 +200,7 @@ def _change_error(topic: Topic, changes: list[AlterableConfig]) -> tuple[int, st
 
 
 def _changed(topic: Topic, change: AlterableConfig) -> str | None:
-    """Returns the new value of a setting, or None if its default is restored."""
+    """Returns the new value of a setting after a change, or None if the change restores the default value."""
     present = topic.configs[change.name].split(",")
     given = (change.value or "").split(",")
     values = {
@@ -204,7 +213,7 @@ def _changed(topic: Topic, change: AlterableConfig) -> str | None:
 
 
 def _text(value: object) -> str:
-    """Returns a setting as Kafka writes it."""
+    """Returns the value of a setting as text in Kafka's format."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)

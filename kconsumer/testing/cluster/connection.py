@@ -1,8 +1,9 @@
 """One connection of a client to a broker: finds requests in received bytes, and converts responses to bytes.
 
-As a Kafka broker does, a connection processes one request at a time: the next one waits until the response to the last
-one is on its way. So responses have the order of their requests. Malformed bytes, an unknown API and an unsupported
-version close the connection; only ApiVersions gets a response in version 0 then (KIP-511).
+As in a Kafka broker, a connection processes one request at a time: the next request waits until the response to the
+previous one was sent. Therefore responses have the order of their requests. Malformed bytes, an unknown API and an
+unsupported version close the connection. There is one exception: an ApiVersions request in an unsupported version gets
+a response in version 0 (KIP-511).
 """
 
 from __future__ import annotations
@@ -46,12 +47,18 @@ class Connection:
     # --- the driver's side ---
 
     def receive(self, data: bytes, now: float) -> None:
-        """Add bytes that the client has sent, and process the requests that they complete."""
+        """Add bytes that the client has sent, and process the requests that are complete.
+
+        Does nothing if the connection is closed or closing.
+        """
         if not self.closed and not self.closing:
             self._link.receive(data, now)
 
     def take_output(self) -> bytes:
-        """Returns the bytes to send to the client, and removes them."""
+        """Returns the bytes that the driver must send to the client, and removes them from the output.
+
+        If the connection is closing and no further bytes wait to be sent, closes it.
+        """
         data = b"".join(self._output)
         self._output.clear()
         if self.closing and self._link.empty:
@@ -61,16 +68,16 @@ class Connection:
     # --- the broker's side ---
 
     def send(self, data: bytes, now: float) -> None:
-        """Send bytes to the client."""
+        """Send bytes to the client. Does nothing if the connection is closed."""
         if not self.closed:
             self._link.send(data, now)
 
     def mute(self, until: float) -> None:
-        """Process no further request before `until` (ms)."""
+        """Process no further request before the time `until` in ms, because the client is throttled."""
         self._muted_until = max(self._muted_until, until)
 
     def resume(self, now: float) -> None:
-        """Continue after the state of the network has changed."""
+        """Pass on the bytes that a fault of the network has held, after the fault has changed or ended."""
         self._link.resume(now)
 
     def close_after_output(self) -> None:
@@ -90,7 +97,7 @@ class Connection:
     # --- requests ---
 
     def _receive(self, data: bytes, now: float) -> None:
-        """Add bytes that have reached the broker."""
+        """Add bytes that have reached the broker, and process the requests that are complete."""
         self._input += data
         while len(self._input) >= 4:
             (size,) = struct.unpack_from(">i", self._input)
@@ -104,12 +111,12 @@ class Connection:
         self._process_frames(now)
 
     def _add_output(self, data: bytes) -> None:
-        """Add bytes that have passed the network."""
+        """Add bytes that have passed the network to the output for the driver."""
         self._output.append(data)
         self._cluster.writable[self] = None
 
     def _process_frames(self, now: float) -> None:
-        """Process the received requests until one has to wait."""
+        """Process the received requests in their order, until the connection is busy, muted, closing or closed."""
         while self._frames and not self._busy and not self.closed and not self.closing:
             if now < self._muted_until:
                 self._cluster.timers.add(self._muted_until, self._process_frames)
@@ -117,7 +124,11 @@ class Connection:
             self._process(self._frames.popleft(), now)
 
     def _process(self, frame: bytes, now: float) -> None:
-        """Decode one request and handle it."""
+        """Decode one request, apply its fault if there is one, handle it, and send its response.
+
+        A response that is pending is sent when it is complete. While SASL tokens without a header are expected, the
+        frame is such a token.
+        """
         if self.authenticator is not None and self.authenticator.raw_tokens:
             self.authenticator.receive_token(frame, now)
             return
@@ -141,7 +152,11 @@ class Connection:
             self._respond(request, fault, response, now)
 
     def _decode(self, frame: bytes, now: float) -> Request | None:
-        """Returns the request in a frame. Returns None after it closed the connection or rejected the version."""
+        """Returns the request in a frame, or None if the frame cannot be handled.
+
+        In the latter case, the connection was closed, or the client got the response to an unsupported version of
+        ApiVersions.
+        """
         if len(frame) < 8:
             self.close()
             return None
@@ -163,7 +178,10 @@ class Connection:
         return Request(api, version, correlation_id, client_id, message, self, len(frame))
 
     def _respond(self, request: Request, fault: Fault | None, response: Any, now: float) -> None:
-        """Send a response, at once or after the delay of its API. Then process the requests behind it."""
+        """Encode a response, and send it at once or after the delay that is set for its API.
+
+        Mutes the connection for the throttle time of the response. Does nothing if the connection is closed.
+        """
         if self.closed:
             return
         if request.api.name == "Produce" and (throttle_ms := self._cluster.quotas.produced(request, now)):
@@ -180,7 +198,10 @@ class Connection:
             self._send_response(data, close, now)
 
     def _send_response(self, data: bytes, close: bool, now: float) -> None:
-        """Send an encoded response, or what a fault has left of it."""
+        """Send an encoded response. Then close the connection if `close` is true, or process the next requests.
+
+        A fault may have changed or removed `data`.
+        """
         waited, self._busy = self._busy, False
         if data:
             self.send(data, now)

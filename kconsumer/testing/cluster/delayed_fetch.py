@@ -1,7 +1,7 @@
-"""A Fetch request that waits for records: what completes it before `max_wait_ms` has passed.
+"""A Fetch request that waits until `min_bytes` can be read or `max_wait_ms` has passed.
 
-As in Kafka: enough bytes, or a change after which waiting is useless: another leader or leader epoch, a deleted topic,
-a truncated log, or a new segment.
+As in Kafka, some changes also complete it at once, because waiting is useless then: another leader or leader epoch, a
+deleted topic, a truncated log, or a new segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class DelayedFetch:
-    """A Fetch request that waits. It is notified of changes by the logs of its partitions only."""
+    """A Fetch request that waits. The logs of its partitions notify it of changes.
+
+    `rows`: the partitions that the request reads. `complete(now)`: reads them again and sends the response.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class DelayedFetch:
         self._check_timer: Timer | None = None
 
     def start(self, now: float, max_wait_ms: float) -> None:
-        """Wait up to `max_wait_ms`."""
+        """Complete the request now if `_can_complete` allows it. Otherwise wait for changes, at most `max_wait_ms`."""
         if self._can_complete():
             self._complete(now)
             return
@@ -45,7 +48,10 @@ class DelayedFetch:
             partition.log.add_listener(self._on_change)
 
     def _on_change(self) -> None:
-        """Check soon whether the request can be completed. Several changes at one time are checked once."""
+        """Check at the next run of the timers whether the request can be completed.
+
+        All changes until then cause one check.
+        """
         if self._check_timer is None or not self._check_timer.active:
             self._check_timer = self._cluster.timers.soon(self._check)
 
@@ -54,7 +60,7 @@ class DelayedFetch:
             self._finish(now)
 
     def _finish(self, now: float) -> None:
-        """Stop waiting, and respond with what can be read now."""
+        """Stop waiting, and respond with what can be read now, unless the request has its response already."""
         for timer in (self._timeout, self._check_timer):
             if timer is not None:
                 timer.cancel()
@@ -64,7 +70,10 @@ class DelayedFetch:
             self._complete(now)
 
     def _can_complete(self) -> bool:
-        """Returns whether the request can be completed now, without waiting for its timeout."""
+        """Returns whether the request can be completed before its timeout.
+
+        This is so if `min_bytes` can be read, if a partition has an error, or if waiting for a partition is useless.
+        """
         total = 0
         for row, partition in self._partitions:
             try:
@@ -77,7 +86,10 @@ class DelayedFetch:
         return total >= self._reader.min_bytes
 
     def _available(self, row: FetchRow, partition: Partition) -> int | None:
-        """Returns how many bytes can be read from a partition, or None if it must be read again at once."""
+        """Returns how many bytes can be read from a partition, or None if waiting for this partition is useless.
+
+        Raises PartitionError if the partition cannot be read.
+        """
         reader, log, offset = self._reader, partition.log, row.asked.fetch_offset
         if reader.find(row) is not partition:
             return None

@@ -1,7 +1,10 @@
-"""The response in which a request as a whole reports an error, for each API.
+"""Builds the error response to a request of any API.
 
-A response has one error code, or one for each row (topic, partition, group) of the request. The rows of a response have
-the names of the request's rows, but for those in `REQUEST_FIELDS`. As in Kafka, all rows get the same error code.
+A response has either one error code, or one error code in each of its rows. It has one row for each row (topic,
+partition or group) of the request. As in Kafka, all rows get the same error code.
+
+The other fields of a response row are copied from the row of the request. They have the same names in both, except for
+the fields in `REQUEST_FIELDS`.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ ERROR_VALUES: dict[tuple[str, str], object] = {
     ("OffsetFetch", "committed_offset"): -1,
     ("Produce", "base_offset"): -1,
 }
-#: Of the APIs whose responses have an error code of their own and error codes in rows, those that use the rows; and
-#: the errors for which they do not.
+#: APIs whose responses have an error code of their own and error codes in rows, and which report errors in the rows
+#: -> the errors that they report in the error code of the response nevertheless.
 ROWS_BEFORE_TOP: dict[str, frozenset[int]] = {
     "Fetch": frozenset(
         {
@@ -62,7 +65,10 @@ ERROR_CODES = ("error_code", "partition_error_code")
 
 
 def error_response(cluster: Cluster, request: Request, error: int) -> Message:
-    """Returns the response that reports an error of a request."""
+    """Returns the response to a request that contains the error code `error`.
+
+    Depending on the API, the response itself has the error code, or each of its rows.
+    """
     response: Any = request.api.response()
     _fill(response, _with_all_topics(cluster, request), request, error)
     if request.api.name == "Fetch" and not response.error_code:
@@ -74,12 +80,15 @@ def error_response(cluster: Cluster, request: Request, error: int) -> Message:
 
 
 def reports_errors(request: Request) -> bool:
-    """Returns whether the response to a request has an error code."""
+    """Returns whether the response to a request has an error code, in itself or in its rows."""
     return _has_error(request.api.response, request.version)
 
 
 def _with_all_topics(cluster: Cluster, request: Request) -> Any:
-    """Returns the message of a request. A Metadata request for all topics becomes one that names them."""
+    """Returns the message of a request.
+
+    For a Metadata request for all topics, returns a message that names each topic of the cluster instead.
+    """
     message = request.message
     if request.api.name == "Metadata" and not message.topics:
         names = [MetadataRequestTopic(name=name, topic_id=topic.id) for name, topic in cluster.topics.items()]
@@ -88,7 +97,10 @@ def _with_all_topics(cluster: Cluster, request: Request) -> Any:
 
 
 def _fill(response: Any, source: Any, request: Request, error: int) -> None:
-    """Set the error code of a response or row, or add its rows."""
+    """Set the error code of `response`, or add rows with the error code to it if the API reports errors in rows.
+
+    `response`: a response, or one of its rows. `source`: the request or its row from which the added rows are made.
+    """
     name, version = request.api.name, request.version
     for field in response.FIELDS:
         if (name, field.name) in ERROR_VALUES:
@@ -106,13 +118,16 @@ def _fill(response: Any, source: Any, request: Request, error: int) -> None:
 
 
 def _rows(source: Any, api: str, field: Field) -> list[Any]:
-    """Returns the rows of the request for which a field of the response has rows."""
+    """Returns the rows of a request, or the inner rows of one of its rows, that `field` of the response lists."""
     names = REQUEST_FIELDS.get((api, field.name), field.name), "topic_names"
     return next((rows for name in names if (rows := getattr(source, name, None))), [])
 
 
 def _row(cls: type[Message], source: Any, request: Request, error: int) -> Message:
-    """Returns a row of a response for a row of the request, which is a message or a single value."""
+    """Returns an error row of the class `cls`, with fields copied from a row of the request.
+
+    `source`: the row of the request. It is a message or a single value, such as a group id.
+    """
     row = cls()
     names = [field.name for field in cls.FIELDS if not isinstance(field.kind, Array)]
     if not isinstance(source, Message):
@@ -128,7 +143,7 @@ def _row(cls: type[Message], source: Any, request: Request, error: int) -> Messa
 
 
 def _arrays(cls: type[Message], version: int) -> Iterator[Field]:
-    """Yields the fields of a message class that are arrays of structs in a version."""
+    """Yields the fields of a message class that are arrays of structs, if the version of the API has them."""
     for field in cls.FIELDS:
         if isinstance(field.kind, Array) and isinstance(field.kind.element, type) and version in field.versions:
             yield field
@@ -142,11 +157,11 @@ def _element(field: Field) -> type[Message]:
 
 
 def _error_field(cls: type[Message], version: int) -> str | None:
-    """Returns the name of the error code of a message class in a version, or None if it has none."""
+    """Returns the name of the error code field of a message class, or None if it has none in this version."""
     return next((f.name for f in cls.FIELDS if f.name in ERROR_CODES and version in f.versions), None)
 
 
 def _has_error(cls: type[Message], version: int) -> bool:
-    """Returns whether messages of a class, or their rows, have an error code in a version."""
+    """Returns whether messages of a class have an error code in this version, in themselves or in their rows."""
     rows = _arrays(cls, version)
     return _error_field(cls, version) is not None or any(_has_error(_element(field), version) for field in rows)

@@ -1,7 +1,7 @@
 """Faults that a test asks for: errors, delays, lost connections, damaged responses, and faults of the network.
 
-A fault of a request is a row `Fault` in the queue of its API. Each request takes at most one of them, in the order in
-which they were added. Faults of a broker are in effect until they are removed.
+Each API has a queue of `Fault` objects. A request takes the first fault in the queue of its API that applies to it, and
+no other. Faults of a broker are in effect until the test ends them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER_BYTES = 8  # the size and the correlation id of a response
 
 
 class FaultKind(enum.Enum):
-    """What happens to a request."""
+    """What happens to a request with a fault. The values describe it."""
 
     ERROR = "the response has an error code, and the request has no effect"
     DISCONNECT_BEFORE = "the connection is closed, and the request has no effect"
@@ -48,7 +48,7 @@ class Fault:
 
 
 class Faults:
-    """The faults of a cluster. `random`: the positions of corrupt bytes."""
+    """The faults of a cluster. `seed`: the seed of the random generator that selects the bytes to corrupt."""
 
     def __init__(self, cluster: Cluster, seed: int = 0) -> None:
         self._cluster = cluster
@@ -59,15 +59,18 @@ class Faults:
     # --- faults of requests ---
 
     def add(self, api: Api, fault: Fault) -> None:
-        """Add a fault of the next requests of an API."""
+        """Add a fault to the end of an API's queue."""
         self._queues.setdefault(api.key, deque()).append(fault)
 
     def delay(self, api: Api, ms: float) -> None:
-        """Delay the responses of an API from now on. 0 ends the delay."""
+        """Delay the responses of an API by `ms` from now on. 0 ends the delay."""
         self._delays[api.key] = ms
 
     def take(self, request: Request) -> Fault | None:
-        """Returns the fault of a request, or None. It counts as one of the requests that have the fault."""
+        """Returns the fault that a request takes, or None if no fault in the queue of its API applies to it.
+
+        Decrements `times` of the fault, and removes the fault from the queue if `times` is 0 then.
+        """
         queue = self._queues.get(request.api.key)
         if not queue:
             return None
@@ -83,7 +86,11 @@ class Faults:
         return None
 
     def error_response(self, request: Request, fault: Fault, now: float) -> Message:
-        """Returns the response that has the error code of a fault. The session of a Fetch request continues."""
+        """Returns the response with the error code of a fault.
+
+        In a Fetch response, each partition has the error code, and the fetch session continues. Errors that Kafka
+        reports for a whole Fetch response are exceptions.
+        """
         if request.api is FETCH and fault.error not in ROWS_BEFORE_TOP["Fetch"]:
             return self._cluster.fetch.failed_response(request, fault.error, now)
         return error_response(self._cluster, request, fault.error)
@@ -93,7 +100,7 @@ class Faults:
         return self._delays.get(request.api.key, 0.0)
 
     def damaged(self, fault: Fault | None, data: bytes) -> tuple[bytes, bool]:
-        """Returns what is sent of an encoded response, and whether the connection is closed then."""
+        """Returns the bytes to send in place of an encoded response, and whether to close the connection afterwards."""
         match fault.kind if fault is not None else None:
             case FaultKind.DISCONNECT_AFTER:
                 return b"", True
@@ -108,26 +115,26 @@ class Faults:
     # --- faults of a broker ---
 
     def disconnect(self, broker_id: int) -> None:
-        """Close all connections to a broker. It continues to run."""
+        """Close all connections to a broker. The broker continues to run."""
         for connection in list(self._cluster.brokers[broker_id].connections):
             connection.close()
 
     def interrupt(self, broker_id: int) -> None:
-        """Hold all requests to a broker, and its responses, until `restore`."""
+        """Hold all bytes between a broker and its clients, in both directions, until `restore`."""
         self._cluster.brokers[broker_id].network.interrupted = True
 
     def restore(self, broker_id: int, now: float) -> None:
-        """Pass on what was held since `interrupt`."""
+        """End `interrupt`, and pass on the bytes that were held."""
         self._cluster.brokers[broker_id].network.interrupted = False
         self._resume(broker_id, now)
 
     def limit_rate(self, broker_id: int, bytes_per_second: float | None, now: float) -> None:
-        """Limit the rate at which each connection to a broker receives. None ends the limit."""
+        """Limit the rate at which a broker sends responses on each connection. None ends the limit."""
         self._cluster.brokers[broker_id].network.bytes_per_second = bytes_per_second
         self._resume(broker_id, now)
 
     def skew_clock(self, broker_id: int, ms: float) -> None:
-        """Set by how much the wall clock of a broker is ahead of the others."""
+        """Set by how many ms the wall clock of a broker is ahead of the clocks of the other brokers."""
         self._cluster.brokers[broker_id].clock_skew_ms = ms
 
     def _resume(self, broker_id: int, now: float) -> None:
@@ -136,7 +143,10 @@ class Faults:
 
 
 def corrupt_batch(log: Log, offset: int) -> None:
-    """Make the checksum of the stored batch with an offset wrong. Raises ValueError if there is no such batch."""
+    """Make the checksum of the stored batch that contains an offset wrong.
+
+    Raises ValueError if no batch contains the offset.
+    """
     for segment in log.segments:
         at = segment.find(offset)
         if at < len(segment.batches) and segment.batches[at].base_offset <= offset:

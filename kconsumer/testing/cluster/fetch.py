@@ -1,6 +1,6 @@
-"""Handles Fetch: long polling, and the response from the results of the partitions.
+"""Handles Fetch: lets requests wait for records, and builds responses from the results of the partitions.
 
-Reading a partition is in `fetch_reads`, fetch sessions are in `fetch_sessions`.
+`fetch_reads` reads the partitions. `fetch_sessions` contains the fetch sessions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FetchHandlers:
         return pending
 
     def failed_response(self, request: Request, error: int, now: float) -> FetchResponse:
-        """Returns the response in which all partitions of a request, or of its session, have an error."""
+        """Returns the response with an error code in each partition of a request, or of its fetch session."""
         context = request.broker.fetch_sessions.open(request.message, request.version, self._name_of, now)
         errors: Results = {key: failed(row.index, error) for key, row in context.rows.items()}
         return self._respond(request, context, [], [], errors, now)
@@ -78,7 +78,7 @@ class FetchHandlers:
         return None if topic is None else topic.name
 
     def _error(self, request: Request, row: FetchRow) -> int:
-        """Returns the error of a partition that is not read at all, or NONE."""
+        """Returns the error code of a partition that must not be read, or NONE if it may be read."""
         if row.topic is None:
             return Errors.UNKNOWN_TOPIC_ID
         if not self._cluster.authorizer.allowed(request, "READ", "topic", row.topic):
@@ -96,7 +96,11 @@ class FetchHandlers:
         errors: Results,
         now: float,
     ) -> FetchResponse:
-        """Returns the response with the results of the partitions that were read, and the errors of the others."""
+        """Returns the response to a request. The fetch session decides which results it contains.
+
+        `results`: the results of the partitions `rows`, which were read. `errors`: the results of all other partitions.
+        A throttled client gets no results.
+        """
         found: Results = {row.key: result for row, result in zip(rows, results, strict=True)} | errors
         nodes: dict[int, NodeEndpoint] = {}
         if request.version >= LEADER_HINTS:
@@ -128,9 +132,9 @@ class FetchHandlers:
             nodes[broker.id] = NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
 
     def _too_new(self, row: FetchRow, request: Request) -> FetchPartitionData | None:
-        """Returns the result of a topic whose compression the version of the request does not know, otherwise None.
+        """Returns an error result if the request's version is too old for the zstd codec of the topic, otherwise None.
 
-        Brokers since 4.0 do not check it.
+        Brokers since Kafka 4.0 do not check this.
         """
         topic = self._cluster.topics.get(row.topic or "")
         if request.version >= ZSTD or topic is None or topic.configs["compression.type"] != "zstd":
@@ -142,7 +146,7 @@ class FetchHandlers:
         )
 
     def _add(self, response: FetchResponse, row: FetchRow, result: FetchPartitionData, version: int) -> None:
-        """Add the result of a partition to the response. Consecutive results of a topic are in one row."""
+        """Add the result of a partition to the response. Consecutive results of the same topic are in one topic row."""
         rows = response.responses
         same = rows and (rows[-1].topic_id, rows[-1].topic) == (row.topic_id, row.topic or "")
         if not same:

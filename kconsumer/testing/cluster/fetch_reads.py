@@ -23,7 +23,7 @@ FROM_FOLLOWERS = 11  # the first version in which a consumer may fetch from a fo
 
 
 class PartitionError(Exception):
-    """A partition cannot be read. `code` is the error code of its result."""
+    """Raised if a partition cannot be read. `code` is the error code of its result."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -31,7 +31,10 @@ class PartitionError(Exception):
 
 
 def check_leader_epoch(partition: Partition, asked_epoch: int) -> None:
-    """Raise PartitionError if a client has an older or a newer leader epoch than the partition. -1 means none."""
+    """Raise PartitionError if a client has another leader epoch than the partition.
+
+    `asked_epoch`: the epoch that the client has. If it is -1, the client has none, and nothing is checked.
+    """
     if asked_epoch >= 0 and asked_epoch != partition.leader_epoch:
         older = asked_epoch < partition.leader_epoch
         raise PartitionError(Errors.FENCED_LEADER_EPOCH if older else Errors.UNKNOWN_LEADER_EPOCH)
@@ -48,7 +51,7 @@ def find_partition(cluster: Cluster, broker_id: int, topic: str, index: int) -> 
 
 
 def failed(index: int, code: int) -> FetchPartitionData:
-    """Returns the result of a partition that cannot be read."""
+    """Returns the result of a partition that cannot be read. `code`: the error code of the result."""
     return FetchPartitionData(
         partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )
@@ -68,9 +71,10 @@ class PartitionReader:
         self._cluster, self._broker = cluster, request.broker
 
     def read_all(self, rows: list[FetchRow]) -> list[FetchPartitionData]:
-        """Returns the results of partitions, in their order, with at most `max_bytes` together.
+        """Returns the results of partitions in the order of `rows`. All records together have at most `max_bytes`.
 
-        The first batch of the first partition with records is complete even if it is larger.
+        The first batch of the first partition with records is complete even if it is larger. A partition that cannot be
+        read has an error code in its result.
         """
         results = []
         left, min_one = self.max_bytes, True
@@ -85,27 +89,36 @@ class PartitionReader:
         return results
 
     def find(self, row: FetchRow) -> Partition:
-        """Returns a partition. Raises PartitionError if the broker does not have it, or its topic was re-created."""
+        """Returns the partition of a row.
+
+        Raises PartitionError if the partition does not exist, if the broker has no replica of it, or if the topic has
+        another id now because it was deleted and created again.
+        """
         partition = find_partition(self._cluster, self._broker.id, row.topic or "", row.index)
         if row.topic_id not in (ZERO_UUID, partition.topic.id):
             raise PartitionError(Errors.INCONSISTENT_TOPIC_ID)
         return partition
 
     def check_replica(self, partition: Partition, row: FetchRow) -> None:
-        """Raise PartitionError if the broker may not serve a partition to this client."""
+        """Raise PartitionError if this broker must not serve a partition to the client.
+
+        This is so if the client has another leader epoch, or if the broker is a follower and the version of the request
+        is too old for fetching from followers.
+        """
         check_leader_epoch(partition, row.asked.current_leader_epoch)
         if partition.leader != self._broker.id and not self._from_followers:
             raise PartitionError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     def end_offset(self, partition: Partition) -> int:
-        """Returns the offset up to which the client may read from this broker."""
+        """Returns the high watermark, or for read_committed the last stable offset, as this broker's replica has it."""
         high_watermark, last_stable_offset = self._offsets(partition)
         return last_stable_offset if self._committed else high_watermark
 
     def diverging_epoch(self, partition: Partition, row: FetchRow) -> FetchEpochEndOffset | None:
-        """Returns the epoch and offset at which the log diverges from the client's records, or None (KIP-595).
+        """Returns epoch and end offset at which the log diverges from what the client has read, or None (KIP-595).
 
-        Raises PartitionError if the log does not have the epoch of the last record that the client read.
+        Returns None also if the request has no last fetched epoch. Raises PartitionError if the log does not have this
+        epoch, or begins after the fetch offset.
         """
         epoch, offset = row.asked.last_fetched_epoch, row.asked.fetch_offset
         if epoch < 0:
@@ -118,12 +131,17 @@ class PartitionReader:
         return None
 
     def _offsets(self, partition: Partition) -> tuple[int, int]:
-        """Returns the high watermark and the last stable offset on this broker."""
+        """Returns the high watermark and the last stable offset, limited to the log end of this broker's replica."""
         end = partition.end_offset_on(self._broker.id)
         return min(partition.log.high_watermark, end), min(partition.log.last_stable_offset, end)
 
     def _read(self, row: FetchRow, left: int, min_one: bool) -> FetchPartitionData:
-        """Returns the result of a partition with at most `left` bytes, or raises PartitionError."""
+        """Returns the result of a partition, with at most `left` bytes of records.
+
+        Raises PartitionError if it cannot be read.
+
+        `min_one`: the first batch is complete even if it is larger than `left`.
+        """
         partition = self.find(row)
         preferred = self._preferred_replica(partition, row.asked.fetch_offset)
         if preferred is not None:
@@ -136,7 +154,10 @@ class PartitionReader:
         return self._read_log(partition, row, min(row.asked.partition_max_bytes, left), min_one)
 
     def _read_log(self, partition: Partition, row: FetchRow, max_bytes: int, min_one: bool) -> FetchPartitionData:
-        """Returns the records of a partition from an offset on."""
+        """Returns the result of a partition with its records from the fetch offset on.
+
+        Raises PartitionError if the log of this broker's replica does not have the offset.
+        """
         log, offset = partition.log, row.asked.fetch_offset
         if not log.start <= offset <= partition.end_offset_on(self._broker.id):
             raise PartitionError(Errors.OFFSET_OUT_OF_RANGE)
@@ -178,9 +199,10 @@ class PartitionReader:
         )
 
     def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
-        """Returns the broker in the client's rack from which it should fetch, or None if that is this broker.
+        """Returns the id of another broker that the client should fetch from, or None if this broker serves it.
 
-        Only the leader decides it. Followers must be in sync and have the offset.
+        Only the leader redirects clients. The other broker must be in the client's rack, run, be in sync, and have the
+        fetch offset.
         """
         brokers = self._cluster.brokers
         if self._cluster.settings.replica_selector_class != RACK_AWARE or partition.leader != self._broker.id:

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227). Decides which partitions a request reads, and which of them the response contains.
+"""Fetch sessions (KIP-227): which partitions a request reads, and which of them the response contains.
 
-`FetchSessionCache.open` gives the context of a request. Its `rows` are the partitions to read. `finish` receives all of
-their results, and returns those that the response contains. Reading is decided in `fetch`.
+`FetchSessionCache.open` returns a `FetchContext` for each request. `fetch` reads the partitions in `FetchContext.rows`,
+and passes all results to `FetchContext.finish`, which returns the results that the response contains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str | bytes, int]  # topic name or id, and partition
 
 
 class FetchRow:
-    """A partition that a request, or its session, wants to read."""
+    """A partition that a request, or its fetch session, contains."""
 
     __slots__ = ("asked", "index", "topic", "topic_id")
 
@@ -42,7 +42,10 @@ Results = dict[Key, FetchPartitionData]
 
 
 class FetchContext:
-    """The context of a request without a session."""
+    """Decides which partitions a request reads, and which results its response contains.
+
+    This class serves requests without a session. Its subclasses serve the other requests.
+    """
 
     error: int = Errors.NONE
 
@@ -50,16 +53,16 @@ class FetchContext:
         self.rows = rows  # the partitions to read
 
     def finish(self, results: Results, now: float) -> tuple[int, int, Results]:
-        """Returns the error and the session id of the response, and the results that it contains."""
+        """Returns the error code and the session id of the response, and the results that the response contains."""
         return self.error, 0, results
 
     def finish_throttled(self) -> tuple[int, int, Results]:
-        """Returns the error and the session id of the empty response to a throttled client, and no results."""
+        """Returns the error code and the session id of the empty response to a throttled client, and no results."""
         return Errors.NONE, 0, {}
 
 
 class SessionErrorContext(FetchContext):
-    """The context of a request whose session has another epoch, or does not exist."""
+    """The context of a request whose session does not exist or does not match the request. No partition is read."""
 
     def __init__(self, error: int) -> None:
         super().__init__({})
@@ -104,13 +107,16 @@ class IncrementalContext(FetchContext):
         return Errors.NONE, session.id, changed
 
     def finish_throttled(self) -> tuple[int, int, Results]:
-        """Returns the same values as `FetchContext.finish_throttled`."""
+        """Returns the error code, the session id and no results, for the empty response to a throttled client.
+
+        The error is INVALID_FETCH_SESSION_EPOCH if a later request has advanced the session, otherwise NONE.
+        """
         fits = self._session.epoch == self._expected_epoch
         return Errors.NONE if fits else Errors.INVALID_FETCH_SESSION_EPOCH, self._session.id, {}
 
 
 class FetchSession:
-    """A session: its partitions in the order in which they are read, and the state of each that was sent last."""
+    """A fetch session: its partitions in reading order, and their offsets that were last sent to the client."""
 
     def __init__(
         self, session_id: int, rows: Rows, reported: dict[Key, tuple[int, int]], by_id: bool, now: float
@@ -123,7 +129,7 @@ class FetchSession:
         self._reported = reported  # high watermark and log start offset of the last response
 
     def update(self, rows: Rows, forgotten: list[Key]) -> None:
-        """Add and change partitions, then remove the forgotten ones."""
+        """Add the partitions in `rows`, or update those that the session has. Then remove the `forgotten` ones."""
         for key, row in rows.items():
             known = self.rows.get(key)
             if known is None:
@@ -136,15 +142,16 @@ class FetchSession:
             self._reported.pop(key, None)
 
     def resolve_names(self, name_of: NameOf) -> None:
-        """Set the names of topics whose ids were unknown before."""
+        """Set the names of topics whose ids were unknown before, if `name_of` returns their names now."""
         for row in self.rows.values():
             if row.topic is None:
                 row.topic = name_of(row.topic_id)
 
     def update_reported(self, key: Key, result: FetchPartitionData) -> bool:
-        """Store the offsets of a result as those that the client knows.
+        """Store the offsets of a result as the last ones that were sent to the client.
 
-        Returns whether the result contains anything new. Otherwise the response leaves it out.
+        Returns whether the result contains anything new: records, an error, other offsets than before, a diverging
+        epoch, or a preferred replica. If there is nothing new, the response omits the result.
         """
         offsets = (result.high_watermark, result.log_start_offset)
         changed = (
@@ -172,7 +179,10 @@ class FetchSessionCache:
         self._new_id = new_id
 
     def open(self, request: FetchRequest, version: int, name_of: NameOf, now: float) -> FetchContext:
-        """Returns the context of a request. `name_of` returns the name of a topic by its id."""
+        """Returns the context of a request. Updates, advances or removes the session of the request.
+
+        `name_of(topic_id)`: returns the name of a topic, or None if the id is unknown.
+        """
         rows = {row.key: row for row in _rows(request, version, name_of)}
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.sessions.pop(request.session_id, None)
@@ -195,7 +205,10 @@ class FetchSessionCache:
         return IncrementalContext(session, request.session_epoch)
 
     def create(self, rows: Rows, reported: dict[Key, tuple[int, int]], by_id: bool, now: float) -> int:
-        """Returns the id of a new session, or 0 if the cache is full and no session may be evicted."""
+        """Create a session. Returns its id, or 0 if the cache is full and no session may be evicted.
+
+        `reported`: the high watermark and log start offset of each partition in the response.
+        """
         if len(self.sessions) >= self.slots and not self._evict(len(rows), now):
             return 0
         session_id = 0
@@ -213,7 +226,11 @@ class FetchSessionCache:
         self.sessions[session.id] = self.sessions.pop(session.id)
 
     def _evict(self, size: int, now: float) -> bool:
-        """Remove a session that was not used for a long time, or an old one that is not larger than the new one."""
+        """Remove a session to make room for a new one with `size` partitions. Returns whether a session was removed.
+
+        The least recently used session is removed if it was not used for `MIN_SESSION_MS`. Otherwise, of the sessions
+        that are older than `MIN_SESSION_MS`, the smallest is removed if it is smaller than the new one.
+        """
         oldest = next(iter(self.sessions.values()), None)
         if oldest is None:
             return False
@@ -227,7 +244,7 @@ class FetchSessionCache:
 
 
 def next_epoch(epoch: int) -> int:
-    """Returns the session epoch of the next request."""
+    """Returns the session epoch that follows `epoch`: 1 after the maximum, and FINAL_EPOCH after a negative epoch."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_EPOCH else epoch + 1
@@ -244,7 +261,7 @@ def _rows(request: FetchRequest, version: int, name_of: NameOf) -> list[FetchRow
 
 
 def _forgotten(request: FetchRequest, version: int) -> list[Key]:
-    """Returns the partitions that a request removes from its session."""
+    """Returns the keys of the partitions that a request removes from its session."""
     by_id = version >= TOPIC_IDS
     return [
         (topic.topic_id if by_id else topic.topic, index)

@@ -16,9 +16,10 @@ def java_hash_code(text: str) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Returns the hash by which Kafka distributes keys: the absolute value of Java's hash code.
+    """Returns the absolute value of Java's hash code, as Kafka's `Utils.abs` computes it.
 
-    The smallest number has no absolute value in Java; Kafka replaces it with 0.
+    The smallest 32-bit number has no absolute value in Java; Kafka replaces it with 0. The hash of a group or
+    transactional id selects its partition in an internal topic.
     """
     code = java_hash_code(text)
     return code if code < SIGN else (SIGN * 2 - code) % SIGN

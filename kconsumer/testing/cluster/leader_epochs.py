@@ -1,4 +1,4 @@
-"""The leader epoch cache of a log (KIP-101): with which offset each leader epoch began."""
+"""The leader epoch cache of a log (KIP-101): the first offset of each leader epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNDEFINED_EPOCH = -1
 
 
 class LeaderEpochs:
-    """The leader epochs that wrote a log, with their start offsets. Both ascend."""
+    """The leader epochs in a log and their start offsets, both in ascending order."""
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
@@ -24,7 +24,10 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> None:
-        """Add an epoch that begins with offset `start`. Entries that contradict it are removed."""
+        """Add an epoch that begins with offset `start`. Does nothing if it is the latest epoch, or negative.
+
+        Before adding it, removes the entries whose epoch or start offset is not smaller.
+        """
         if epoch < 0 or (self._epochs and self._epochs[-1] == epoch):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
@@ -34,15 +37,16 @@ class LeaderEpochs:
         self._starts.append(start)
 
     def epoch_of(self, offset: int) -> int | None:
-        """Returns the epoch of the record at an offset, or None if it is unknown."""
+        """Returns the leader epoch of the record at an offset, or None if all entries begin after the offset."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else None
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int] | None:
-        """Returns the largest epoch that is not larger than `epoch`, and its end offset, or None if it is unknown.
+        """Returns the largest epoch that is not larger than `epoch`, and its end offset, or None.
 
-        The end offset of an epoch is the start offset of the next one, or the end of the log. An epoch below all
-        entries is returned with the start of the first entry.
+        Returns None if `epoch` is -1 or larger than the latest epoch, or if there are no entries. An epoch ends with
+        the start offset of the next one; the latest epoch ends with `log_end`. If all entries are larger than `epoch`,
+        returns `epoch` and the start offset of the first entry.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return None
@@ -58,7 +62,10 @@ class LeaderEpochs:
             self._starts.pop()
 
     def delete_before(self, start: int) -> None:
-        """Remove the entries before offset `start`. The epoch of this offset then begins at this offset."""
+        """Remove the epochs that end at or before offset `start`.
+
+        The epoch that contains `start` begins with `start` afterwards.
+        """
         at = bisect_right(self._starts, start)
         if at:
             del self._epochs[: at - 1], self._starts[: at - 1]

@@ -1,6 +1,6 @@
-"""The network between the clients and a broker: it may be interrupted, or slow.
+"""The network between the clients and a broker, which can be interrupted or slow.
 
-While it is interrupted, the bytes of both directions wait. On a slow network, the bytes of a response arrive in parts.
+While the network is interrupted, it holds the bytes of both directions. On a slow network, a response arrives in parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PART_MS = 20.0  # the time that each part of a response takes on a slow network
 
 
 class Network:
-    """The state of the network at a broker."""
+    """The state of the network between a broker and its clients."""
 
     def __init__(self) -> None:
         self.interrupted = False
@@ -21,9 +21,10 @@ class Network:
 
 
 class Link:
-    """The network of one connection. Bytes that have passed it are given to `on_request(data, now)` and `on_response`.
+    """The network of one connection.
 
-    `on_response(data)` is called in the order of `send`.
+    Calls `on_request(data, now)` with bytes of the client that reach the broker, and `on_response(data)` with bytes of
+    the broker that reach the client, each in the order in which they were sent.
     """
 
     def __init__(
@@ -47,14 +48,14 @@ class Link:
         return not self._responses
 
     def receive(self, data: bytes, now: float) -> None:
-        """Pass bytes of the client to the broker."""
+        """Pass bytes of the client to the broker, or hold them while the network is interrupted."""
         if self._network.interrupted:
             self._requests += data
         else:
             self._on_request(data, now)
 
     def send(self, data: bytes, now: float) -> None:
-        """Pass bytes of the broker to the client."""
+        """Pass bytes of the broker to the client. If the network is interrupted or slow, they arrive later."""
         if not self._responses and not self._network.interrupted and self._network.bytes_per_second is None:
             self._on_response(data)
             return
@@ -62,7 +63,7 @@ class Link:
         self.resume(now)
 
     def resume(self, now: float) -> None:
-        """Continue after the state of the network has changed."""
+        """Pass on the held bytes after the state of the network has changed, unless it is interrupted."""
         if self._network.interrupted:
             return
         if self._requests:
@@ -73,14 +74,17 @@ class Link:
             self._send_part(now)
 
     def close(self) -> None:
-        """Drop what has not arrived."""
+        """Drop the bytes that have not arrived."""
         self._requests.clear()
         self._responses.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def _send_part(self, now: float) -> None:
-        """Begin to send the next part of the responses, or all of them if the network is fast."""
+        """Set the timer of the next part of the responses. If the rate is not limited, deliver all bytes at once.
+
+        Does nothing if there are no bytes, or if the network is interrupted.
+        """
         rate = self._network.bytes_per_second
         if not self._responses or self._network.interrupted:
             return

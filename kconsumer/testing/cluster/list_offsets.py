@@ -71,7 +71,7 @@ class ListOffsetsHandlers:
     def _row(
         self, request: Request, topic: str, asked: ListOffsetsPartition, count: int
     ) -> ListOffsetsPartitionResponse:
-        """Returns the response for a partition, which occurs `count` times in the request."""
+        """Returns the response row of a partition, which occurs `count` times in the request."""
         try:
             if count > 1:
                 raise PartitionError(Errors.INVALID_REQUEST)
@@ -82,7 +82,10 @@ class ListOffsetsHandlers:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
 
     def _lookup(self, request: Request, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """Returns the response for a partition. Raises PartitionError for an error response."""
+        """Returns the response row with the offset for the requested timestamp.
+
+        The row has no offset if no record matches. Raises PartitionError if the lookup fails.
+        """
         message: ListOffsetsRequest = request.message
         broker_id = request.broker.id
         partition = find_partition(self._cluster, broker_id, topic, asked.partition_index)
@@ -123,7 +126,11 @@ class ListOffsetsHandlers:
         )
 
     def _epoch_end(self, broker_id: int, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-        """Returns the largest leader epoch that is not larger than the asked one, and its end offset."""
+        """Returns the response row of a partition.
+
+        It contains the largest leader epoch that is not larger than the requested one, and the end offset of that
+        epoch, or an error code.
+        """
         try:
             partition = find_partition(self._cluster, broker_id, topic, asked.partition)
             check_leader_epoch(partition, asked.current_leader_epoch)
@@ -136,7 +143,11 @@ class ListOffsetsHandlers:
 
 
 def _find(partition: Partition, timestamp: int) -> tuple[int, int, int] | None:
-    """Returns timestamp, offset and leader epoch for a timestamp other than LATEST, or None."""
+    """Returns timestamp, offset and leader epoch of the record that a requested timestamp matches, or None.
+
+    The timestamp may be one of the special ones except for LATEST. The offset is -1 if it selects tiered records, which
+    the model does not have.
+    """
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         entries = log.epochs.entries()

@@ -1,7 +1,8 @@
 """The log of a partition: its batches, the offsets that limit what a consumer may read, and its leader epochs.
 
-The log assigns offsets to produced batches and stores them. It follows transactions by the batches it stores. It does
-not check producers: sequences and epochs are checked before `append`. The partition decides the high watermark.
+The log assigns offsets to produced batches and stores them. It finds the transactions in the batches that it stores. It
+does not check sequences and producer epochs: the caller must have checked them before `append`. The partition decides
+the high watermark.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what consumers with read_committed may read."""
+        """The last stable offset: consumers with read_committed may read the records before it."""
         unstable = self.transactions.first_unstable_offset
         return self.high_watermark if unstable is None else min(max(unstable, self.start), self.high_watermark)
 
     @property
     def size(self) -> int:
-        """The bytes of all segments."""
+        """The size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set the high watermark, and notify the listeners if it changed."""
+        """Set the high watermark, limited to the log's first and end offset. Notifies the listeners if it changed."""
         offset = max(self.start, min(offset, self.end))
         if offset != self.high_watermark:
             self.high_watermark = offset
@@ -90,7 +91,7 @@ class Log:
     # --- appending ---
 
     def append(self, data: bytes, leader_epoch: int, wall_ms: int, log_append_time: bool = False) -> AppendResult:
-        """Store produced batches at the end of the log. They get offsets and the leader epoch.
+        """Store produced batches at the end of the log, with new offsets and `leader_epoch`.
 
         `log_append_time`: replace the timestamps by `wall_ms`. Raises ValueError if the bytes are not whole batches.
         The high watermark does not change.
@@ -103,9 +104,10 @@ class Log:
         return AppendResult(base, self.end - 1, wall_ms if log_append_time else -1, self.start, stored)
 
     def append_stored(self, data: bytes, wall_ms: int = 0) -> list[StoredBatch]:
-        """Store batches as they are, with their own offsets and leader epochs. Returns them.
+        """Store batches with the offsets and leader epochs that they already have. Returns these batches.
 
-        There may be gaps between the offsets. Raises ValueError if an offset is below the end of the log.
+        There may be gaps between the offsets. Raises ValueError if an offset is below the end of the log, or if the
+        bytes are not whole batches.
         """
         stored = split_batches(data)
         for batch in stored:
@@ -115,7 +117,7 @@ class Log:
         return stored
 
     def _store(self, batch: StoredBatch, leader_epoch: int, wall_ms: int) -> None:
-        """Add a batch to the last segment, or to a new one if that is full or old."""
+        """Add a batch to the last segment. If that is full or old, begins a new segment first."""
         if self._must_roll(batch, wall_ms):
             self.roll(batch.base_offset, wall_ms)
         segment = self.segments[-1]
@@ -127,7 +129,7 @@ class Log:
         self.transactions.add(batch)
 
     def _must_roll(self, batch: StoredBatch, wall_ms: int) -> bool:
-        """Returns whether a batch has to begin a new segment."""
+        """Returns whether a batch must begin a new segment: `segment.bytes` or `segment.ms` would be exceeded."""
         segment = self.segments[-1]
         if not segment.batches:
             return False
@@ -137,22 +139,25 @@ class Log:
         return full or age > int(self.configs["segment.ms"])
 
     def roll(self, base_offset: int | None = None, wall_ms: int = 0) -> None:
-        """Begin a new segment, so that the last one can be compacted and deleted. Does nothing if it is empty."""
+        """Begin a new segment at `base_offset` or at the end of the log. Does nothing if the last segment is empty.
+
+        The previous segment can be compacted and deleted then.
+        """
         if self.segments[-1].batches:
             self.segments.append(Segment(self.end if base_offset is None else base_offset, wall_ms))
 
     # --- reading ---
 
     def batches(self, start: int = 0) -> Iterator[StoredBatch]:
-        """Yields the batches that end at or after an offset."""
+        """Yields the batches whose last offset is `start` or larger."""
         for segment in self.segments[self._segment_of(start) :]:
             yield from segment.batches[segment.find(start) :]
 
     def read(self, offset: int, max_bytes: int, up_to: int, *, min_one: bool = True) -> ReadResult:
-        """Returns the batches that end at or after `offset` and before `up_to`, as far as they are in one segment.
+        """Returns the batches of one segment that end at or after `offset` and before `up_to`.
 
-        As on a broker, the bytes are cut off at `max_bytes`, even in the middle of a batch. With `min_one`, the first
-        batch is complete even if it is larger.
+        The segment is the first one with a batch that ends at or after `offset`. As on a broker, the bytes are cut off
+        at `max_bytes`, even in the middle of a batch. With `min_one`, the first batch is complete even if it is larger.
         """
         for at in range(self._segment_of(offset), len(self.segments)):
             segment = self.segments[at]
@@ -163,16 +168,17 @@ class Log:
         return ReadResult(b"", False, self.end)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Returns where the batch with an offset begins: the base offset of its segment, and the bytes before it.
+        """Returns where reading from `offset` begins: the base offset of a segment, and a position in bytes in it.
 
-        If there is no such batch, it is where the next one begins or will begin.
+        This is the position of the batch that contains `offset`, otherwise of the next batch in the segment. If there
+        is none, it is the end of the segment.
         """
         segment = self.segments[self._segment_of(offset)]
         at = segment.find(offset)
         return segment.base_offset, segment.positions[at] if at < len(segment.positions) else segment.size
 
     def _segment_of(self, offset: int) -> int:
-        """Returns the position of the last segment that begins at or before an offset."""
+        """Returns the index in `segments` of the last segment that begins at or before an offset, or 0."""
         return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
 
     def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:
@@ -184,7 +190,7 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """Returns timestamp, offset and leader epoch of the first record with this timestamp or a later one, or None.
 
-        As in Kafka, only the first segment with such a timestamp is searched.
+        As in Kafka, only the first segment is searched whose largest timestamp is not below `timestamp`.
         """
         for segment in self.segments:
             if segment.batches and segment.largest_timestamp >= timestamp:
@@ -199,7 +205,7 @@ class Log:
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def end_offset_for(self, epoch: int, end: int | None = None) -> tuple[int, int] | None:
-        """Returns the largest leader epoch that is not larger than `epoch`, and its end offset, or None."""
+        """Returns the same as `LeaderEpochs.end_offset_for` for a log that ends at `end`; None: at `Log.end`."""
         return self.epochs.end_offset_for(epoch, self.end if end is None else end)
 
     # --- removing ---
@@ -220,7 +226,10 @@ class Log:
         self.notify()
 
     def delete_before(self, offset: int) -> None:
-        """Let the log begin with an offset: that of DeleteRecords, or the first one that retention kept."""
+        """Let the log begin with an offset, for DeleteRecords and retention.
+
+        Removes the segments that end at or before the offset. Does nothing if the log begins at or after the offset.
+        """
         if offset <= self.start:
             return
         self.start = min(offset, self.end)
@@ -232,7 +241,10 @@ class Log:
         self.notify()
 
     def apply_retention(self, wall_ms: int) -> None:
-        """Delete the oldest segments as `retention.ms` and `retention.bytes` demand, up to the high watermark."""
+        """Delete the oldest segments that exceed `retention.ms` or `retention.bytes`.
+
+        Keeps segments that end above the high watermark. Does nothing if `cleanup.policy` does not contain `delete`.
+        """
         retention_ms, retention_bytes = (int(self.configs[name]) for name in ("retention.ms", "retention.bytes"))
         if "delete" not in self.configs["cleanup.policy"]:
             return

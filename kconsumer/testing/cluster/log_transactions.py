@@ -1,4 +1,4 @@
-"""The transactions in a log: those that are open, and those that ended, with the index of aborted ones (KIP-98)."""
+"""The transactions in a log: open ones, and ended ones with their markers (KIP-98)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kconsumer.testing.cluster.stored_batch import ABORT, COMMIT, StoredBatch
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction with its marker."""
+    """A transaction that a marker has committed or aborted."""
 
     producer_id: int
     first_offset: int
@@ -28,7 +28,7 @@ class LogTransactions:
         self._unreplicated: list[EndedTransaction] = []  # those whose marker is not below the high watermark
 
     def add(self, batch: StoredBatch) -> None:
-        """Update the state with an appended batch."""
+        """Process an appended batch: it may begin a transaction, or its marker may end one."""
         if not batch.transactional:
             return
         if not batch.control:
@@ -42,17 +42,17 @@ class LogTransactions:
             self._unreplicated.append(ended)
 
     def replicated_to(self, high_watermark: int) -> None:
-        """Record the high watermark: markers below it are final."""
+        """Set the high watermark. Transactions whose marker is below it no longer limit the last stable offset."""
         self._unreplicated = [ended for ended in self._unreplicated if ended.last_offset >= high_watermark]
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction without a replicated marker, or None if there is none."""
+        """The first offset of the oldest transaction that is open or has an unreplicated marker, or None."""
         ended = (ended.first_offset for ended in self._unreplicated)
         return min([*self.open.values(), *ended], default=None)
 
     def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:
-        """Returns the aborted transactions with records from offset `start` to `end` (exclusive), by their markers."""
+        """Returns the aborted transactions with records from offset `start` to `end` (exclusive), in marker order."""
         found = []
         for at in range(bisect_left(self.ended, start, key=lambda ended: ended.last_offset), len(self.ended)):
             ended = self.ended[at]
@@ -63,7 +63,10 @@ class LogTransactions:
         return found
 
     def truncate(self, end: int) -> None:
-        """Remove what is at or after offset `end`. Transactions that lose their marker are open again."""
+        """Remove transactions that begin at or after offset `end`.
+
+        Transactions that lose only their marker are open again.
+        """
         lost = [ended for ended in self.ended if ended.last_offset >= end]
         self.ended = [ended for ended in self.ended if ended.last_offset < end]
         self._unreplicated = [ended for ended in self._unreplicated if ended.last_offset < end]
@@ -77,6 +80,6 @@ class LogTransactions:
         self.ended = [ended for ended in self.ended if ended.last_offset >= start]
 
     def forget(self, markers: Collection[int]) -> None:
-        """Remove the transactions whose markers, at these offsets, were removed by compaction."""
+        """Remove the transactions whose markers compaction has removed. `markers`: the offsets of these markers."""
         if markers:
             self.ended = [ended for ended in self.ended if ended.last_offset not in markers]

@@ -1,4 +1,4 @@
-"""The requests that a client sends first: for API versions, for brokers and topics, and for coordinators."""
+"""Handles the requests that a client sends first: ApiVersions, Metadata, DescribeCluster and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MetadataHandlers:
         }
 
     def unsupported_api_versions(self, broker: Broker, correlation_id: int) -> bytes:
-        """Returns the response to an ApiVersions request in a version that the broker does not have (KIP-511)."""
+        """Returns the encoded response to an ApiVersions request in an unsupported version (KIP-511)."""
         response = self._versions(broker)
         response.error_code = Errors.UNSUPPORTED_VERSION
         return encode_response(API_VERSIONS, 0, correlation_id, response)
@@ -75,7 +75,11 @@ class MetadataHandlers:
         return ApiVersionsResponse(error_code=error) if error else self._versions(request.broker)
 
     def _api_versions_error(self, request: Request) -> int:
-        """Returns the error of an ApiVersions request whose client software is not named, or whose broker is wrong."""
+        """Returns the error code of an ApiVersions request, or NONE.
+
+        Errors are an invalid name or version of the client software, and a request that was meant for another broker or
+        cluster.
+        """
         message = request.message
         software = message.client_software_name, message.client_software_version
         if request.version >= SOFTWARE_FROM and not all(map(SOFTWARE.fullmatch, software)):
@@ -125,7 +129,7 @@ class MetadataHandlers:
     def _topics(self, request: Request, now: float) -> list[MetadataResponseTopic]:
         """Returns the rows of the topics that the request names, or of all topics.
 
-        If it names a topic by id, topics that it names by name are ignored.
+        If the request names at least one topic by id, topics that it names without an id are ignored.
         """
         message = request.message
         if message.topics is None or (request.version == 0 and not message.topics):
@@ -188,7 +192,7 @@ class MetadataHandlers:
         )
 
     def _coordinator(self, key: str, request: Request) -> Coordinator:
-        """Returns the coordinator of one group or transactional id."""
+        """Returns the row with the coordinator of one group or transactional id, or with an error."""
         key_type = request.message.key_type
         if key_type not in (GROUP, TRANSACTION):
             message = "" if key_type == SHARE else f"The model has no coordinators of the type {key_type}."

@@ -1,7 +1,7 @@
 """Produce: checks the batches of a producer and appends them to the logs.
 
-With acks=all, the response waits until the in-sync replicas have the records. With acks=0 there is no response; an
-error closes the connection then.
+With acks=all, the response waits until the in-sync replicas have the records. With acks=0, there is no response, but an
+error closes the connection.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProduceHandler:
         return {PRODUCE: self._produce}
 
     def _produce(self, request: Request, now: float) -> Response:
-        """Append all batches of a request."""
+        """Append all batches of a request. Returns the response. It is pending with acks=all, and None with acks=0."""
         message = request.message
         rows: list[Row] = []
         topics = []
@@ -83,14 +83,14 @@ class ProduceHandler:
         return response
 
     def _endpoints(self, rows: list[Row]) -> list[ProduceNodeEndpoint]:
-        """Returns the addresses of the leaders that the results name (KIP-951)."""
+        """Returns the addresses of the brokers that the results name as current leaders (KIP-951)."""
         named = [row.response.current_leader for row in rows]
         leaders = sorted({leader.leader_id for leader in named if leader is not None} - {NO_LEADER})
         brokers = [self._cluster.brokers[leader] for leader in leaders]
         return [ProduceNodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in brokers]
 
     def _append_topic(self, request: Request, topic: TopicProduceData, now: float) -> Iterator[Row]:
-        """Append the batches for the partitions of a topic. Yields their results."""
+        """Append the batches for the partitions of a topic. Yields the result of each partition."""
         name: str | None = topic.name
         unknown: int = Errors.UNKNOWN_TOPIC_OR_PARTITION
         if request.version >= FIRST_WITH_TOPIC_ID:
@@ -104,7 +104,10 @@ class ProduceHandler:
                 yield self._append(request, partition, data, now)
 
     def _append(self, request: Request, partition: Partition, data: PartitionProduceData, now: float) -> Row:
-        """Append the batch for one partition, if it passes all checks. Returns its result."""
+        """Append the batch for one partition if it passes all checks. Returns the result of the batch.
+
+        A duplicate is not appended again. Its result has the offset of the stored batch.
+        """
         error = _request_error(request, partition)
         if error == Errors.NOT_LEADER_OR_FOLLOWER:
             return _not_leader(request, partition)
@@ -137,7 +140,7 @@ class ProduceHandler:
         return _appended(partition, partition.append(payload, wall_ms))
 
     def _transaction_error(self, request: Request, partition: Partition, batch: StoredBatch, now: float) -> int:
-        """Returns the error of a transactional batch whose partition is not in the producer's transaction."""
+        """Returns the error code of a transactional batch if the coordinator refuses its partition, otherwise NONE."""
         if not batch.transactional or batch.producer_id in partition.log.transactions.open:
             return Errors.NONE
         transactional_id = request.message.transactional_id
@@ -166,15 +169,15 @@ class Replication:
         self._timer = cluster.timers.add(now + request.message.timeout_ms, self._expire)
 
     def _listener(self) -> None:
-        """Check soon whether the records are replicated: a log has changed."""
+        """Check at the next run of the timers whether the records are replicated. The logs call this after changes."""
         self._cluster.timers.soon(self._check)
 
     def response(self) -> Pending:
-        """Returns the response, which may be complete."""
+        """Returns the response object. If the request need not wait, the response is already complete."""
         return self._pending
 
     def _check(self, now: float) -> None:
-        """Respond if all partitions have been replicated."""
+        """Respond if the records for all partitions have been replicated."""
         if not any(map(_is_waiting, self._waiting)):
             self._finish(now)
 
@@ -194,12 +197,12 @@ class Replication:
 
 
 def _is_waiting(row: Row) -> bool:
-    """Returns whether the records of a row are not replicated."""
+    """Returns whether the records of a row are not yet replicated to the in-sync replicas."""
     return row.partition is not None and row.partition.log.high_watermark < row.required_offset
 
 
 def _request_error(request: Request, partition: Partition) -> int:
-    """Returns the error that does not depend on the batch, or NONE."""
+    """Returns the error code of a batch that is refused because of its request or partition, or NONE."""
     message: ProduceRequest = request.message
     if message.acks not in VALID_ACKS:
         return Errors.INVALID_REQUIRED_ACKS
@@ -212,7 +215,7 @@ def _request_error(request: Request, partition: Partition) -> int:
 
 
 def _single_batch(data: bytes) -> StoredBatch | None:
-    """Returns the batch of format 2 in the bytes for a partition, or None if there is another number of batches."""
+    """Returns the batch in `data`, or None if `data` is not exactly one batch of format 2."""
     try:
         batches = split_batches(data)
     except ValueError:
@@ -221,7 +224,7 @@ def _single_batch(data: bytes) -> StoredBatch | None:
 
 
 def _header_error(partition: Partition, batch: StoredBatch) -> int:
-    """Returns the error of a batch that is damaged or too large, or NONE."""
+    """Returns the error code of a batch whose checksum is wrong or which is too large, otherwise NONE."""
     if crc32c(batch.data[CRC_FROM:]) != int.from_bytes(batch.data[CRC_AT:CRC_FROM]):
         return Errors.CORRUPT_MESSAGE
     too_large = batch.size > int(partition.topic.configs["max.message.bytes"])
@@ -229,7 +232,7 @@ def _header_error(partition: Partition, batch: StoredBatch) -> int:
 
 
 def _batch_error(request: Request, batch: StoredBatch) -> int:
-    """Returns the error of a batch that a client may not produce, or NONE."""
+    """Returns the error code of a batch whose codec, type, record count or sequence is not allowed, otherwise NONE."""
     if batch.codec == ZSTD and request.version < FIRST_WITH_ZSTD:
         return Errors.UNSUPPORTED_COMPRESSION_TYPE
     if batch.control or batch.record_count != batch.last_offset - batch.base_offset + 1:
@@ -246,7 +249,7 @@ def _is_transactional(message: ProduceRequest) -> bool:
 
 
 def _refused(message: ProduceRequest, error: int) -> ProduceResponse:
-    """Returns the response to a request of which no batch is appended."""
+    """Returns the response to a request of which no batch is appended. `error`: the error code of each partition."""
     topics = [
         TopicProduceResponse(
             name=topic.name,
@@ -259,7 +262,7 @@ def _refused(message: ProduceRequest, error: int) -> ProduceResponse:
 
 
 def _not_in_transaction(partition: Partition, error: int) -> Row:
-    """Returns the result of a batch that the coordinator of its transaction does not accept."""
+    """Returns the result of a batch that the transaction coordinator refuses."""
     row = _failed(partition.index, error)
     if error == Errors.INVALID_TXN_STATE:
         row.response.error_message = "The partition is not in a transaction of the producer."
@@ -275,13 +278,13 @@ def _failed_record(partition: Partition, error: int, index: int, text: str) -> R
 
 
 def _failed(index: int, error: int, partition: Partition | None = None) -> Row:
-    """Returns the result of a batch that was not appended."""
+    """Returns the result of a batch that was not appended. It contains the log start offset if `partition` is given."""
     start = -1 if partition is None else partition.log.start
     return Row(PartitionProduceResponse(index=index, error_code=error, base_offset=-1, log_start_offset=start))
 
 
 def _not_leader(request: Request, partition: Partition) -> Row:
-    """Returns the result of a batch for which another broker is the leader."""
+    """Returns the result of a batch that was sent to a broker that does not lead the partition."""
     row = _failed(partition.index, Errors.NOT_LEADER_OR_FOLLOWER)
     if request.version >= FIRST_WITH_LEADER:
         leader = ProduceLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
@@ -290,7 +293,7 @@ def _not_leader(request: Request, partition: Partition) -> Row:
 
 
 def _appended(partition: Partition, result: AppendResult) -> Row:
-    """Returns the result of a batch that is in the log."""
+    """Returns the result of a batch that is in the log. `result`: where it was appended."""
     response = PartitionProduceResponse(
         index=partition.index,
         base_offset=result.base_offset,

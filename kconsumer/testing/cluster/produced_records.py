@@ -15,7 +15,10 @@ MAX_FUTURE_MS = 3_600_000  # the default of message.timestamp.after.max.ms since
 
 
 def wrong_record(partition: Partition, batch: StoredBatch, release: str, wall_ms: int) -> tuple[int, int, str] | None:
-    """Returns the error code, index and error message of the first record that is refused, or None."""
+    """Returns error code, index and error message of the first record that the broker refuses.
+
+    Returns None if the broker accepts all records.
+    """
     configs = partition.topic.configs
     compacted = "compact" in configs["cleanup.policy"]
     checked = is_at_least(release, FIRST_WITHOUT_FUTURE) and configs["message.timestamp.type"] == "CreateTime"

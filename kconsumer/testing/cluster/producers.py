@@ -15,7 +15,7 @@ REMEMBERED_BATCHES = 5
 
 
 class WrittenBatch(NamedTuple):
-    """What a partition remembers of a batch, to recognize it if the producer sends it again."""
+    """The fields by which a partition recognizes a batch that the producer sends again."""
 
     first_sequence: int
     last_sequence: int
@@ -24,21 +24,21 @@ class WrittenBatch(NamedTuple):
 
 
 class Producer:
-    """One producer of a partition."""
+    """The state of one producer that has written to a partition."""
 
     def __init__(self) -> None:
         self.epoch = -1
         self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED_BATCHES)  # of the present producer epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the producer epoch. A new one forgets the batches."""
+        """Set the producer epoch. If the epoch changes, removes the batches of the previous epoch."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
 
 class Producers:
-    """The producers of one partition, by producer id. They follow the batches in the partition's log."""
+    """The producers of one partition, by producer id. Their state is read from the batches in the partition's log."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -47,7 +47,7 @@ class Producers:
         log.add_listener(self._follow)
 
     def duplicate_of(self, batch: StoredBatch) -> WrittenBatch | None:
-        """Returns the stored batch with the same sequences as a produced one, or None."""
+        """Returns the remembered batch with the same producer, epoch and sequences as a produced batch, or None."""
         self._follow()
         producer = self._producers.get(batch.producer_id)
         if producer is None or producer.epoch != batch.producer_epoch:
@@ -69,7 +69,10 @@ class Producers:
         return Errors.INVALID_TXN_STATE if opened and not batch.transactional else Errors.NONE
 
     def _follow(self) -> None:
-        """Add the batches that the log has got. After a truncation, begin again with the batches that are left."""
+        """Process the batches that were appended to the log since the last call.
+
+        If the log was truncated, removes all producers and processes the whole log again.
+        """
         if self._log.end < self._end:
             self._producers.clear()
             self._end = 0
@@ -101,9 +104,10 @@ def last_sequence(batch: StoredBatch) -> int:
 
 
 def _in_order(producer: Producer, batch: StoredBatch) -> bool:
-    """Returns whether the first sequence of a batch follows the last one of its producer.
+    """Returns whether the first sequence of a batch follows the last sequence of its producer.
 
-    The first batch of a producer that the partition does not remember may have any sequence.
+    The first batch of a producer that the partition does not remember may have any sequence. The first batch of another
+    producer epoch must have sequence 0.
     """
     first = batch.base_sequence
     if producer.epoch == -1:

@@ -1,7 +1,7 @@
 """Quotas: how many bytes per second a client may produce and fetch, and for how long it is throttled (KIP-219).
 
 The rate is measured as in Kafka: over samples of one second, of which the last ten complete ones and the present one
-count. A client that exceeds its quota gets the time in the response, and its connection is muted for this time.
+count. If a client exceeds its quota, the response contains a throttle time, and the connection is muted for this time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ class Rate:
     _samples: deque[list[float]] = field(default_factory=deque)  # of each: when it began (ms), and its bytes
 
     def throttle_ms(self, size: int, quota: float, now: float) -> int:
-        """Record bytes. Returns for how many ms the client is throttled: until its rate is its quota again."""
+        """Record `size` bytes. Returns for how many ms the client must be throttled.
+
+        After this time its rate is not above `quota` any more. Returns 0 if the rate is not above `quota` now.
+        """
         self._record(size, now)
         window_ms = self._window_ms(now)
         rate = sum(count for _, count in self._samples) / window_ms * 1000
         return max(0, round((rate - quota) / quota * window_ms))
 
     def unrecord(self, size: int) -> None:
-        """Remove bytes that were recorded last, because they were not sent."""
+        """Subtract `size` bytes that were recorded last, because they were not sent."""
         self._samples[-1][1] -= size
 
     def _record(self, size: int, now: float) -> None:
@@ -50,7 +53,7 @@ class Rate:
         self._samples[-1][1] += size
 
     def _window_ms(self, now: float) -> float:
-        """Returns the time over which the rate is measured: ten seconds or more, also for a new client."""
+        """Returns the time in ms over which the rate is measured: at least ten seconds, even for a new client."""
         elapsed = now - self._samples[0][0]
         missing = max(0, SAMPLES - 1 - int(elapsed // SAMPLE_MS))
         return elapsed + missing * SAMPLE_MS
@@ -68,7 +71,10 @@ class Quotas:
         self._quotas[client_id] = quota
 
     def fetched(self, request: Request, size: int, now: float) -> int:
-        """Returns for how many ms a consumer is throttled, in place of getting `size` bytes."""
+        """Record a Fetch response with `size` bytes of records. Returns the throttle time of the consumer in ms, or 0.
+
+        If the throttle time is not 0, the caller must not send the records, and they are not recorded.
+        """
         quota = self._quota(request).consumer_byte_rate
         if quota is None:
             return 0
@@ -79,12 +85,15 @@ class Quotas:
         return throttle_ms
 
     def produced(self, request: Request, now: float) -> int:
-        """Returns for how many ms a producer is throttled after a request."""
+        """Record the bytes of a Produce request. Returns the throttle time of the producer in ms, or 0."""
         quota = self._quota(request).producer_byte_rate
         return 0 if quota is None else self._rate(request, produces=True).throttle_ms(request.size, quota, now)
 
     def max_fetch_bytes(self, request: Request, limit: int) -> int:
-        """Returns how many bytes a Fetch may return: at most what the quota allows in ten seconds."""
+        """Returns the maximum size of a Fetch response in bytes.
+
+        This is `limit`, or the bytes that the quota allows in ten seconds if these are fewer.
+        """
         quota = self._quota(request).consumer_byte_rate
         return limit if quota is None else min(limit, int(quota * (SAMPLES - 1) * SAMPLE_MS / 1000))
 

@@ -1,7 +1,7 @@
 """The API versions that the brokers of each release of Kafka support.
 
-The table has the versions that a broker of the release announces by default. The model supports those of them that
-`kconsumer.schema` defines.
+`HISTORY` contains the versions that a broker of each release announces by default. Of these versions, the model
+supports those that `kconsumer.schema` defines.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ FEATURES = {"4.0": {"group.version": 1, "transaction.version": 2}}
 
 
 def is_at_least(release: str, other: str) -> bool:
-    """Returns whether a release is another one, or newer."""
+    """Returns whether `release` is the same as `other`, or newer."""
     return RELEASES.index(release) >= RELEASES.index(other)
 
 

@@ -1,8 +1,9 @@
 """Decides which replicas lead and which are in sync, as brokers stop and start and replicas fall behind.
 
 Follows the rules of Kafka's controller. A stopped broker leaves the in-sync replicas at once, as after a controlled
-shutdown. A partition without a leader gets one again when its last in-sync replica returns, or since Kafka 4.1 when an
-eligible leader replica (KIP-966) returns. Any other replica becomes the leader only by an unclean election.
+shutdown. A partition without a leader gets one again when its last in-sync replica returns. Since Kafka 4.1, an
+eligible leader replica (KIP-966) that returns can also become the leader. Any other replica becomes the leader only by
+an unclean election.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ class Replication:
 
     @property
     def _has_elr(self) -> bool:
-        """True if the controller keeps eligible leader replicas."""
+        """True if the release of the controller supports eligible leader replicas (KIP-966)."""
         broker = self._cluster.brokers[max(self._cluster.controller_id, 1)]
         return is_at_least(broker.release, "4.1")
 
     def visible_isr(self, partition: Partition) -> list[int]:
-        """Returns the in-sync replicas as Metadata has them."""
+        """Returns the in-sync replicas that a Metadata response contains.
+
+        If the controller supports eligible leader replicas, a partition without a leader has none.
+        """
         return [] if partition.leader == NO_LEADER and self._has_elr else partition.isr
 
     def created(self, partition: Partition) -> None:
@@ -44,7 +48,7 @@ class Replication:
             partition.leader = next(iter(running), NO_LEADER)
 
     def broker_stopped(self, broker_id: int) -> None:
-        """Remove a broker from the in-sync replicas, and elect other leaders in place of it."""
+        """Remove a stopped broker from the in-sync replicas of its partitions, and elect leaders in place of it."""
         for partition in self._cluster.partitions():
             if broker_id not in partition.replicas:
                 continue
@@ -54,7 +58,10 @@ class Replication:
                 self.elect(partition)
 
     def broker_started(self, broker_id: int) -> None:
-        """Let the replicas of a broker catch up. It becomes the leader of partitions that have none."""
+        """Update the partitions of a broker that was started.
+
+        Partitions without a leader elect one. In partitions with a leader, the replicas on running brokers catch up.
+        """
         for partition in self._cluster.partitions():
             if broker_id not in partition.replicas:
                 continue
@@ -65,9 +72,9 @@ class Replication:
             self._balance_later(partition)
 
     def elect(self, partition: Partition) -> None:
-        """Elect the first in-sync replica on a running broker, or an eligible leader replica.
+        """Elect a leader: the first in-sync replica on a running broker, otherwise an eligible leader replica.
 
-        Without them, any running replica becomes the leader if the topic allows unclean elections; otherwise the
+        If there is neither, any running replica becomes the leader if the topic allows unclean elections. Otherwise the
         partition has no leader.
         """
         running = [node for node in partition.replicas if self._cluster.brokers[node].alive]
@@ -105,7 +112,10 @@ class Replication:
         )
 
     def resume_replica(self, partition: Partition, broker_id: int) -> None:
-        """Let a follower catch up with the leader and be in sync again. Does nothing if its broker is stopped."""
+        """Let a follower catch up with the leader and be in sync again.
+
+        Does nothing if the broker is stopped, or if the partition has no leader.
+        """
         if partition.leader != NO_LEADER and self._cluster.brokers[broker_id].alive:
             timer = self._lag_timers.pop((partition, broker_id), None)
             if timer is not None:
@@ -113,14 +123,18 @@ class Replication:
             partition.resume_replica(broker_id)
 
     def _set_leader(self, partition: Partition, leader: int) -> None:
-        """Make a replica the leader of a partition. If it is one of the offsets topic, its groups move."""
+        """Set the leader of a partition. If the partition belongs to the offsets topic, its groups move."""
         partition.elect(leader)
         if partition.topic.name == OFFSETS_TOPIC:
             self._cluster.groups.on_leader_change(partition)
         self._balance_later(partition)
 
     def _balance_later(self, partition: Partition) -> None:
-        """Elect preferred leaders after `leader.imbalance.check.interval.seconds` if that of a partition may return."""
+        """Set the timer of `_balance_leaders` if a partition's preferred leader runs but does not lead.
+
+        The timer runs after `leader.imbalance.check.interval.seconds`. It is set only if `auto.leader.rebalance.enable`
+        is true.
+        """
         settings = self._cluster.settings
         preferred = partition.replicas[0]
         if partition.leader == preferred or not self._cluster.brokers[preferred].alive:
@@ -133,7 +147,7 @@ class Replication:
         self._balance_timer = self._cluster.timers.add(deadline, self._balance_leaders)
 
     def _balance_leaders(self, _: float) -> None:
-        """Make the preferred replicas leaders, where they are in sync."""
+        """Make the preferred replica of each partition its leader, if that replica is running and in sync."""
         for partition in self._cluster.partitions():
             preferred = partition.replicas[0]
             if partition.leader != preferred and self._cluster.brokers[preferred].alive and preferred in partition.isr:

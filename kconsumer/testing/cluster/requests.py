@@ -47,7 +47,7 @@ class Request:
 class Pending:
     """The response to a request that has to wait, such as a Fetch without data or a JoinGroup during a rebalance.
 
-    A handler returns it in place of a response. `complete` may be called before the handler returns.
+    A handler returns a `Pending` in place of a response. `complete` may be called before the handler returns.
     """
 
     __slots__ = ("_on_complete", "request", "response")
@@ -63,7 +63,7 @@ class Pending:
         return self.response is not None or self.request.connection.closed
 
     def complete(self, response: Message, now: float) -> None:
-        """Respond to the request. Does nothing if it has a response already."""
+        """Set the response, and pass it to the callback. Does nothing if the request has a response already."""
         if self.response is not None:
             return
         self.response = response
@@ -71,7 +71,7 @@ class Pending:
             self._on_complete(response, now)
 
     def on_complete(self, callback: Callable[[Message, float], None], now: float) -> None:
-        """Call `callback(response, now)` when the response is complete, or at once if it is."""
+        """Call `callback(response, now)` when the response is complete, or at once if it is complete already."""
         self._on_complete = callback
         if self.response is not None:
             callback(self.response, now)

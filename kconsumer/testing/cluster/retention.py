@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class Retention:
-    """Applies retention to the logs every `log.retention.check.interval.ms`, while there are records to delete."""
+    """Applies retention every `log.retention.check.interval.ms`, as long as a log has records that may expire."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._timer: Timer | None = None
 
     def watch(self, partition: Partition) -> None:
-        """Apply retention to a partition from its first record on."""
+        """Listen to changes of a partition's log. A change starts the timer if the log has records that may expire."""
         partition.log.add_listener(lambda: self._start(partition))
 
     def _start(self, partition: Partition) -> None:
-        """Start the timer for a partition that has changed, unless it runs."""
+        """Start the timer if the partition has records that may expire. Does nothing if the timer is running."""
         if (self._timer is None or not self._timer.active) and _may_expire(partition):
             self._timer = self._cluster.timers.soon(self._schedule)
 
     def _schedule(self, now: float) -> None:
-        """Check all partitions after the interval."""
+        """Set the timer for the next check of all partitions."""
         interval = self._cluster.settings.log_retention_check_interval_ms
         self._timer = self._cluster.timers.add(now + interval, self._check)
 
     def _check(self, now: float) -> None:
-        """Apply retention to all partitions, and again later if there are records left."""
+        """Apply retention to all partitions. Starts the timer again if records that may expire are left."""
         wall_ms = self._cluster.wall_ms(now)
         partitions = list(self._cluster.partitions())
         for partition in partitions:

@@ -29,7 +29,7 @@ MIN_REAUTHENTICATION_INTERVAL_MS = 1000.0
 
 @dataclass(frozen=True)
 class SaslSettings:
-    """How clients authenticate."""
+    """The mechanisms, users and session lifetime with which clients authenticate."""
 
     mechanisms: tuple[str, ...]
     users: Mapping[str, str]  # the passwords, by user name
@@ -37,7 +37,7 @@ class SaslSettings:
 
 
 class State(enum.Enum):
-    """The state of an authentication. Values: the requests that it accepts."""
+    """The state of an authentication. The values name the requests that are accepted in this state."""
 
     FIRST_REQUEST = "ApiVersions or SaslHandshake"
     HANDSHAKE = "SaslHandshake"
@@ -54,11 +54,14 @@ class Sasl:
         self.settings = settings
 
     def handlers(self) -> Mapping[Api, Handler]:
-        """Returns the handler of each API. They handle requests at a time when no authentication is possible."""
+        """Returns handlers that refuse SaslHandshake and SaslAuthenticate.
+
+        They are called only for requests that `Authenticator.intercept` has not handled.
+        """
         return {SASL_HANDSHAKE: self._illegal, SASL_AUTHENTICATE: self._illegal}
 
     def authenticator(self, connection: Connection) -> Authenticator | None:
-        """Returns what authenticates a new connection, or None if that is not necessary."""
+        """Returns the authenticator of a new connection, or None if clients need not authenticate."""
         return None if self.settings is None else Authenticator(self.cluster, self.settings, connection)
 
     def _illegal(self, request: Request, _: float) -> Message:
@@ -86,9 +89,10 @@ class Authenticator:
     # --- requests ---
 
     def intercept(self, request: Request, now: float) -> Response:
-        """Returns the response to a request of the authentication, or to one that is not allowed now.
+        """Handle a request of the authentication, or refuse a request that is not allowed now. Returns the response.
 
-        Returns None if the request is allowed and has to be handled.
+        Returns None if the request is allowed and the caller has to handle it. Closes the connection if its session has
+        expired.
         """
         if self._state is State.AUTHENTICATED:
             if request.api is SASL_HANDSHAKE and self._may_authenticate_again(now):
@@ -108,12 +112,19 @@ class Authenticator:
         return self._fail(request, None, now)
 
     def _may_authenticate_again(self, now: float) -> bool:
-        """Returns whether SaslHandshake begins another authentication: if sessions end, but not too often."""
+        """Returns whether SaslHandshake may begin another authentication.
+
+        This is so if sessions have a lifetime, and the last re-authentication began at least
+        `MIN_REAUTHENTICATION_INTERVAL_MS` ago.
+        """
         early = self._began is not None and now - self._began < MIN_REAUTHENTICATION_INTERVAL_MS
         return self._expires is not None and not early
 
     def _handshake(self, request: Request, now: float) -> Response:
-        """Choose the mechanism."""
+        """Choose the mechanism that the client requests. Returns the response.
+
+        The authentication fails if the broker does not have the mechanism.
+        """
         mechanism = request.message.mechanism
         response = SaslHandshakeResponse(mechanisms=list(self._settings.mechanisms))
         if mechanism not in self._settings.mechanisms:
@@ -129,7 +140,7 @@ class Authenticator:
         return response
 
     def _authenticate(self, request: Request, now: float) -> Response:
-        """Process a token of the client."""
+        """Process a token of the client. Returns the response with the broker's token, or with an error."""
         if request.api is not SASL_AUTHENTICATE:
             return self._fail(request, error_response(self._cluster, request, Errors.ILLEGAL_SASL_STATE), now)
         try:
@@ -146,7 +157,10 @@ class Authenticator:
         return SaslAuthenticateResponse(error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms)
 
     def receive_token(self, token: bytes, now: float) -> None:
-        """Process a token that came without a header."""
+        """Process a token without a request header, and send the broker's token.
+
+        If the authentication fails, closes the connection after a delay.
+        """
         try:
             response = self._step(token, now)
         except SaslError:
@@ -156,7 +170,10 @@ class Authenticator:
         self._connection.send(len(response).to_bytes(4) + response, now)
 
     def _step(self, token: bytes, now: float) -> bytes:
-        """Returns the broker's token. Raises SaslError. Changes the state if the client is authenticated now."""
+        """Returns the broker's token for a token of the client. Raises SaslError if the authentication fails.
+
+        If this token completes the authentication, sets the state, the principal and the end of the session.
+        """
         assert self._server is not None
         response = self._server.step(bytes(token))
         user = self._server.user
@@ -172,7 +189,10 @@ class Authenticator:
         return response
 
     def _fail(self, request: Request, response: Message | None, now: float) -> Pending:
-        """Close the connection after a delay (ms) that makes guesses slow, with a last response or without one."""
+        """Send `response`, if there is one, and close the connection, both after a delay that makes guesses slow.
+
+        Returns the pending response.
+        """
         pending = Pending(request)
         delay = self._cluster.settings.connection_failed_authentication_delay_ms
 

@@ -20,16 +20,16 @@ Users = Mapping[str, str]  # the passwords, by user name
 
 
 class SaslError(Exception):
-    """An authentication that failed. The client does not get the text if it is empty, as it may reveal a user."""
+    """Raised if an authentication fails. If the text is empty, the client gets a general text that reveals no user."""
 
 
 class SaslServer(Protocol):
-    """One authentication."""
+    """The broker's side of one authentication."""
 
     user: str | None  # who is authenticated; None before
 
     def step(self, token: bytes) -> bytes:
-        """Returns the broker's token for one of the client. Raises SaslError."""
+        """Returns the broker's token for a token of the client. Raises SaslError if the authentication fails."""
 
 
 class PlainServer:
@@ -40,7 +40,7 @@ class PlainServer:
         self._users = users
 
     def step(self, token: bytes) -> bytes:
-        """Returns the empty token of a successful authentication. Raises SaslError."""
+        """Returns the empty token of a successful authentication. Raises SaslError if the authentication fails."""
         parts = token.decode(errors="replace").split("\0")
         if len(parts) != 3:
             raise SaslError(INVALID_TOKEN.format(min(len(parts), 4)))
@@ -69,7 +69,10 @@ class ScramServer:
         self._nonce = ""
 
     def step(self, token: bytes) -> bytes:
-        """Returns server-first for client-first, and server-final for client-final. Raises SaslError."""
+        """Returns server-first for client-first, and server-final for client-final.
+
+        Raises SaslError if the authentication fails.
+        """
         try:
             text = token.decode()
             return (self._final(text) if self._messages else self._first(text)).encode()
@@ -116,7 +119,7 @@ class ScramServer:
 
 @lru_cache(256)
 def _salted(algorithm: str, password: str, salt: bytes) -> bytes:
-    """Returns the salted password, whose computation takes some ms."""
+    """Returns the salted password. It is cached, because its computation takes some ms."""
     return hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, ITERATIONS)
 
 

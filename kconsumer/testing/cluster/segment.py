@@ -25,11 +25,15 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The time by which retention measures the age of the segment, in ms."""
+        """The largest timestamp of the records in ms. If no record has one, the creation time of the segment."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def append(self, batch: StoredBatch, index_interval_bytes: int) -> None:
-        """Add a batch. As in Kafka, the offset index gets an entry after each `index_interval_bytes`."""
+        """Add a batch.
+
+        As in Kafka, the batch is added to the offset index if more than `index_interval_bytes` have been appended since
+        the last entry of the index.
+        """
         if self._unindexed_bytes > index_interval_bytes:
             self._indexed.append(len(self.batches))
             self._unindexed_bytes = 0
@@ -40,11 +44,11 @@ class Segment:
         self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
 
     def find(self, offset: int) -> int:
-        """Returns the position in `batches` of the first batch that ends at or after an offset."""
+        """Returns the index of the first batch that ends at or after an offset, or the number of batches."""
         return bisect_left(self.batches, offset, key=lambda batch: batch.last_offset)
 
     def upper_bound(self, position: int) -> int | None:
-        """Returns the offset of the first index entry for a batch at or after a position in bytes, or None."""
+        """Returns the last offset of the first indexed batch at or after a position in bytes, or None."""
         at = bisect_left(self._indexed, position, key=self.positions.__getitem__)
         return self.batches[self._indexed[at]].last_offset if at < len(self._indexed) else None
 

@@ -1,6 +1,7 @@
 """Batches as a log stores them: the header fields that a broker uses, and the fields that it rewrites on append.
 
-It checks only what it needs to find the batches in the bytes. Whether a produced batch is valid is decided elsewhere.
+This module checks only what it needs to find the batches in the bytes. `produce` checks whether a produced batch is
+valid.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
 
 class StoredBatch:
-    """One batch of format 2, or one message of format 0 or 1 (with a codec: the wrapper of several messages)."""
+    """One batch of format 2, or one message of format 0 or 1.
+
+    A compressed message of format 0 or 1 contains several messages.
+    """
 
     __slots__ = (
         "attributes",
@@ -71,7 +75,7 @@ class StoredBatch:
 
     @property
     def size(self) -> int:
-        """The bytes of the batch."""
+        """The size of the batch in bytes."""
         return len(self.data)
 
     @property
@@ -110,7 +114,7 @@ class StoredBatch:
 
 
 def split_batches(data: bytes) -> list[StoredBatch]:
-    """Returns the batches of a sequence. Raises ValueError if the bytes are not whole batches of a known format."""
+    """Returns the batches in `data`. Raises ValueError if the bytes are not whole batches of a known format."""
     found: list[StoredBatch] = []
     at = 0
     while at < len(data):
@@ -124,7 +128,7 @@ def split_batches(data: bytes) -> list[StoredBatch]:
 
 
 def place(batch: StoredBatch, base_offset: int, leader_epoch: int, append_time: int | None = None) -> StoredBatch:
-    """Returns a batch as the leader stores it, at an offset.
+    """Returns a copy of a batch as the leader stores it, with a new base offset and leader epoch.
 
     `append_time`: the time in ms that replaces the timestamps of the records; None keeps them.
     """
@@ -156,7 +160,7 @@ def update_crc(data: bytearray) -> None:
 
 
 def _rewrap(batch: StoredBatch, base_offset: int) -> bytearray:
-    """Returns a compressed message of format 0 with its inner offsets, which are absolute, from `base_offset` on."""
+    """Returns a compressed message of format 0 whose inner messages have the offsets from `base_offset` on."""
     packed = batch.data[26:]  # after the header of 18 bytes, the null key, and the size of the value
     inner = bytearray(bytes(decompress(batch.codec, packed, output_limit(len(packed)), 0)))
     at, offset = 0, base_offset

@@ -48,7 +48,7 @@ class Timers:
         return timer
 
     def soon(self, callback: Callback) -> Timer:
-        """Returns a new timer that runs at the next call of `run`. It serves callers that do not know the time."""
+        """Returns a new timer that runs at the next call of `run`. Callers that have no current time use it."""
         return self.add(0.0, callback)
 
     def next_deadline(self) -> float | None:
@@ -58,6 +58,6 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run(self, now: float) -> None:
-        """Run all timers whose deadline has passed, also those that such a timer adds."""
+        """Run all timers whose deadline is not after `now`, including timers that these timers add."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run(now)

@@ -65,7 +65,10 @@ class Partition:
         return self.stopped.get(broker_id, self.log.end)
 
     def advance_high_watermark(self) -> None:
-        """Set the high watermark to the smallest log end offset of the in-sync replicas, if these are enough."""
+        """Advance the high watermark to the smallest log end offset of the in-sync replicas.
+
+        Does nothing if the partition has no leader, or if fewer than `min_isr` replicas are in sync.
+        """
         if self.leader != NO_LEADER and len(self.isr) >= self.min_isr:
             replicated = min(map(self.end_offset_on, self.isr))
             self.log.set_high_watermark(max(self.log.high_watermark, replicated))
@@ -90,7 +93,10 @@ class Partition:
             self.advance_high_watermark()
 
     def set_isr(self, isr: list[int]) -> None:
-        """Set the in-sync replicas. If they are too few, those that are no longer in sync remain eligible leaders."""
+        """Set the in-sync replicas.
+
+        If they are fewer than `min_isr`, the removed replicas become eligible leader replicas.
+        """
         eligible = [*self.elr, *self.isr] if len(isr) < self.min_isr else []
         self.isr = [node for node in self.replicas if node in isr]
         self.elr = [node for node in self.replicas if node in eligible and node not in isr]
@@ -98,7 +104,8 @@ class Partition:
     def elect(self, leader: int) -> None:
         """Make a replica the leader, or none with NO_LEADER. The leader epoch grows by one.
 
-        Records that the replica lacks are lost. If it was not in sync, it is the only in-sync replica then.
+        Truncates the log to the log end offset of the new leader. If the leader was not in sync, it becomes the only
+        in-sync replica.
         """
         self.leader = leader
         self.leader_epoch += 1

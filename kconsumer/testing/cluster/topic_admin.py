@@ -43,7 +43,7 @@ DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1  # sources of a setting
 
 
 class AdminError(Exception):
-    """A change of a topic that is refused."""
+    """Raised if a change of a topic is refused. `code`: the error code of the response row."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -80,7 +80,10 @@ class TopicAdmin:
         return CreateTopicsResponse(topics=rows)
 
     def _create_topic(self, row: CreatableTopic, request: Request) -> CreatableTopicResult:
-        """Create one topic. Raises AdminError."""
+        """Create one topic, or only check the request if it has `validate_only`. Returns the response row.
+
+        Raises AdminError if the topic cannot be created.
+        """
         assignments = {a.partition_index: list(a.broker_ids) for a in row.assignments}
         self._check_name(row.name)
         partitions, replicas = self._sizes(row, assignments)
@@ -105,7 +108,7 @@ class TopicAdmin:
         return result
 
     def _check_name(self, name: str) -> None:
-        """Raise AdminError if a topic of this name cannot be created."""
+        """Raise AdminError if a name is invalid, exists, or differs from an existing one only by `.` and `_`."""
         if not legal_name(name):
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
         if name in self._cluster.topics:
@@ -116,7 +119,7 @@ class TopicAdmin:
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with '{other}'.")
 
     def _placed(self, partitions: int, replicas: int) -> dict[int, list[int]]:
-        """Returns the brokers of each partition: one after the other, from a random one on, as Kafka places them."""
+        """Returns the brokers of each partition: running brokers in turn, beginning with a random one, as in Kafka."""
         nodes = [broker.id for broker in self._cluster.alive_brokers()]
         first = self._cluster.random.randrange(len(nodes))
         return {
@@ -124,7 +127,7 @@ class TopicAdmin:
         }
 
     def _sizes(self, row: CreatableTopic, assignments: Mapping[int, Sequence[int]]) -> tuple[int, int]:
-        """Returns the numbers of partitions and replicas. Raises AdminError if they are not valid."""
+        """Returns the numbers of partitions and replicas of a new topic. Raises AdminError if they are not valid."""
         if assignments:
             if row.num_partitions != BROKERS_DECIDE or row.replication_factor != BROKERS_DECIDE:
                 raise AdminError(Errors.INVALID_REQUEST, "Assignments exclude the numbers of partitions and replicas.")
@@ -145,7 +148,7 @@ class TopicAdmin:
         return partitions, replicas
 
     def _check_assignments(self, assignments: Iterable[Sequence[int]]) -> None:
-        """Raise AdminError if a partition has no broker, an unknown one, or one twice."""
+        """Raise AdminError if a partition has no brokers, an unknown broker, or the same broker twice."""
         for nodes in assignments:
             if not nodes or len(set(nodes)) < len(nodes) or not set(nodes) <= self._cluster.brokers.keys():
                 raise AdminError(Errors.INVALID_REPLICA_ASSIGNMENT, f"The brokers {list(nodes)} are not valid.")
@@ -165,7 +168,7 @@ class TopicAdmin:
         return DeleteTopicsResponse(responses=rows)
 
     def _delete_topic(self, state: DeleteTopicState, now: float) -> DeletableTopicResult:
-        """Delete one topic, which is given by its name or its id."""
+        """Delete one topic, which `state` names by its name or id. Returns the response row."""
         by_id = state.topic_id != ZERO_UUID
         if by_id == (state.name is not None):
             return _wrong_state(state, "needs a name or an id")
@@ -200,7 +203,10 @@ class TopicAdmin:
         return CreatePartitionsResponse(results=rows)
 
     def _add_partitions(self, row: CreatePartitionsTopic, validate_only: bool) -> None:
-        """Add partitions to one topic until it has `row.count`. Raises AdminError."""
+        """Add partitions to one topic until it has `row.count`. Only checks the request if `validate_only` is true.
+
+        Raises AdminError if the request is not valid.
+        """
         topic = self._cluster.topics.get(row.name)
         if topic is None:
             raise AdminError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "")
@@ -228,7 +234,7 @@ class TopicAdmin:
         return DeleteRecordsResponse(topics=topics)
 
     def _delete_before(self, request: Request, name: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-        """Delete the records of one partition before an offset."""
+        """Delete the records of one partition before an offset. Returns the response row."""
         partition = self._cluster.partition(name, index)
         error: int = Errors.NONE
         if partition is None:
@@ -250,14 +256,14 @@ def _identity(state: DeleteTopicState) -> tuple[str | None, bytes]:
 
 
 def _wrong_state(state: DeleteTopicState, problem: str) -> DeletableTopicResult:
-    """Returns the result of a topic that a request does not name properly."""
+    """Returns the error row of a topic that a DeleteTopics request names in a wrong way. `problem`: what is wrong."""
     error = Errors.INVALID_REQUEST
     message = f"The topic {problem}."
     return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=error, error_message=message)
 
 
 def _config_rows(configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """Returns the settings of a new topic as CreateTopics returns them (KIP-525)."""
+    """Returns all settings of a new topic as rows of a CreateTopics response (KIP-525)."""
     return [
         CreatableTopicConfigs(name=name, value=value, config_source=TOPIC_CONFIG if name in configs else DEFAULT_CONFIG)
         for name, value in {**TOPIC_DEFAULTS, **configs}.items()

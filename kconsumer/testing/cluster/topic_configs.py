@@ -51,7 +51,7 @@ def type_of(name: str) -> int:
 
 
 def config_error(configs: Mapping[str, str | None]) -> str | None:
-    """Returns what is wrong with settings of a topic, or None if all of them are valid."""
+    """Returns an error message for the first invalid setting of a topic, or None if all settings are valid."""
     for name, value in configs.items():
         if name not in TOPIC_DEFAULTS:
             return f"Unknown topic config name: {name}"
@@ -63,7 +63,7 @@ def config_error(configs: Mapping[str, str | None]) -> str | None:
 
 
 def _valid(name: str, value: str) -> bool:
-    """Returns whether a setting may have a value."""
+    """Returns whether `value` is valid for a topic setting."""
     kind = type_of(name)
     if kind in NUMBERS:
         return NUMBERS[kind].fullmatch(value) is not None

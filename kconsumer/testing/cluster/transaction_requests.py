@@ -1,4 +1,4 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: decodes requests for the transaction coordinator."""
+"""Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn for the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TransactionRequests:
         }
 
     def _require_coordinator(self, transactional_id: str, request: Request) -> None:
-        """Raise TransactionError if the id is empty, or if another broker is its coordinator."""
+        """Raise TransactionError if the transactional id is empty, or if another broker is its coordinator."""
         if not transactional_id:
             raise TransactionError(Errors.INVALID_REQUEST)
         if self._cluster.coordinator(transactional_id, "transaction") is not request.broker:
@@ -114,7 +114,7 @@ class TransactionRequests:
         topics: list[AddPartitionsToTxnTopic],
         now: float,
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """Add partitions to a transaction: all of them, or none if one does not exist."""
+        """Add partitions to a transaction. If one of them does not exist, none is added. Returns the response rows."""
         errors: dict[Key, int] = dict.fromkeys(_keys(topics), Errors.NONE)
         partitions = {key: self._cluster.partition(*key) for key in errors}
         if None in partitions.values():
@@ -138,7 +138,7 @@ class TransactionRequests:
         producer: ProducerIdAndEpoch,
         topics: list[AddPartitionsToTxnTopic],
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """Return whether partitions are in a transaction, without adding them."""
+        """Check whether partitions are in a transaction, without adding them. Returns the response rows."""
         keys = _keys(topics)
         try:
             self._require_coordinator(transactional_id, request)
@@ -173,7 +173,11 @@ class TransactionRequests:
         return EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
 
     def _end_checked(self, message: EndTxnRequest, second_version: bool, now: float) -> Transaction:
-        """End the transaction, or recognize that an equal request has ended it. Raises TransactionError."""
+        """End the transaction of an EndTxn request. Returns the state of its transactional id.
+
+        If an equal request has ended the transaction before, only returns the state. Raises TransactionError if the
+        request is refused.
+        """
         transactions = self._cluster.transactions
         transaction = transactions.get(message.transactional_id)
         if transaction is None:
@@ -195,7 +199,7 @@ class TransactionRequests:
 
 
 def _is_repeated(transaction: Transaction, message: EndTxnRequest) -> bool:
-    """Returns whether an EndTxn was sent again after it gave the producer its next epoch."""
+    """Returns whether an EndTxn request repeats one that has already given the producer its next epoch."""
     if not transaction.second_version or transaction.state not in (*ENDING, *COMPLETE):
         return False
     same_id = transaction.producer_id == message.producer_id
@@ -209,7 +213,7 @@ def _keys(topics: list[AddPartitionsToTxnTopic]) -> list[Key]:
 
 
 def _results(topics: list[AddPartitionsToTxnTopic], errors: Mapping[Key, int]) -> list[AddPartitionsToTxnTopicResult]:
-    """Returns the error of each partition, in the form of a response."""
+    """Returns the error codes of partitions as response rows."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -223,7 +227,7 @@ def _results(topics: list[AddPartitionsToTxnTopic], errors: Mapping[Key, int]) -
 
 
 def _code(error: TransactionError, request: Request) -> int:
-    """Returns the error code in the version of the request."""
+    """Returns the error code for the version of the request: old versions have no PRODUCER_FENCED."""
     if error.code == Errors.PRODUCER_FENCED and request.version < FIRST_WITH_FENCED[request.api]:
         return Errors.INVALID_PRODUCER_EPOCH
     return error.code

@@ -1,8 +1,9 @@
-"""The transaction coordinator: the state of each transactional id, its producer epoch, and the markers of its end.
+"""The transaction coordinator: the state and producer epoch of each transactional id, and the transaction markers.
 
-A transaction ends in two steps. First the coordinator stores the result; then it writes a marker into each partition of
-the transaction, and completes the offsets that were committed with it. A partition without a leader gets its marker as
-soon as it has one; until then, the transaction has not ended for its producer.
+A transaction ends in two steps. First the coordinator stores whether it is committed. Then it writes a marker into each
+partition of the transaction, and commits or drops the offsets that were sent to the transaction. A partition without a
+leader gets its marker when it has a leader. Until all markers are written, requests of the producer fail with
+CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ENDS = {
 
 
 class TransactionError(Exception):
-    """A request that the coordinator refuses with an error code."""
+    """Raised if the coordinator refuses a request. `code`: the error code of the response."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -78,7 +79,7 @@ class Transaction:
 
 
 class Transactions:
-    """All transactional ids of the cluster."""
+    """The states of all transactional ids of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -103,10 +104,11 @@ class Transactions:
         now: float,
         expected: ProducerIdAndEpoch = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH),
     ) -> Transaction:
-        """Give a producer the next epoch of its transactional id. Producers with an older epoch are fenced.
+        """Increment the producer epoch of a transactional id, which fences older producers. Returns its state.
 
-        `expected`: the producer id and epoch that the producer had (KIP-360). Raises TransactionError. If a transaction
-        is open, it is aborted, and the error CONCURRENT_TRANSACTIONS asks the producer to try again.
+        `expected`: the producer id and epoch that the producer had (KIP-360). Raises TransactionError if the request is
+        refused. If a transaction is open, it is aborted, and the error is CONCURRENT_TRANSACTIONS: the producer has to
+        try again.
         """
         if not 0 < timeout_ms <= self._cluster.settings.transaction_max_timeout_ms:
             raise TransactionError(Errors.INVALID_TRANSACTION_TIMEOUT)
@@ -125,14 +127,21 @@ class Transactions:
         return transaction
 
     def _fence(self, transaction: Transaction, now: float) -> None:
-        """Abort the open transaction with an epoch that no producer has. Raises CONCURRENT_TRANSACTIONS."""
+        """Abort the open transaction with a new epoch, which no producer has. Always raises TransactionError.
+
+        The error is CONCURRENT_TRANSACTIONS.
+        """
         transaction.producer_epoch += 1
         transaction.last_epoch = NO_PRODUCER_EPOCH
         self.end(transaction, now, commit=False)
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
 
     def _next_epoch(self, transaction: Transaction, expected: ProducerIdAndEpoch) -> None:
-        """Set the next producer epoch, or a new producer id with epoch 0 if the epochs are exhausted."""
+        """Set the next producer epoch, or a new producer id with epoch 0 if the epochs are exhausted.
+
+        If the request was sent again, the epoch stays. Raises TransactionError if another producer has increased the
+        epoch.
+        """
         if transaction.producer_epoch >= EXHAUSTED_EPOCH and expected[1] in (NO_PRODUCER_EPOCH, EXHAUSTED_EPOCH):
             transaction.previous_producer_id = transaction.producer_id
             transaction.producer_id, transaction.producer_epoch = self.new_producer_id(), 0
@@ -160,22 +169,23 @@ class Transactions:
         return transaction
 
     def add_partitions(self, transaction: Transaction, partitions: Iterable[Partition], now: float) -> None:
-        """Add partitions to a transaction. It begins with the first one."""
+        """Add partitions to a transaction. If no transaction is open, begins one."""
         self._begin(transaction, now)
         for partition in partitions:
             transaction.partitions[partition.topic.name, partition.index] = partition
 
     def add_group(self, transaction: Transaction, group_id: str, now: float) -> None:
-        """Add the offsets of a group to a transaction."""
+        """Add a group to a transaction that will commit offsets for it. If no transaction is open, begins one."""
         self._begin(transaction, now)
         transaction.groups.add(group_id)
 
     def verify_partition(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition, version: int, now: float
     ) -> int:
-        """Returns the error of a transactional batch for a partition, or NONE. `version`: that of Produce.
+        """Returns the error code of a transactional batch for a partition, or NONE. `version`: that of Produce.
 
-        Since version 12, the batch adds its partition to the transaction (KIP-890).
+        Since version 12, adds the partition to the transaction (KIP-890). In older versions, the partition must already
+        be in the transaction.
         """
         try:
             transaction = self.check(transactional_id, producer)
@@ -208,7 +218,7 @@ class Transactions:
         return Errors.TRANSACTION_ABORTABLE if version >= FIRST_ABORTABLE_OFFSETS else Errors.INVALID_TXN_STATE
 
     def _begin(self, transaction: Transaction, now: float) -> None:
-        """Begin a transaction, unless one is open. It is aborted after its timeout."""
+        """Begin a transaction, and set the timer that aborts it after its timeout. Does nothing if one is open."""
         if transaction.state is State.ONGOING:
             return
         transaction.state = State.ONGOING
@@ -241,7 +251,10 @@ class Transactions:
         self._write_markers(transaction, marker_producer, now)
 
     def _write_markers(self, transaction: Transaction, producer: ProducerIdAndEpoch, now: float) -> None:
-        """Write the markers that are missing. Tries again later if a partition has no leader."""
+        """Write the missing markers of a transaction. Completes the transaction if all partitions have their markers.
+
+        If a partition has no leader, tries again later.
+        """
         commit = transaction.state is State.PREPARE_COMMIT
         for key, partition in list(transaction.partitions.items()):
             if self._cluster.partition(*key) is not partition:
@@ -274,7 +287,7 @@ class Transactions:
 
 
 def _check_expected(transaction: Transaction, expected: ProducerIdAndEpoch) -> None:
-    """Raise PRODUCER_FENCED if another producer has taken over the transactional id (KIP-360)."""
+    """Raise TransactionError if another producer has taken over the transactional id (KIP-360)."""
     producer_id, epoch = expected
     if epoch == NO_PRODUCER_EPOCH or transaction.producer_epoch == NO_PRODUCER_EPOCH:
         return
