@@ -14,7 +14,11 @@ __all__ = ["FakeCluster", "MockConsumer"]
 
 
 def __getattr__(name: str) -> object:
-    """Returns a public class. Imports its module, because a test of an assignor, for example, needs none of them."""
+    """Returns a public class. Raises AttributeError for other names.
+
+    The module of the class is imported here, so that tests that need no class, such as those of assignors, do not
+    import it.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

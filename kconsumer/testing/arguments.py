@@ -16,7 +16,10 @@ ErrorLike = str | int | type[BrokerError] | BrokerError
 
 
 def api_of(apis: Mapping[int, Api], api: str | int | Api) -> Api:
-    """Returns an API by its name ("Fetch", "offset_commit"), its key, or itself. Raises ValueError if there is none."""
+    """Returns the API with a name ("Fetch", "offset_commit") or key; an `Api` is returned unchanged.
+
+    Raises ValueError if the cluster has no such API.
+    """
     if isinstance(api, Api):
         return api
     if isinstance(api, str):
@@ -32,7 +35,7 @@ def api_of(apis: Mapping[int, Api], api: str | int | Api) -> Api:
 def error_code_of(error: ErrorLike) -> int:
     """Returns the code of an error, given as Kafka's name, as a number, or as an exception or its class.
 
-    Raises ValueError if there is no such error, or if the exception class is that of several codes.
+    Raises ValueError if Kafka has no such error, or if an exception class is raised for several codes.
     """
     if isinstance(error, BrokerError):
         return _known(error.code, error)
@@ -45,7 +48,7 @@ def error_code_of(error: ErrorLike) -> int:
 
 
 def _code_of_class(cls: type) -> int:
-    """Returns the only code for which an exception class is raised."""
+    """Returns the code for which an exception class is raised. Raises ValueError unless there is exactly one."""
     codes = [row for row in CODES.values() if error_class(row) is cls]
     if len(codes) != 1:
         names = ", ".join(row.name for row in codes) or "none"
@@ -64,7 +67,7 @@ def _plain(name: str) -> str:
 
 
 def find_broker(cluster: Cluster, broker: int) -> int:
-    """Returns the id of a broker. Raises ValueError if there is none with this id."""
+    """Returns `broker`, the id of a broker. Raises ValueError if no broker has this id."""
     if broker not in cluster.brokers:
         raise ValueError(f"there is no broker {broker!r}; there are {list(cluster.brokers)}")
     return broker
@@ -87,15 +90,16 @@ def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
 
 
 def check_number(name: str, value: float, *, positive: bool = False) -> None:
-    """Raise ValueError if a value is not a number, or too small."""
+    """Raise ValueError if a value is not a number, is negative or, with `positive`, is 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or (positive and not value):
         raise ValueError(f"{name} is a number {'above' if positive else 'of at least'} 0; not {value!r}")
 
 
 def sasl_settings(sasl: Mapping[str, object] | None) -> SaslSettings | None:
-    """Returns how clients authenticate. `sasl` has the keys `mechanism`, `users` and `session_lifetime_ms`.
+    """Returns the settings for the argument `sasl` of FakeCluster, or None if it is None.
 
-    Raises ValueError for other keys and values.
+    `sasl` has the keys `mechanism`, `users` and `session_lifetime_ms`. Raises ValueError if a key or value is not
+    valid.
     """
     if sasl is None:
         return None

@@ -48,7 +48,7 @@ class ClientSocket:
         self._attempt(lambda: self._read_and_write(mask, now))
 
     def send(self, data: bytes) -> None:
-        """Send data, or keep it until the client receives it."""
+        """Send data. What the socket does not accept now is sent later."""
         self._output += data
         self._attempt(self._write)
 
@@ -79,7 +79,7 @@ class ClientSocket:
             self.lost = True
 
     def _read(self, now: float) -> None:
-        """Read what has arrived. With TLS, that includes what is already decrypted."""
+        """Read the bytes that have arrived. With TLS, also reads the bytes that are already decrypted."""
         while not self.lost:
             data = self._socket.recv(RECEIVE_BYTES)
             if not data:

@@ -106,7 +106,7 @@ class FakeCluster(FaultMethods, SecurityMethods):
             self._cluster.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. A topic that is created with the same name later has another id."""
+        """Delete a topic. If a topic is later created with the same name, it has another id."""
         with self._server.change():
             find_topic(self._cluster, name)
             self._cluster.delete_topic(name)
@@ -150,7 +150,7 @@ class FakeCluster(FaultMethods, SecurityMethods):
     # --- groups ---
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the committed offsets of a group. They are empty if there is no such group."""
+        """Returns the committed offsets of a group, or an empty dict if there is no such group."""
         with self._server.change():
             return committed(self._cluster, group)
 
@@ -173,12 +173,12 @@ class FakeCluster(FaultMethods, SecurityMethods):
 
 
 def _setting(value: object) -> str:
-    """Returns a setting as Kafka writes it."""
+    """Returns the value of a topic setting as text. True is "true", as in Kafka."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _tls_context(tls: ssl.SSLContext | str | os.PathLike[str] | None) -> ssl.SSLContext | None:
-    """Returns the context of a server with the certificate that `tls` means."""
+    """Returns the brokers' TLS context: `tls` itself, or one with the certificate in the file `tls`, or None."""
     if tls is None or isinstance(tls, ssl.SSLContext):
         return tls
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

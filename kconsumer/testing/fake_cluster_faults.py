@@ -19,7 +19,7 @@ ApiLike = str | int | Api
 
 
 class FaultMethods:
-    """The part of `FakeCluster` that is about faults."""
+    """The methods of `FakeCluster` that cause faults."""
 
     _cluster: Cluster
     _server: Server
@@ -40,15 +40,15 @@ class FaultMethods:
         self._add_fault(api, Fault(FaultKind.ERROR, times, error_code_of(error)))
 
     def disconnect_next(self, api: ApiLike, times: int = 1, *, applied: bool = False) -> None:
-        """Close the connection at the next requests of an API, in place of a response.
+        """Close the connection in place of a response to the next requests of an API.
 
-        `applied`: whether the requests have had their effect.
+        `applied`: True if the cluster processes these requests before; False if they have no effect.
         """
         kind = FaultKind.DISCONNECT_AFTER if applied else FaultKind.DISCONNECT_BEFORE
         self._add_fault(api, Fault(kind, times))
 
     def truncate_next(self, api: ApiLike, times: int = 1) -> None:
-        """Send half of the response to the next requests of an API, and close the connection."""
+        """Send only half of the response to the next requests of an API, and close the connection."""
         self._add_fault(api, Fault(FaultKind.HALF_RESPONSE, times))
 
     def corrupt_next(self, api: ApiLike, times: int = 1) -> None:
@@ -62,7 +62,7 @@ class FaultMethods:
             self._cluster.faults.delay(api_of(self._cluster.apis, api), seconds * 1000)
 
     def corrupt(self, topic: str, partition: int, offset: int) -> None:
-        """Make the checksum of the stored batch with an offset wrong."""
+        """Make the checksum wrong in the stored batch that contains an offset. Raises ValueError if there is none."""
         with self._server.change():
             corrupt_batch(find_partition(self._cluster, topic, partition).log, offset)
 
@@ -84,7 +84,7 @@ class FaultMethods:
             self._cluster.faults.limit_rate(find_broker(self._cluster, broker), bytes_per_second, now)
 
     def skew_clock(self, broker: int, seconds: float) -> None:
-        """Set by how many seconds the clock of a broker is ahead."""
+        """Set by how many seconds the clock of a broker is ahead of the other clocks."""
         with self._server.change():
             self._cluster.faults.skew_clock(find_broker(self._cluster, broker), seconds * 1000)
 

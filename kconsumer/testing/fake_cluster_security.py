@@ -1,4 +1,4 @@
-"""The methods of `FakeCluster` that are about access control lists and quotas."""
+"""The methods of `FakeCluster` that set access control lists and quotas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SecurityMethods:
         self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed))
 
     def deny(self, principal: str, operation: str, resource: str, name: str = "*", *, prefixed: bool = False) -> None:
-        """Add an ACL that denies an operation, also if others allow it. The arguments are those of `allow`."""
+        """Add an ACL that denies an operation, even if other ACLs allow it. The arguments are those of `allow`."""
         self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed, allow=False))
 
     def set_quota(

@@ -62,12 +62,12 @@ class FakeTransaction:
         return self._producer.produce(topic, rows, partition, timestamp, codec, self._producer_of)
 
     def abort(self) -> None:
-        """Abort the transaction. The block may continue, but no longer produce."""
+        """Abort the transaction. The `with` block may continue, but `produce` then raises RuntimeError."""
         self._open()
         self._end(commit=False)
 
     def _producer_of(self, partition: Partition, count: int, now: float) -> Producer:
-        """Add a partition to the transaction. Returns the producer of its next batch, with `count` records."""
+        """Add a partition to the transaction. Returns the producer fields of its next batch of `count` records."""
         transaction = self._open()
         self._cluster.transactions.add_partitions(transaction, [partition], now)
         sequence = self._sequences.get(partition, 0)
@@ -81,7 +81,7 @@ class FakeTransaction:
         return self._transaction
 
     def _end(self, *, commit: bool) -> None:
-        """Commit or abort the transaction, if it has records."""
+        """End the transaction: commit or abort its records, if it has any."""
         transaction, self._transaction = self._open(), None
         with self._server.change() as now:
             if transaction.partitions:

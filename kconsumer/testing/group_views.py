@@ -1,4 +1,4 @@
-"""The groups of the model in the types that `kconsumer.groups` returns."""
+"""Converts groups of the model to the types that `kconsumer.groups` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def committed(cluster: Cluster, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the committed offsets of a group; none if the group does not exist."""
+    """Returns the committed offsets of a group, or an empty dict if there is no such group."""
     return {
         TopicPartition(topic, index): OffsetAndMetadata(
             row.offset, row.metadata, row.leader_epoch if row.leader_epoch >= 0 else None

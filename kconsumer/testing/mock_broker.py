@@ -53,7 +53,10 @@ class MockLog:
         del self._records[bisect_left(self._records, offset, key=OFFSET) :]
 
     def read(self, offset: int, max_records: int, max_bytes: float) -> list[ConsumerRecord]:
-        """Returns records from an offset on. The record that reaches `max_bytes` is the last one."""
+        """Returns at most `max_records` records from an offset on.
+
+        The record that reaches `max_bytes` is the last one.
+        """
         start = bisect_left(self._records, offset, key=OFFSET)
         taken: list[ConsumerRecord] = []
         for record in self._records[start : start + max_records]:
@@ -64,7 +67,10 @@ class MockLog:
         return taken
 
     def find(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """Returns the first record at or after a time (ms), or None; the end for LATEST, the beginning for EARLIEST."""
+        """Returns the offset of the first record at or after a time (ms), or None if there is none.
+
+        For LATEST, returns the end offset; for EARLIEST, the beginning.
+        """
         if timestamp in (LATEST, EARLIEST):
             return OffsetAndTimestamp(self.end if timestamp == LATEST else self.beginning, -1)
         found = next((record for record in self._records if record.timestamp >= timestamp), None)
@@ -89,7 +95,7 @@ class MockBroker:
         self.committed.update(offsets)
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the offset for each partition's timestamp. A partition that does not exist is an empty one."""
+        """Returns the offset for each partition's timestamp. An unknown partition counts as empty."""
         return {tp: self._logs.get(tp, MockLog(tp)).find(timestamp) for tp, timestamp in timestamps.items()}
 
     def topics(self) -> frozenset[str]:
@@ -108,5 +114,5 @@ class MockBroker:
 
 
 def record_size(record: ConsumerRecord) -> int:
-    """Returns the serialized size of key and value in bytes, as far as it is known."""
+    """Returns the serialized size of key and value in bytes. An unknown size counts as 0."""
     return max(0, record.serialized_key_size) + max(0, record.serialized_value_size)

@@ -84,14 +84,14 @@ class MockConsumer(Consumer):
 
     @guarded
     def schedule(self, call: Callable[[], object]) -> None:
-        """Call this at the beginning of the next poll. Of several calls, each poll makes one."""
+        """Run `call` at the beginning of the next poll. If several calls are scheduled, each poll runs one."""
         if not callable(call):
             raise TypeError(f"schedule() takes a callable without arguments, not {call!r}")
         self._engine.scheduled.append(call)
 
     @guarded
     def raise_next(self, error: BaseException) -> None:
-        """Make the next poll raise this error. Of several errors, each poll raises one."""
+        """Make the next poll raise `error`. If there are several errors, each poll raises one."""
         if not isinstance(error, BaseException):
             raise TypeError(f"raise_next() takes an exception object, not {error!r}")
         self._engine.errors.append(error)

@@ -140,7 +140,7 @@ class MockEngine(Engine):
         self.match_pattern()
 
     def match_pattern(self) -> None:
-        """Match a pattern subscription against the topics that have partitions."""
+        """Subscribe to the existing topics that match the pattern. Does nothing without a pattern."""
         subscription = self.components.subscription
         if subscription.has_pattern:
             subscription.subscribe_matched(filter(subscription.matches_subscription, self.broker.topics()))
@@ -183,7 +183,7 @@ class MockEngine(Engine):
             raise error
 
     def _revoke(self, gone: Collection[TopicPartition], kind: CallbackKind) -> Exception | None:
-        """Call the listener and drop these partitions. Returns the error of the listener, or None."""
+        """Call the listener and remove these partitions. Returns the error of the listener, or None."""
         parts = self.components
         with parts.changing():
             parts.subscription.mark_pending_revocation(gone)
@@ -194,7 +194,7 @@ class MockEngine(Engine):
         return error
 
     def _assign(self, target: Collection[TopicPartition]) -> Exception | None:
-        """Assign partitions and call the listener with those that are added. Returns its error, or None."""
+        """Assign partitions and call the listener with the new ones. Returns the error of the listener, or None."""
         parts = self.components
         with parts.changing():
             added = tuple(sorted(set(target) - set(parts.subscription.assigned())))
@@ -226,7 +226,10 @@ class MockEngine(Engine):
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
-        """Commit if `auto_commit`, run the callbacks, and end. All steps run, and the first error is raised."""
+        """Commit if `auto_commit` is True, run the callbacks, leave the group, and end.
+
+        All steps run even if one fails. Then the first error is raised.
+        """
         self._closing = True
         self.driver.disable_wakeup()
         first_error: Exception | None = None

@@ -27,10 +27,10 @@ from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartitio
 
 
 class MockDriver(Driver):
-    """A driver without network. A wait only advances the virtual clock to its deadline."""
+    """A driver without network. A wait only advances the virtual clock to the deadline of the wait."""
 
     def wait(self, wait: Wait) -> None:
-        """Advance the clock. Raises StateError if a callback has closed the consumer."""
+        """Advance the clock to the deadline of `wait`. Raises StateError if a callback has closed the consumer."""
         self._check_open()
         left = wait.deadline - self._clock.now()
         if isinstance(self._clock, VirtualClock) and 0 < left < math.inf:
@@ -118,7 +118,7 @@ class MockOperations(Operations):
         yield from ()
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Commit at once. `callback(offsets, error)` runs inside a later call of the user."""
+        """Commit at once. `callback(offsets, error)` runs during a later call of a method of the consumer."""
         self.group()
         chosen = self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
         choice = (callback, self._components.config.on_commit, log_failed_commit)
@@ -135,7 +135,7 @@ class MockOperations(Operations):
         return {tp: self._broker.committed.get(tp) for tp in partitions}
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Returns the position of a partition. Sets it first if there is none."""
+        """Returns the position of a partition. If there is none, sets it first."""
         state = self._components.subscription.get(tp)
         if not state.has_valid_position:
             self.driver.raise_wakeup()

@@ -27,7 +27,8 @@ class MockReads:
     def take(self, max_records: int, max_bytes: float) -> ConsumerRecords:
         """Take records of partitions in the order in which they are fetched, and advance the positions.
 
-        Raises NoOffsetForPartitionError, or OffsetOutOfRangeError if no partition has records.
+        Raises NoOffsetForPartitionError if a partition has no position and the reset policy is `none`. With this
+        policy, raises OffsetOutOfRangeError if a position is out of range and no partition has records.
         """
         parts = self._components
         self._moved_from = {}
@@ -58,9 +59,9 @@ class MockReads:
         return ConsumerRecords.from_runs(runs, moved_to)
 
     def find_positions(self) -> None:
-        """Set the positions of partitions without one: to the committed offset, or by the reset policy.
+        """Set the position of each partition that has none, to the committed offset or by the reset policy.
 
-        Raises NoOffsetForPartitionError if the policy is `none`.
+        Raises NoOffsetForPartitionError if a partition has no committed offset and the policy is `none`.
         """
         parts = self._components
         subscription = parts.subscription

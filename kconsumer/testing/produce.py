@@ -68,7 +68,7 @@ def _encoded(data: object, name: str) -> bytes | None:
 
 
 def split(records: Iterable[Rec]) -> Iterator[list[Rec]]:
-    """Yields the records of one batch after the other. Offsets that a record has are ignored."""
+    """Yields the records of one batch after the other. Removes the offsets of the records."""
     rows: list[Rec] = []
     size = 0
     for record in records:
@@ -82,7 +82,7 @@ def split(records: Iterable[Rec]) -> Iterator[list[Rec]]:
 
 
 def check_compression(compression: str | None) -> str:
-    """Returns the codec. Raises ValueError if there is none with this name."""
+    """Returns the codec: `compression`, or "none" if it is None. Raises ValueError if no codec has this name."""
     codec = compression or "none"
     if codec not in CODECS:
         raise ValueError(f"there is no compression {compression!r}; there are {', '.join(CODECS)}")
@@ -96,7 +96,7 @@ class Partitioner:
         self._next: dict[str, int] = {}
 
     def partition(self, topic: str, key: bytes | None, count: int) -> int:
-        """Returns the partition for a record, of `count` partitions."""
+        """Returns the partition for a record with this key, in a topic with `count` partitions."""
         if key is not None:
             return (murmur2(key) & 0x7FFF_FFFF) % count
         index = self._next.get(topic, 0)

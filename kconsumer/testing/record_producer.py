@@ -33,9 +33,10 @@ class RecordProducer:
         codec: str,
         producer_of: ProducerOf | None = None,
     ) -> list[RecordMetadata]:
-        """Append records. Returns where each of them is. `producer_of`: that of a transaction.
+        """Append records. Returns where each of them is.
 
-        Raises ValueError for an unknown topic or partition, and RuntimeError if a partition has no leader.
+        `producer_of`: returns the producer of a batch in a transaction. None: no transaction. Raises ValueError for an
+        unknown topic or partition, and RuntimeError if a partition has no leader.
         """
         with self._server.change() as now:
             count = len(find_topic(self._cluster, topic).partitions)

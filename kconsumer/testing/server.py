@@ -66,7 +66,7 @@ class Server:
 
     @property
     def started(self) -> bool:
-        """True if the listeners are open or were."""
+        """True if `start` has opened the listeners, also after `stop`."""
         return bool(self._listeners)
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ class Server:
         return None if deadline is None else max(0.0, deadline - self._clock.now()) / 1000
 
     def _update_listeners(self) -> None:
-        """Accept connections at the ports of the brokers that run, and refuse them at the others."""
+        """Open the listeners of brokers that run, and close the listeners of stopped brokers."""
         for listener in self._listeners.values():
             if listener.broker.alive and not listener.listening:
                 listener.listen()
@@ -148,7 +148,7 @@ class Server:
                 listener.refuse()
 
     def _accepting(self, listener: _Listener) -> Callable[[int, float], None]:
-        """Returns the callback for a listener that has new connections."""
+        """Returns the callback that accepts a new connection at a listener."""
 
         def accept(_: int, now: float) -> None:
             accepted = listener.accept()
@@ -170,7 +170,7 @@ class Server:
         return accept
 
     def _receive(self, connection: Connection, data: bytes, now: float) -> None:
-        """Pass received bytes to the model. A request at which the model fails closes its connection."""
+        """Pass received bytes to the model. If the model raises an exception, close the connection."""
         if not self._keep_failure(lambda: connection.receive(data, now)):
             connection.close()
 
@@ -206,7 +206,7 @@ class Server:
     # --- failures and the end ---
 
     def _keep_failure(self, step: Callable[[], None]) -> bool:
-        """Run a step of the model. Returns False if it raised an exception, which is kept."""
+        """Run a step of the model. If it raises an exception, keep the exception and return False."""
         try:
             step()
         except Exception as error:
@@ -247,7 +247,7 @@ class _Listener:
         self.port: int = self.socket.getsockname()[1]
 
     def listen(self) -> None:
-        """Accept connections."""
+        """Begin to accept connections."""
         self.socket.listen(BACKLOG)
         self.listening = True
 
@@ -258,7 +258,7 @@ class _Listener:
         self.listening = False
 
     def accept(self) -> socket.socket | None:
-        """Returns a new connection, or None if there is none."""
+        """Returns the socket of a new connection, or None if the client has disconnected already."""
         try:
             return self.socket.accept()[0]
         except (BlockingIOError, ConnectionAbortedError):

@@ -1,4 +1,4 @@
-"""Which server-side assignor the members of a group prefer."""
+"""Finds the server-side assignor that most members of a group prefer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def preferred(members: Iterable[ConsumerMember]) -> str | None:
 
 
 def preferred_after(members: Iterable[ConsumerMember], before: ConsumerMember, updated: ConsumerMember) -> str | None:
-    """Returns the assignor that most members prefer after a member was updated.
+    """Returns the assignor that most members prefer after a member was updated, or None without preferences.
 
-    As in Kafka, equal counts may have another winner than in `preferred`: the preference of the member is taken out of
-    a hash map and put back, which changes the order of the map. Then each heartbeat of the member begins a new group
-    epoch.
+    `before` and `updated`: the old and the new state of the member. As in Kafka, the result can differ from that of
+    `preferred` if assignors have equal counts. Kafka copies the counts to a new Java hash map, removes the member's old
+    preference from the copy, and adds the new one. The copy can have another order than the group's own map. The group
+    then begins a new epoch at each heartbeat of the member.
     """
     counts = _counts(members)
     if before.preferred_assignor is not None and counts.get(before.preferred_assignor):
@@ -38,7 +39,7 @@ def preferred_after(members: Iterable[ConsumerMember], before: ConsumerMember, u
 
 
 def _counts(members: Iterable[ConsumerMember]) -> dict[str, int]:
-    """Returns how many members prefer each assignor."""
+    """Returns by how many members each assignor is preferred."""
     counts: dict[str, int] = {}
     for member in members:
         if member.preferred_assignor is not None:
@@ -47,5 +48,5 @@ def _counts(members: Iterable[ConsumerMember]) -> dict[str, int]:
 
 
 def _first(order: list[str], counts: dict[str, int]) -> str | None:
-    """Returns the first assignor with the highest count, or None without any."""
+    """Returns the first name in `order` with the highest count, or None if `order` is empty."""
     return max(order, key=lambda name: counts[name], default=None)

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 
 class Stored:
-    """The state of a classic group that the offsets topic stores: that after the last completed rebalance."""
+    """A copy of a classic group's state, as Kafka stores it in the offsets topic.
+
+    `ClassicGroup.store` creates it, for example when a rebalance has completed.
+    """
 
     def __init__(self, group: ClassicGroup) -> None:
         self.generation = group.generation
@@ -68,7 +71,11 @@ class ClassicGroup(ClassicMembers, Group):
     # --- the protocol ---
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Returns whether a member with these protocols can join."""
+        """Returns whether a member with this protocol type and these protocols can join.
+
+        The type must be that of the group, and one of the protocols must be supported by all present members. An empty
+        group accepts any type and any protocols.
+        """
         if self.state == EMPTY:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
@@ -79,7 +86,11 @@ class ClassicGroup(ClassicMembers, Group):
         return any(name in candidates for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """Returns the protocol with the most votes. Equal votes are decided by the order of a hash map."""
+        """Returns the protocol with the most votes of the members.
+
+        If several protocols have equally many votes, returns the first of them in the order of the hash map that
+        Kafka's coordinator uses.
+        """
         candidates = self.common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -91,12 +102,15 @@ class ClassicGroup(ClassicMembers, Group):
     # --- state and generation ---
 
     def transition(self, state: str, now: float) -> None:
-        """Change the state."""
+        """Set the state, and remember the previous state and the time of the change."""
         self.previous_state, self.state = self.state, state
         self.state_since_ms = self.coordinator.cluster.wall_ms(now)
 
     def begin_generation(self, now: float) -> None:
-        """Begin the next generation with the members that have joined. Without members, the group is empty."""
+        """Begin the next generation with the present members.
+
+        The state becomes CompletingRebalance, or Empty if the group has no members.
+        """
         self.generation += 1
         self.protocol_name = self.choose_protocol() if self.members else None
         self.subscribed_topics = self._compute_subscribed_topics()
@@ -104,7 +118,10 @@ class ClassicGroup(ClassicMembers, Group):
         self.pending_sync.clear()
 
     def _compute_subscribed_topics(self) -> set[str] | None:
-        """Returns the topics to which the members subscribe, or None if it is unknown."""
+        """Returns the topics to which the members subscribe.
+
+        Returns None if the members are not consumers, or if a subscription cannot be decoded.
+        """
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         try:
@@ -121,23 +138,28 @@ class ClassicGroup(ClassicMembers, Group):
 
     @property
     def state_name(self) -> str:
-        """The state."""
+        """The name of the state in responses, such as "Stable"."""
         return self.state
 
     @property
     def is_empty(self) -> bool:
-        """True if the group has no members. Ids that were handed out do not count."""
+        """True if the state is Empty. Pending members, which have an id and have not joined yet, do not count."""
         return self.state == EMPTY
 
     def validate_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP if the group has members."""
+        """Raise GroupError with NON_EMPTY_GROUP unless the state is Empty."""
         if self.state != EMPTY:
             raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> None:
-        """Raise GroupError unless the sender is a member of this generation, or the group is empty."""
+        """Raise GroupError if the sender must not commit offsets.
+
+        The sender must be a member, and `epoch` must be the present generation. A sender without a generation may
+        commit if the group is empty, or in a transaction if it has no member id. Outside of transactions, the error is
+        REBALANCE_IN_PROGRESS while the members wait for the leader's assignment.
+        """
         if epoch < 0 and self.state == EMPTY:
             return
         if epoch >= 0 or member_id or instance_id is not None:
@@ -150,26 +172,30 @@ class ClassicGroup(ClassicMembers, Group):
             raise GroupError(Errors.REBALANCE_IN_PROGRESS)
 
     def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
-        """Accept all partitions: a member of this generation may commit any offset."""
+        """Do nothing: a member may commit the offset of any partition."""
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Accept all requests: the offsets of a classic group can be fetched by any client."""
+        """Do nothing: any client may fetch the offsets of a classic group."""
 
     def validate_offset_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP if the group has members that do not subscribe to topics."""
+        """Raise GroupError with NON_EMPTY_GROUP if the group has members that are not consumers."""
         if self.state != EMPTY and self.protocol_type != PROTOCOL_TYPE:
             raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to a topic. Returns True if the subscriptions are unknown."""
+        """Returns whether a member subscribes to a topic.
+
+        Returns True if the subscriptions of consumers are unknown.
+        """
         if self.subscribed_topics is None:
             return self.protocol_type == PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
-        """Returns when the retention time of an offset began: when the group became empty, or when it was committed.
+        """Returns when the retention time of an offset began (wall-clock ms), or None if it cannot expire now.
 
-        Returns None if the offset cannot expire now.
+        In an empty group, this is when the group became empty. In a stable group of consumers, and in a group that
+        never had members, it is when the offset was committed.
         """
         if not self.protocol_type:
             return offset.commit_ms
@@ -179,17 +205,23 @@ class ClassicGroup(ClassicMembers, Group):
         return offset.commit_ms if stable_consumers else None
 
     def on_offset_commit(self, member_id: str, now: float) -> None:
-        """Extend the session of a member that commits."""
+        """Restart the session of a member that commits offsets.
+
+        Does nothing if there is no such member, or if the state is CompletingRebalance.
+        """
         if self.state in (STABLE, PREPARING_REBALANCE) and member_id in self.members:
             self.rebalance.renew_session(self.members[member_id], now)
 
     def on_unloaded(self, now: float) -> None:
-        """Complete the requests that wait with NOT_COORDINATOR, and cancel all timers."""
+        """Respond to all waiting requests with NOT_COORDINATOR, cancel all timers, and set the state to Dead."""
         self.rebalance.stop(Errors.NOT_COORDINATOR, now)
         self.transition(DEAD, now)
 
     def on_loaded(self, now: float) -> bool:
-        """Continue with the stored state. A group of which only offsets are stored becomes an empty group."""
+        """Restore the stored state, and start the sessions of the members.
+
+        If no state is stored, the group becomes empty. Then returns False if there are no offsets of the group, either.
+        """
         stored = self._stored
         self.members, self.static_members, self.pending_sync = {}, {}, set()
         self.state = EMPTY
@@ -209,7 +241,7 @@ class ClassicGroup(ClassicMembers, Group):
         return True
 
     def close(self, now: float) -> None:
-        """Cancel all timers, and complete the requests that wait with UNKNOWN_MEMBER_ID."""
+        """Cancel all timers, respond to all waiting requests with UNKNOWN_MEMBER_ID, and set the state to Dead."""
         self.rebalance.stop(Errors.UNKNOWN_MEMBER_ID, now)
         self.state = DEAD
 
@@ -231,7 +263,10 @@ class ClassicGroup(ClassicMembers, Group):
 
 
 def subscribed_topics(metadata: bytes) -> Sequence[str]:
-    """Returns the topics in the metadata of a consumer. Raises ProtocolError if they cannot be decoded."""
+    """Returns the topics in the subscription that a consumer sent in JoinGroup.
+
+    Raises ProtocolError if `metadata`, the encoded subscription, cannot be decoded.
+    """
     if len(metadata) < 2:
         raise ProtocolError("the subscription has no version")
     subscription = decode(plan(ConsumerProtocolSubscription, 0, False), metadata, 2, allow_trailing=True)

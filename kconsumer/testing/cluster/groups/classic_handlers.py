@@ -1,7 +1,7 @@
-"""The APIs of the classic protocol: which group handles a request, and the form of errors.
+"""Handles the requests of the classic protocol: finds the group, and converts its errors to responses.
 
-The checks that need no group are here: the id, the coordinator, the session timeout. The rest is decided by the group,
-which may also be a group of the consumer protocol with classic members.
+This module checks what needs no group: the group id, the coordinator and the session timeout. The group checks the
+rest. The group may also be one of the consumer protocol that has classic members.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class ClassicHandlers:
             return rejected(request, error.error, "")
 
     def _group_to_join(self, group_id: str, member_id: str, now: float) -> Group | None:
-        """Returns the group for a JoinGroup request. Creates it if it does not exist and the member has no id yet.
+        """Returns the group that a JoinGroup request names, or None if the member has an id and there is no group.
 
-        An empty group of the consumer protocol is removed first. Returns None if the member has an id but the group
-        does not exist. Raises GroupError for a share group.
+        Creates a classic group if there is no group and the member has no id yet. An empty group of the consumer
+        protocol is removed first, so it counts as no group. Raises GroupError for a share group.
         """
         group = self._coordinator.get(group_id)
         if group is not None and group.type == "consumer" and group.is_empty:
@@ -107,7 +107,11 @@ class ClassicHandlers:
             return leave_response(rows, request.version)
 
     def _group_of_member(self, request: Request, now: float) -> Group:
-        """Returns the group of a member. Raises GroupError with UNKNOWN_MEMBER_ID if there is none."""
+        """Returns the group that a member's request names.
+
+        Raises GroupError with UNKNOWN_MEMBER_ID if the group does not exist or is a share group. Raises GroupError with
+        another code if this broker does not coordinate the group, or has not loaded it.
+        """
         group_id = request.message.group_id
         self._coordinator.validate(group_id, request, now)
         group = self._coordinator.get(group_id)

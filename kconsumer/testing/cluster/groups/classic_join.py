@@ -1,8 +1,8 @@
-"""JoinGroup to a classic group: who may join, with which id, and whether a rebalance begins.
+"""Handles JoinGroup of a classic group: who may join, with which id, and whether a rebalance begins.
 
-New members first get an id (since version 4), static members replace the one with the same instance id, and members
-that join again without a change get the present generation. `classic_rebalance.py` decides when those that wait get
-their response.
+Since version 4, a new dynamic member first gets an id, and then joins with it. A new static member replaces the member
+with the same instance id. A member that joins again with unchanged protocols gets the present generation.
+`classic_rebalance.py` decides when the waiting members get their responses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SKIP_ASSIGNMENT_VERSION = 9
 
 
 def join(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle JoinGroup."""
+    """Handle JoinGroup. Returns the response, which is a `Pending` if it waits for the rebalance."""
     member_id: str = request.message.member_id
     if not _has_room(group, member_id):
         group.remove_member(member_id)
@@ -52,14 +52,14 @@ def protocols_of(request: Request) -> Protocols:
 
 
 def rebalance_timeout_of(request: Request) -> int:
-    """Returns the rebalance timeout of a JoinGroup request. Version 0 has the session timeout only."""
+    """Returns the rebalance timeout (ms) of a JoinGroup request. In version 0, it is the session timeout."""
     message = request.message
     timeout: int = message.session_timeout_ms if request.version == 0 else message.rebalance_timeout_ms
     return timeout
 
 
 def new_member_id(group: ClassicGroup, request: Request) -> str:
-    """Returns a new member id: the instance id or client id, and a UUID."""
+    """Returns a new member id: the instance id, or without it the client id, followed by a random UUID."""
     prefix = request.message.group_instance_id
     if prefix is None:
         prefix = "null" if request.client_id is None else request.client_id
@@ -68,10 +68,10 @@ def new_member_id(group: ClassicGroup, request: Request) -> str:
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Returns whether the group has fewer members than its maximum size, so that another member can join.
+    """Returns whether the setting `group_max_size` allows the sender of JoinGroup to be a member.
 
-    In PreparingRebalance only the members that wait in JoinGroup are counted. So a group that is too large loses the
-    members that join last.
+    In PreparingRebalance, only the members that wait in JoinGroup are counted. So if a group is too large, the members
+    that join last are rejected. In other states, present members are never rejected.
     """
     limit = group.coordinator.cluster.settings.group_max_size
     if group.state == EMPTY:
@@ -86,7 +86,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 
 
 def _join_new(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle JoinGroup without a member id."""
+    """Handle JoinGroup without a member id: send a new id, replace a static member, or add a new member."""
     instance_id = request.message.group_instance_id
     member_id = new_member_id(group, request)
     if instance_id is None and request.version >= MEMBER_ID_REQUIRED_VERSION:
@@ -98,7 +98,7 @@ def _join_new(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> Pending:
-    """Add a new member. Its response waits for the rebalance."""
+    """Add a new member, and begin a rebalance. Returns the response, which waits for the rebalance."""
     message = request.message
     member = ClassicMember(
         member_id,
@@ -116,9 +116,10 @@ def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> P
 
 
 def _replace_static(group: ClassicGroup, request: Request, member_id: str, now: float) -> Response:
-    """Handle JoinGroup of a static member without a member id. It replaces the member with the same instance id.
+    """Handle JoinGroup of a static member that has no member id and whose instance id is in the group.
 
-    If the group is stable and its protocol stays the same, there is no rebalance.
+    The new member replaces the member with the same instance id. If the group is stable and its protocol stays the
+    same, there is no rebalance. Returns the response, which may still wait for the rebalance.
     """
     old_leader = group.leader_id
     member = group.replace_static_member(request.message.group_instance_id, member_id, now)
@@ -139,7 +140,9 @@ def _static_response(
 ) -> JoinGroupResponse:
     """Returns the response to a static member that joins a stable group again.
 
-    Before version 9, a leader must not compute a new assignment, so it gets its old member id as that of the leader.
+    If this member is the leader, it must not compute a new assignment. Since version 9, `skip_assignment` is set for
+    this. Before, the response names the leader by its old member id, so the member does not recognize itself as the
+    leader.
     """
     response = group.rebalance.join_response(member)
     if request.version >= SKIP_ASSIGNMENT_VERSION:
@@ -154,7 +157,7 @@ def _static_response(
 
 
 def _join_again(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle JoinGroup with a member id."""
+    """Handle JoinGroup with a member id, which is that of a pending member or of a member that joins again."""
     message = request.message
     member_id: str = message.member_id
     if member_id in group.pending_members:
@@ -176,9 +179,10 @@ def _join_again(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def _unchanged(group: ClassicGroup, member: ClassicMember, request: Request) -> bool:
-    """Returns whether a member that joins again gets the present generation.
+    """Returns whether a member that joins again gets the present generation, without a rebalance.
 
-    A leader that joins a stable group again causes a rebalance, as it does when the partitions of a topic change.
+    This is the case if its protocols are unchanged. However, returns False in PreparingRebalance, and for the leader of
+    a stable group. A leader joins again to cause a rebalance, for example when a topic has got more partitions.
     """
     if group.state == PREPARING_REBALANCE or (group.state == STABLE and group.leader_id == member.id):
         return False
@@ -186,7 +190,7 @@ def _unchanged(group: ClassicGroup, member: ClassicMember, request: Request) -> 
 
 
 def _update(member: ClassicMember, request: Request) -> Pending:
-    """Store what a member sends when it joins again. Returns its response, which waits for the rebalance."""
+    """Store the protocols and timeouts that a member sends when it joins again. Returns the response, which waits."""
     member.update(protocols_of(request), rebalance_timeout_of(request), request.message.session_timeout_ms)
     pending = member.joining = Pending(request)
     return pending

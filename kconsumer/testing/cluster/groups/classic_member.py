@@ -12,7 +12,7 @@ Protocols = list[tuple[str, bytes]]  # names and metadata of the protocols that 
 
 
 class ClassicMember:
-    """A member that has joined with its member id."""
+    """A client that has joined a classic group. (A pending member has an id, but no such object.)"""
 
     def __init__(
         self,
@@ -42,24 +42,27 @@ class ClassicMember:
         self.session: Timer | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Returns the metadata of a protocol. Raises KeyError if the member does not support it."""
+        """Returns the metadata that the member sent for a protocol.
+
+        Raises KeyError if the member does not support the protocol.
+        """
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise KeyError(protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Returns the protocol that the member prefers among those that all members support."""
+        """Returns the protocol of `candidates` that the member prefers. The member must support one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def update(self, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Store what the member sends when it joins again."""
+        """Replace the protocols and timeouts by those that the member sends when it joins again."""
         self.protocols = protocols
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
 
     def complete_join(self, response: JoinGroupResponse, now: float) -> bool:
-        """Respond to the JoinGroup request that waits. Returns False if none does."""
+        """Send the response to the member's waiting JoinGroup request. Returns False if no such request waits."""
         pending, self.joining = self.joining, None
         if pending is None:
             return False
@@ -67,7 +70,7 @@ class ClassicMember:
         return True
 
     def complete_sync(self, response: SyncGroupResponse, now: float) -> bool:
-        """Respond to the SyncGroup request that waits. Returns False if none does."""
+        """Send the response to the member's waiting SyncGroup request. Returns False if no such request waits."""
         pending, self.syncing = self.syncing, None
         if pending is None:
             return False
@@ -80,7 +83,7 @@ class ClassicMember:
             self.session.cancel()
 
     def copy(self, member_id: str, protocols: Protocols) -> ClassicMember:
-        """Returns a member with the same settings and assignment, without requests and timers."""
+        """Returns a copy with another member id and other protocols. It has no waiting requests and no timer."""
         return ClassicMember(
             member_id,
             self.instance_id,
@@ -98,6 +101,9 @@ class ClassicMember:
 
 
 def for_join_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Returns a JoinGroup response whose missing protocol is "" before version 7, and null since."""
+    """Set a missing protocol name in a JoinGroup response: to "" before version 7, to null since.
+
+    Returns `response`.
+    """
     response.protocol_name = response.protocol_name or (None if version >= 7 else "")
     return response

@@ -1,7 +1,7 @@
-"""The members of a classic group, and the member ids that were sent to new members.
+"""The members of a classic group, and its pending members: new clients that have an id and have not joined yet.
 
-Decides who is a member and who is the leader. When members join, and which of them are removed, is decided by
-`classic_join.py` and `classic_rebalance.py`.
+Decides who is a member and who is the leader. `classic_join.py` and `classic_rebalance.py` decide when members join and
+which of them are removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class ClassicMembers:
         self.pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
 
     def add_member(self, member: ClassicMember) -> None:
-        """Add a member. The first one is the leader and decides the protocol type."""
+        """Add a member, which is not pending any more.
+
+        The first member of the group becomes the leader, and decides the protocol type.
+        """
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.id
         if not self.members:
@@ -37,7 +40,10 @@ class ClassicMembers:
         self.remove_pending(member.id)
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member or a pending member. If it was the leader, the oldest member becomes leader."""
+        """Remove a member or pending member. Does nothing if the id is unknown.
+
+        If the leader is removed, the member that joined first becomes the leader.
+        """
         member = self.members.pop(member_id, None)
         if member is not None:
             member.cancel_session()
@@ -49,15 +55,19 @@ class ClassicMembers:
         self.pending_sync.discard(member_id)
 
     def remove_pending(self, member_id: str) -> None:
-        """Remove a pending member: a member id that was sent to a new member, which has not used it yet."""
+        """Remove a pending member, and cancel its session timer. Does nothing if there is no such member.
+
+        A pending member is a new client that has received a member id and has not joined with it yet.
+        """
         timer = self.pending_members.pop(member_id, None)
         if timer is not None:
             timer.cancel()
 
     def replace_static_member(self, instance_id: str, new_id: str, now: float) -> ClassicMember:
-        """Returns the new member that takes the place, the assignment and the leadership of a static member.
+        """Replace the static member with `instance_id` by one with the member id `new_id`. Returns the new member.
 
-        Requests of the old member that wait get FENCED_INSTANCE_ID.
+        The new member has the old one's assignment and, if the old one was the leader, becomes the leader. Waiting
+        requests of the old member get FENCED_INSTANCE_ID.
         """
         old = self.members.pop(self.static_members[instance_id])
         old.cancel_session()
@@ -70,7 +80,11 @@ class ClassicMembers:
         return new
 
     def validate_member(self, member_id: str, instance_id: str | None) -> None:
-        """Raise GroupError if there is no such member, or if another member has its instance id."""
+        """Raise GroupError if the ids are not those of a member.
+
+        The error is UNKNOWN_MEMBER_ID if no member has the id or the instance id, and FENCED_INSTANCE_ID if another
+        member has the instance id.
+        """
         if instance_id is not None:
             present = self.static_members.get(instance_id)
             if present is None:
@@ -81,19 +95,19 @@ class ClassicMembers:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID)
 
     def joining_count(self) -> int:
-        """Returns how many members wait in JoinGroup."""
+        """Returns how many members wait for the response to JoinGroup."""
         return sum(member.joining is not None for member in self.members.values())
 
     def all_joined(self) -> bool:
-        """Returns whether all members wait in JoinGroup, and all ids that were handed out were used."""
+        """Returns whether all members wait for the response to JoinGroup, and no member is pending."""
         return not self.pending_members and self.joining_count() == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
-        """Returns the longest rebalance timeout of the members."""
+        """Returns the longest rebalance timeout of all members, or 0 if there are no members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def join_members(self) -> list[JoinGroupResponseMember]:
-        """Returns the members with their metadata, as the leader receives them."""
+        """Returns the members with their metadata for the chosen protocol, as rows of the leader's response."""
         return [
             JoinGroupResponseMember(
                 member_id=member.id, group_instance_id=member.instance_id, metadata=member.metadata(self.protocol_name)
@@ -102,5 +116,5 @@ class ClassicMembers:
         ]
 
     def common_protocols(self) -> set[str]:
-        """Returns the protocols that all members support."""
+        """Returns the protocols that all members support. The group must have members."""
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))

@@ -1,8 +1,9 @@
 """The rebalances of a classic group, and its timers.
 
-In a rebalance the members first join (PreparingRebalance) until all have joined or a timeout has passed; then each one
-gets the new generation, and they wait for the assignment of the leader (CompletingRebalance). Decides when each phase
-begins and ends, and which members are removed because they did not send a request in time.
+A rebalance has two phases. In PreparingRebalance, the members join, until all have joined or a timeout has passed. Then
+each member gets the new generation. In CompletingRebalance, the members wait for the assignment of the leader. This
+module decides when each phase begins and ends, and which members are removed because they did not send a request in
+time.
 """
 
 from __future__ import annotations
@@ -40,26 +41,33 @@ class ClassicRebalance:
     # --- sessions ---
 
     def renew_session(self, member: ClassicMember, now: float, timeout_ms: float | None = None) -> None:
-        """Start the session of a member again."""
+        """Restart the session timer of a member. `timeout_ms`: None means the member's session timeout."""
         member.cancel_session()
         deadline = now + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         member.session = self._timers.add(deadline, lambda at: self._session_expired(member, at))
 
     def add_pending(self, member_id: str, session_timeout_ms: int, now: float) -> None:
-        """Add a pending member: a member id that was sent to a new member. It expires if no member joins with it."""
+        """Add a pending member: a new client to which a member id was sent.
+
+        It is removed if it does not join within the session timeout.
+        """
         self._group.pending_members[member_id] = self._timers.add(
             now + session_timeout_ms, lambda at: self.pending_left(member_id, at)
         )
 
     def pending_left(self, member_id: str, now: float) -> None:
-        """Remove a pending member. The rebalance may be able to proceed then."""
+        """Remove a pending member. If all members have joined, this ends the joining phase."""
         group = self._group
         group.remove_pending(member_id)
         if group.state == PREPARING_REBALANCE and group.all_joined():
             self._complete_join(now)
 
     def _session_expired(self, member: ClassicMember, now: float) -> None:
-        """Remove a member that has sent no heartbeat, unless it waits in JoinGroup or SyncGroup."""
+        """Remove a member whose session has expired, and rebalance or end the joining phase.
+
+        Does nothing if the member was removed or replaced. Does nothing, either, if the member waits in JoinGroup or
+        SyncGroup, unless this is its first JoinGroup.
+        """
         group = self._group
         if group.members.get(member.id) is not member:
             return
@@ -72,14 +80,14 @@ class ClassicRebalance:
             self._complete_join(now)
 
     def remove(self, member: ClassicMember, now: float) -> None:
-        """Remove a member. If it waits in JoinGroup, the response is UNKNOWN_MEMBER_ID."""
+        """Remove a member. If its JoinGroup request waits, the response is UNKNOWN_MEMBER_ID."""
         member.complete_join(JoinGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID), now)
         self._group.remove_member(member.id)
 
     # --- the joining phase ---
 
     def add_member(self, member: ClassicMember, now: float) -> None:
-        """Add a new member that waits in JoinGroup, and rebalance."""
+        """Add a new member whose JoinGroup request waits, and begin a rebalance."""
         group = self._group
         member.is_new = True
         if group.state == PREPARING_REBALANCE and group.previous_state == EMPTY:
@@ -89,14 +97,17 @@ class ClassicRebalance:
         self.rebalance(now)
 
     def rebalance(self, now: float) -> None:
-        """Begin a rebalance, or proceed with the present one."""
+        """Begin a rebalance, or call `proceed` if the group is in the joining phase of one already."""
         if self._group.state == PREPARING_REBALANCE:
             self.proceed(now)
         else:
             self.prepare(now)
 
     def prepare(self, now: float) -> None:
-        """Begin a rebalance. The first one of an empty group is delayed, so that more members can join."""
+        """Begin the joining phase of a rebalance. Members that wait in SyncGroup get REBALANCE_IN_PROGRESS.
+
+        In an empty group, the phase lasts at least as long as the initial delay, so that more members can join.
+        """
         group = self._group
         if group.state == COMPLETING_REBALANCE:
             self._reject_sync(Errors.REBALANCE_IN_PROGRESS, now)
@@ -113,13 +124,16 @@ class ClassicRebalance:
             self._start_join_timer(group.rebalance_timeout_ms(), now)
 
     def proceed(self, now: float) -> None:
-        """Complete the joining phase if all members have joined. Does not shorten the initial delay of a new group."""
+        """End the joining phase if all members have joined. Does nothing during the initial delay of an empty group."""
         group = self._group
         if group.state == PREPARING_REBALANCE and group.previous_state != EMPTY and group.all_joined():
             self._complete_join(now)
 
     def _delay_initial(self, delay: float, remaining: float, now: float) -> None:
-        """Wait for more members. Waits again while new members arrive, up to the rebalance timeout in total."""
+        """End the joining phase after `delay` ms, or delay again if other members have joined until then.
+
+        `remaining`: by how many more ms the phase can be delayed after that.
+        """
         self._cancel_join_timer()
         self._join_timer = self._timers.add(now + delay, lambda at: self._initial_delay_ended(delay, remaining, at))
 
@@ -136,9 +150,9 @@ class ClassicRebalance:
         self._join_timer = self._timers.add(now + timeout_ms, self._complete_join)
 
     def _complete_join(self, now: float) -> None:
-        """End the joining phase. Removes dynamic members that have not joined, and begins the next generation.
+        """End the joining phase: remove dynamic members that have not joined, and begin the next generation.
 
-        If no member has joined, starts the joining phase again.
+        If only static members remain and none has joined, waits for another rebalance timeout.
         """
         group = self._group
         self._cancel_join_timer()
@@ -164,7 +178,7 @@ class ClassicRebalance:
         )
 
     def _elect_leader(self) -> bool:
-        """Replace a leader that has not joined. Returns False if no member has joined."""
+        """Replace a leader that has not joined by a member that has. Returns False if no member has joined."""
         group = self._group
         leader = group.members.get(group.leader_id or "")
         if leader is not None and leader.joining is not None:
@@ -175,7 +189,7 @@ class ClassicRebalance:
         return joined is not None
 
     def join_response(self, member: ClassicMember) -> JoinGroupResponse:
-        """Returns the response to a member that has joined the present generation."""
+        """Returns a member's JoinGroup response with the present generation. That of the leader lists the members."""
         group = self._group
         return JoinGroupResponse(
             generation_id=group.generation,
@@ -189,13 +203,13 @@ class ClassicRebalance:
     # --- the assignment phase ---
 
     def sync_received(self, member_id: str) -> None:
-        """Record that a member has sent SyncGroup."""
+        """Record that a member has sent SyncGroup. Cancels the sync timer when all members have."""
         self._group.pending_sync.discard(member_id)
         if not self._group.pending_sync:
             self._cancel_sync_timer()
 
     def assign(self, assignments: dict[str, bytes], now: float) -> None:
-        """Store the leader's assignment, and send it to the members that wait. The group is stable."""
+        """Store the leader's assignments (by member id), send them to the waiting members, and become stable."""
         group = self._group
         for member in group.members.values():
             member.assignment = assignments.get(member.id, b"")
@@ -206,7 +220,7 @@ class ClassicRebalance:
                 self.renew_session(member, now)
 
     def sync_response(self, member: ClassicMember) -> SyncGroupResponse:
-        """Returns the response with the assignment of a member."""
+        """Returns the SyncGroup response with the assignment of a member."""
         return SyncGroupResponse(
             protocol_type=self._group.protocol_type or None,
             protocol_name=self._group.protocol_name,
@@ -214,7 +228,7 @@ class ClassicRebalance:
         )
 
     def _reject_sync(self, error: int, now: float) -> None:
-        """Drop the assignment of this generation, and respond with an error to the members that wait for it."""
+        """Remove the assignments of all members, and respond to waiting SyncGroup requests with an error."""
         for member in self._group.members.values():
             member.assignment = b""
         for member in list(self._group.members.values()):
@@ -222,7 +236,10 @@ class ClassicRebalance:
                 self.renew_session(member, now)
 
     def _sync_expired(self, generation: int, now: float) -> None:
-        """Remove the members that have not sent SyncGroup, and rebalance."""
+        """Remove the members that have not sent SyncGroup in a generation, and rebalance.
+
+        Does nothing if another generation or rebalance has begun, or if all members have sent SyncGroup.
+        """
         group = self._group
         late = [member_id for member_id in group.members if member_id in group.pending_sync]
         if group.generation != generation or group.state not in (COMPLETING_REBALANCE, STABLE) or not late:
@@ -234,7 +251,7 @@ class ClassicRebalance:
     # --- changes of the coordinator ---
 
     def stop(self, error: int, now: float) -> None:
-        """Cancel all timers, and respond with an error to all requests that wait."""
+        """Cancel all timers, remove the pending members, and respond to all waiting requests with an error."""
         group = self._group
         self._cancel_join_timer()
         self._cancel_sync_timer()
@@ -246,7 +263,10 @@ class ClassicRebalance:
             member.complete_sync(SyncGroupResponse(error_code=error), now)
 
     def restart(self, now: float) -> None:
-        """Start the sessions of loaded members. A group that is larger than the broker allows is rebalanced."""
+        """Start the sessions of all members, after the group was loaded.
+
+        Begins a rebalance if the group has more members than `group_max_size`.
+        """
         for member in self._group.members.values():
             self.renew_session(member, now)
         if len(self._group.members) > self._settings.group_max_size:

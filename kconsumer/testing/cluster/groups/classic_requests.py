@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup to a classic group, as rows of checks in the order of Kafka's coordinator."""
+"""Handles SyncGroup, Heartbeat and LeaveGroup of a classic group, with checks in the order of Kafka's coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def sync(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle SyncGroup: the members wait for the assignment of the leader."""
+    """Handle SyncGroup. Returns the response, which is a `Pending` if it waits for the leader's assignment.
+
+    Raises GroupError if the sender is not a member of this generation, names another protocol, or has to join again.
+    """
     message = request.message
     if group.state == EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
@@ -47,7 +50,11 @@ def sync(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def heartbeat(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle Heartbeat: extend the session, and report a rebalance."""
+    """Handle Heartbeat: restart the session of the member.
+
+    The error of the response is REBALANCE_IN_PROGRESS if the member has to join again. Raises GroupError if the sender
+    is not a member of this generation.
+    """
     _validate(group, request)
     if group.state == EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
@@ -57,7 +64,10 @@ def heartbeat(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def leave(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle LeaveGroup: remove the members that the request names, then rebalance."""
+    """Handle LeaveGroup: remove the members that the request names, then rebalance.
+
+    Returns an error for each member.
+    """
     count = len(group.members)
     rows = [_leave_row(group, identity, now) for identity in leaving_members(request)]
     # Before Kafka 4.0, a pending member leaves a group without a new rebalance.
@@ -71,14 +81,14 @@ def leave(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def leaving_members(request: Request) -> list[MemberIdentity]:
-    """Returns the members that a LeaveGroup request names. Before version 3 it is one."""
+    """Returns the members that a LeaveGroup request names. Before version 3, a request names one member."""
     message = request.message
     members: list[MemberIdentity] = message.members
     return members if request.version >= 3 else [MemberIdentity(member_id=message.member_id)]
 
 
 def leave_response(rows: list[MemberResponse], version: int) -> LeaveGroupResponse:
-    """Returns a LeaveGroup response. Before version 3 it has the error of the one member."""
+    """Returns a LeaveGroup response. Before version 3, it has no rows, only the error of the first row."""
     return LeaveGroupResponse(members=rows) if version >= 3 else LeaveGroupResponse(error_code=rows[0].error_code)
 
 
@@ -88,7 +98,10 @@ def leave_row(identity: MemberIdentity, error: int = Errors.NONE) -> MemberRespo
 
 
 def _leave_row(group: ClassicGroup, identity: MemberIdentity, now: float) -> MemberResponse:
-    """Remove one member. An administrator names a static member by its instance id only."""
+    """Remove a member that LeaveGroup names. Returns the member's row of the response.
+
+    If an administrator removes a static member, `identity` has no member id, only the instance id.
+    """
     member_id = identity.member_id or group.static_members.get(identity.group_instance_id or "", "")
     if member_id in group.pending_members:
         group.remove_pending(member_id)
@@ -113,5 +126,5 @@ def _validate(group: ClassicGroup, request: Request) -> None:
 
 
 def _differs(name: str | None, present: str | None) -> bool:
-    """Returns whether a member names another protocol than that of the group. It may name none."""
+    """Returns whether the protocol in a request differs from that of the group. False if either is missing."""
     return bool(name is not None and present and name != present)

@@ -42,7 +42,7 @@ KNOWN_ID_VERSION = 4  # of JoinGroup: dynamic members join with an id
 
 
 def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupResponse:
-    """Handle JoinGroup. The response does not wait."""
+    """Handle JoinGroup. Returns the response without waiting for other members. Raises GroupError for other errors."""
     message = request.message
     is_new = not message.member_id
     member_id = message.member_id or _new_id(group)
@@ -96,7 +96,7 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
 
 
 def _validate_join(group: ConsumerGroup, request: Request, member_id: str) -> None:
-    """Raise GroupError if a member cannot join with the classic protocol."""
+    """Raise GroupError if the settings or the protocols of the members do not allow that the sender joins."""
     message = request.message
     settings = group.coordinator.cluster.settings
     if settings.group_consumer_migration_policy == "disabled":
@@ -114,7 +114,11 @@ def _validate_join(group: ConsumerGroup, request: Request, member_id: str) -> No
 def _find_member(
     group: ConsumerGroup, message: Any, member_id: str, *, is_new: bool
 ) -> tuple[ConsumerMember, ConsumerMember | None]:
-    """Returns the member as it was, or a new one, and the static member whose place it takes."""
+    """Returns the member that joins, in its present state, and the static member that it replaces, or None.
+
+    If the group does not have the member, the first is a new `ConsumerMember`. Raises GroupError if the member id in
+    the request is not that of the member with the instance id.
+    """
     if message.group_instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None
     if not is_new:
@@ -124,7 +128,10 @@ def _find_member(
 
 
 def _update(member: ConsumerMember, request: Request, subscription: Any) -> ConsumerMember:
-    """Returns a copy of a member, with the fields set that JoinGroup changes. `subscription` is from the request."""
+    """Returns a copy of a member with the values of a JoinGroup request.
+
+    `subscription` is the decoded one of the request.
+    """
     message = request.message
     updated = member.copy()
     updated.instance_id = message.group_instance_id or member.instance_id
@@ -140,7 +147,10 @@ def _update(member: ConsumerMember, request: Request, subscription: Any) -> Cons
 
 
 def sync(group: ConsumerGroup, request: Request, now: float) -> SyncGroupResponse:
-    """Handle SyncGroup: return the assignment."""
+    """Handle SyncGroup. Returns the response with the member's assignment.
+
+    Raises GroupError with REBALANCE_IN_PROGRESS if the member has to join again first.
+    """
     message = request.message
     member, classic = _classic_member(group, message)
     name, metadata = classic.protocols[0]
@@ -160,7 +170,7 @@ def sync(group: ConsumerGroup, request: Request, now: float) -> SyncGroupRespons
 
 
 def heartbeat(group: ConsumerGroup, request: Request, now: float) -> HeartbeatResponse:
-    """Handle Heartbeat."""
+    """Handle Heartbeat. The error of the response is REBALANCE_IN_PROGRESS if the member has to join again."""
     member, _ = _classic_member(group, request.message)
     start_session(group, member.id, now)
     if (
@@ -174,7 +184,7 @@ def heartbeat(group: ConsumerGroup, request: Request, now: float) -> HeartbeatRe
 
 
 def leave(group: ConsumerGroup, request: Request, now: float) -> LeaveGroupResponse:
-    """Handle LeaveGroup. It may name members of both protocols."""
+    """Handle LeaveGroup. The request may also name members that use the consumer protocol."""
     rows = []
     leaving: dict[str, ConsumerMember] = {}
     for identity in leaving_members(request):
@@ -191,7 +201,10 @@ def leave(group: ConsumerGroup, request: Request, now: float) -> LeaveGroupRespo
 
 
 def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
-    """Returns a member that LeaveGroup names. An administrator names a static member by its instance id only."""
+    """Returns the member that a row of LeaveGroup names. Raises GroupError if there is no such member.
+
+    If an administrator removes a static member, the row has no member id, only the instance id.
+    """
     if identity.group_instance_id is None:
         return group.member(identity.member_id)
     static = group.static_member(identity.group_instance_id)
@@ -200,7 +213,11 @@ def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerM
 
 
 def _classic_member(group: ConsumerGroup, message: Any) -> tuple[ConsumerMember, ClassicProtocol]:
-    """Returns the member that sent SyncGroup or Heartbeat. Raises GroupError unless the generation is its epoch."""
+    """Returns the member that sent SyncGroup or Heartbeat, and its settings of the classic protocol.
+
+    Raises GroupError if there is no such member, if it uses the consumer protocol, or if the generation in the request
+    is not its member epoch.
+    """
     if message.group_instance_id is None:
         member = group.member(message.member_id)
     else:
@@ -216,13 +233,16 @@ def _classic_member(group: ConsumerGroup, message: Any) -> tuple[ConsumerMember,
 
 
 def _expect_join(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
-    """Remove a member unless it joins within its rebalance timeout."""
+    """Start a timer that removes a member if it does not join again within its rebalance timeout.
+
+    Does nothing if the timer runs already.
+    """
     if member.joining is None or not member.joining.active:
         member.joining = _fence_later(group, member.id, now + member.rebalance_timeout_ms)
 
 
 def _fence_later(group: ConsumerGroup, member_id: str, deadline: float) -> Timer:
-    """Returns a timer that removes a member."""
+    """Returns a new timer that removes a member from the group at `deadline` (ms)."""
     return group.coordinator.cluster.timers.add(deadline, lambda now: fence(group, [group.members[member_id]], now))
 
 
@@ -233,5 +253,5 @@ def _stop(timer: Timer | None) -> None:
 
 
 def _new_id(group: ConsumerGroup) -> str:
-    """Returns a new member id in the form of Kafka's ids."""
+    """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
     return base64.urlsafe_b64encode(group.coordinator.cluster.random.randbytes(16)).decode().rstrip("=")

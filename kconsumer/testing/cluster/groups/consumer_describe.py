@@ -50,7 +50,10 @@ class ConsumerDescribeHandler:
         return ConsumerGroupDescribeResponse(groups=rows)
 
     def _check_topics(self, row: ConsumerGroupDescribeGroup, principal: str) -> None:
-        """Replace the members by an error if the client may not describe all topics that are assigned to them."""
+        """Set an error in `row`, and remove its members, if the client may not describe all of their topics.
+
+        These are the topics of the members' present and target assignments.
+        """
         acls = self._coordinator.cluster.acls
         if not acls.enabled:
             return
@@ -61,7 +64,7 @@ class ConsumerDescribeHandler:
             row.error_message = "The group has described topic(s) that the client is not authorized to describe."
 
     def _describe(self, group_id: str, request: Request, now: float) -> ConsumerGroupDescribeGroup:
-        """Returns the description of one group, or the error."""
+        """Returns the row of one group in the response: the description of the group, or an error."""
         try:
             self._coordinator.validate(group_id, request, now)
             group = self._coordinator.require(group_id)
@@ -81,7 +84,7 @@ class ConsumerDescribeHandler:
         )
 
     def _member(self, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroupDescribeMember:
-        """Returns the description of a member. What it has not revoked yet counts as assigned."""
+        """Returns the row of a member in the response. Partitions that it has not revoked yet count as assigned."""
         assigned: dict[bytes, list[int]] = {}
         for partitions in (member.assigned, member.pending_revocation):
             for topic_id, found in partitions.items():
@@ -101,7 +104,10 @@ class ConsumerDescribeHandler:
         )
 
     def _assignment(self, partitions: Mapping[bytes, Collection[int]]) -> ConsumerGroupDescribeAssignment:
-        """Returns partitions in the form of the response. Topics that do not exist any more are left out."""
+        """Returns an assignment in the form of the response. Partitions of deleted topics are left out.
+
+        `partitions`: by topic id.
+        """
         topics: Mapping[bytes, Topic] = self._coordinator.cluster.topics_by_id
         return ConsumerGroupDescribeAssignment(
             topic_partitions=[

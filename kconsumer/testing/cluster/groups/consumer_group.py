@@ -1,8 +1,8 @@
 """The state of a group of the consumer protocol (KIP-848): members, epochs, target assignment, ownership.
 
-Decides who may commit and fetch offsets, and who owns a partition. What a heartbeat does is in `consumer_heartbeat.py`,
-how members leave is in `consumer_leave.py`. All of the state is stored in the offsets topic, so it survives a move of
-the coordinator; only the timers start again.
+Decides who may commit and fetch offsets, and who owns a partition. `consumer_heartbeat.py` handles heartbeats, and
+`consumer_leave.py` removes members. All of the state is stored in the offsets topic, so it survives a move of the
+coordinator. Only the timers start again.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ class ConsumerGroup(Group):
     # --- members ---
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Returns a member. Raises UNKNOWN_MEMBER_ID if it does not exist."""
+        """Returns the member with an id. Raises GroupError with UNKNOWN_MEMBER_ID if there is none."""
         member = self.members.get(member_id)
         if member is None:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}.")
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Returns the member with an instance id, or None."""
+        """Returns the member with an instance id, or None if there is none."""
         return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
     def members_in_order(self, *, without: str | None = None) -> list[ConsumerMember]:
-        """Returns the members in the order of Kafka's map of members, but not the one with the id `without`."""
+        """Returns the members, except the one with the id `without`, in the order of Kafka's hash map of members."""
         return [self.members[key] for key in self._order.order(key for key in self.members if key != without)]
 
     def put_member(self, member: ConsumerMember) -> None:
-        """Add a member, or store its new state."""
+        """Add a member, or replace the state of the member with the same id."""
         self._order.on_put(len(self.members))
         old = self.members.get(member.id)
         if old is not None:
@@ -99,24 +99,24 @@ class ConsumerGroup(Group):
             del self.static_members[member.instance_id]
 
     def replace_member(self, old: ConsumerMember, new: ConsumerMember) -> None:
-        """Put a static member with a new member id in the place of the old one, with its target assignment."""
+        """Replace the static member `old` by `new`, which gets the target assignment of `old`."""
         target = self.target.get(old.id, {})
         self.remove_member(old)
         self.put_member(new)
         self.target[new.id] = target
 
     def _release(self, member: ConsumerMember) -> None:
-        """Forget that a member owns partitions."""
+        """Remove a member from the owners of its partitions."""
         for owned in member.owned():
             if self._owners.get(owned) == member.id:
                 del self._owners[owned]
 
     def begin_at(self, epoch: int) -> None:
-        """Begin with the generation of a classic group as the group epoch."""
+        """Set the group epoch and the target's epoch to the generation of a classic group that is upgraded."""
         self.epoch = self.target_epoch = epoch
 
     def waits_for_partitions(self, member: ConsumerMember) -> bool:
-        """Returns whether other members own partitions of the target assignment of a member."""
+        """Returns whether a partition of a member's target assignment is not assigned to it, but still has an owner."""
         return any(
             partition not in member.assigned.get(topic_id, ()) and (topic_id, partition) in self._owners
             for topic_id, partitions in self.target.get(member.id, {}).items()
@@ -134,23 +134,29 @@ class ConsumerGroup(Group):
         return counts
 
     def preferred_assignor(self) -> str:
-        """Returns the assignor that most members prefer."""
+        """Returns the assignor that most members prefer, or the broker's first one if no member has a preference."""
         return preferred(self.members.values()) or self._default_assignor()
 
     def next_preferred_assignor(self, before: ConsumerMember, updated: ConsumerMember) -> str:
-        """Returns the assignor that most members prefer after a member was updated."""
+        """Returns what `preferred_assignor` returns when the member `before` has become `updated`.
+
+        As in Kafka, the result may differ if several assignors are preferred equally often (see `preferred_after`).
+        """
         return preferred_after(self.members.values(), before, updated) or self._default_assignor()
 
     def _default_assignor(self) -> str:
         return self.coordinator.cluster.settings.group_consumer_assignors[0]
 
     def store_topics(self) -> None:
-        """Store what is known about the subscribed topics. A change after this begins a new group epoch."""
+        """Store ids and partition counts of the subscribed topics, with which `update_epoch` detects later changes."""
         names = self._subscribed_names(self.members.values())
         self._signature = topics_signature(self.coordinator.cluster, names)
 
     def update_epoch(self, *, subscription_changed: bool) -> None:
-        """Begin a new group epoch if a subscription or the subscribed topics have changed."""
+        """Increase the group epoch if a subscription has changed, or a subscribed topic since the last check.
+
+        `subscription_changed`: whether a subscription has changed.
+        """
         version = self.coordinator.topics_version
         if not subscription_changed and version == self._topics_version:
             return
@@ -165,9 +171,10 @@ class ConsumerGroup(Group):
         return {name for member in members for name in (*member.topics, *self.regexes.topics(member.regex))}
 
     def resolve_regexes(self, principal: str) -> None:
-        """Resolve the regular expressions when the timers run next, unless this is due already.
+        """Start a timer that resolves the regular expressions as soon as the timers run.
 
-        `principal`: that of the member. Only topics that it may describe match.
+        Does nothing if this timer was started already. `principal`: the user of the client that sent the heartbeat.
+        Only topics that this user may describe match.
         """
         if self._resolving is None:
             self._resolving = self.coordinator.cluster.timers.soon(lambda now: self._resolve(principal, now))
@@ -178,7 +185,7 @@ class ConsumerGroup(Group):
         return self._resolving is not None
 
     def _resolve(self, principal: str, now: float) -> None:
-        """Resolve the regular expressions, and begin a new group epoch if other topics match."""
+        """Resolve the regular expressions, and increase the group epoch if the matching topics have changed."""
         self._resolving = None
         cluster = self.coordinator.cluster
         topics: Iterable[str] = cluster.topics
@@ -192,9 +199,10 @@ class ConsumerGroup(Group):
     # --- the target assignment ---
 
     def update_target(self, joined: str | None, assignor: str, now: float) -> None:
-        """Compute a new target assignment if the group epoch is newer, but not too soon after the last time.
+        """Compute a new target assignment for a new group epoch.
 
-        `joined`: the id of the member that has just joined, or None.
+        Does nothing if the target assignment has the group epoch already, or if it was computed less than
+        `consumer.assignment.interval.ms` ago. `joined`: the id of the member that has just joined, or None.
         """
         interval_ms = self.coordinator.configs.value(self.id, "consumer.assignment.interval.ms")
         too_soon = self.assigned_at is not None and now < self.assigned_at + interval_ms
@@ -209,7 +217,11 @@ class ConsumerGroup(Group):
         self.assigned_at = now
 
     def reconcile(self, before: ConsumerMember, owned: Owned, now: float, *, subscription_changed: bool) -> None:
-        """Advance a member towards its target assignment. `before` has its last state."""
+        """Advance a member by one step towards its target assignment, and store its new state.
+
+        Does nothing if the member has reached its target assignment and `subscription_changed` is False. `before`: the
+        stored state of the member. `owned`: the partitions that the member reports as owned.
+        """
         if before.is_reconciled_to(self.target_epoch) and not subscription_changed:
             return
         member = before.copy()
@@ -231,7 +243,7 @@ class ConsumerGroup(Group):
 
     @property
     def state_name(self) -> str:
-        """The state."""
+        """The name of the state in responses, such as "Stable"."""
         if not self.members:
             return EMPTY
         if self.epoch > self.target_epoch:
@@ -245,14 +257,19 @@ class ConsumerGroup(Group):
         return not self.members
 
     def validate_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP if the group has members."""
+        """Raise GroupError with NON_EMPTY_GROUP if the group has members."""
         if self.members:
             raise GroupError(Errors.NON_EMPTY_GROUP)
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> None:
-        """Raise GroupError unless the sender is a member with this or an older epoch, or the group is empty."""
+        """Raise GroupError if the sender must not commit offsets.
+
+        The sender must be a member, and `epoch` must not be newer than its member epoch. A sender without an epoch may
+        commit if the group is empty, or in a transaction if it has no member id. Members of the consumer protocol need
+        OffsetCommit version 9.
+        """
         if epoch < 0 and not self.members:
             return
         if transactional and epoch == -1 and not member_id and instance_id is None:
@@ -264,7 +281,10 @@ class ConsumerGroup(Group):
             raise GroupError(_epoch_error(member))
 
     def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
-        """Raise GroupError if a member with an older epoch did not have a partition in that epoch."""
+        """Raise GroupError if a request has an old epoch in which the member did not have the partition.
+
+        `epoch` is the member epoch in the request.
+        """
         member = self.members.get(member_id)
         if member is None or epoch == member.epoch:
             return
@@ -274,7 +294,10 @@ class ConsumerGroup(Group):
             raise GroupError(_epoch_error(member))
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raise GroupError unless the sender is no member, or a member with its present epoch."""
+        """Raise GroupError if a member is unknown or sends another epoch than its own.
+
+        Clients that are not members (`member_id` is None) may fetch offsets if they send no epoch.
+        """
         if member_id is None:
             if epoch >= 0:
                 raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
@@ -284,14 +307,14 @@ class ConsumerGroup(Group):
             raise GroupError(_epoch_error(member))
 
     def validate_offset_delete(self) -> None:
-        """Accept all requests. Offsets of subscribed topics are refused one by one."""
+        """Do nothing. The coordinator rejects the offsets of subscribed topics one by one."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a member subscribes to a topic."""
         return topic in self._subscribed_names(self.members.values())
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
-        """Returns when an offset was committed: its retention time begins then."""
+        """Returns when an offset was committed (wall-clock ms), because its retention time begins then."""
         return offset.commit_ms
 
     def on_offset_commit(self, member_id: str, now: float) -> None:
@@ -302,7 +325,7 @@ class ConsumerGroup(Group):
         self.close(now)
 
     def on_loaded(self, now: float) -> bool:
-        """Continue with the stored state: only the timers start again."""
+        """Start the timers of all members again. All other state is kept. Returns True."""
         self._topics_version = -1
         for member in list(self.members.values()):
             consumer_leave.start_session(self, member.id, now)
@@ -338,5 +361,5 @@ class ConsumerGroup(Group):
 
 
 def _epoch_error(member: ConsumerMember) -> int:
-    """Returns the error for a member epoch, or for the generation of a classic member, that is not valid."""
+    """Returns the error code for an invalid epoch: ILLEGAL_GENERATION if the member uses the classic protocol."""
     return Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION

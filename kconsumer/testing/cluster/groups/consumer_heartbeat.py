@@ -1,7 +1,8 @@
-"""ConsumerGroupHeartbeat (KIP-848): how a member joins, stays, changes its subscription.
+"""Handles ConsumerGroupHeartbeat (KIP-848), with which members join, stay, leave, and change their subscriptions.
 
-A heartbeat has three steps. It adds or updates the member, and begins a new group epoch if a subscription has changed.
-It computes a target assignment for a new group epoch. It advances the member towards its target assignment.
+A heartbeat has three steps. First it adds or updates the member, and begins a new group epoch if a subscription has
+changed. Then a target assignment is computed for a new group epoch. Last, the member advances towards its target
+assignment.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ConsumerHeartbeatHandler:
         return response
 
     def _leave(self, message: Any, now: float) -> ConsumerGroupHeartbeatResponse:
-        """Handle a heartbeat of a member that leaves."""
+        """Handle a heartbeat with which a member leaves. Raises GroupError if there is no such member."""
         group = self._coordinator.require(message.group_id)
         if not isinstance(group, ConsumerGroup):
             raise _other_type(message.group_id)
@@ -67,7 +68,11 @@ class ConsumerHeartbeatHandler:
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=message.member_epoch)
 
     def _group(self, group_id: str, now: float, *, create: bool) -> ConsumerGroup:
-        """Returns the group, or a new one that is added when its first member joins."""
+        """Returns the group, or a new group if there is none and `create` is True. `_store` adds the new group.
+
+        A new group also replaces a classic group, whose members it gets. Raises GroupError if the group is missing and
+        `create` is False, or if a group of another type cannot be replaced.
+        """
         group = self._coordinator.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -123,7 +128,7 @@ class ConsumerHeartbeatHandler:
         )
 
     def _check_size(self, group: ConsumerGroup, message: Any) -> None:
-        """Raise GROUP_MAX_SIZE_REACHED if a new member cannot join."""
+        """Raise GroupError with GROUP_MAX_SIZE_REACHED if the sender is a new member and the group is full."""
         limit = self._coordinator.cluster.settings.group_consumer_max_size
         known = message.member_id in group.members or message.instance_id in group.static_members
         if len(group.members) >= limit and not known:
@@ -133,7 +138,11 @@ class ConsumerHeartbeatHandler:
             )
 
     def _find_member(self, group: ConsumerGroup, message: Any) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """Returns the member as it was, or a new one, and the static member whose place it takes."""
+        """Returns the sender in its present state, and the static member that it replaces, or None.
+
+        If the sender is not a member yet, the first is a new `ConsumerMember`. Raises GroupError if the member id, the
+        instance id or the epoch is not valid.
+        """
         joins = message.member_epoch == 0
         member_id = message.member_id or self._new_id()
         if message.instance_id is None:
@@ -148,11 +157,14 @@ class ConsumerHeartbeatHandler:
         return member, None
 
     def _new_id(self) -> str:
-        """Returns a new member id in the form of Kafka's ids."""
+        """Returns a new member id as Kafka generates it: 16 random bytes in URL-safe base64."""
         return base64.urlsafe_b64encode(self._coordinator.cluster.random.randbytes(16)).decode().rstrip("=")
 
     def _store(self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None, now: float) -> None:
-        """Store a member, and a group that is new."""
+        """Store a member, which replaces the static member `replaced` if that is not None.
+
+        If the group is new, adds it first, in place of a classic group with the same id.
+        """
         old = self._coordinator.get(group.id)
         if old is not group:
             if isinstance(old, ClassicGroup):
@@ -174,7 +186,11 @@ class ConsumerHeartbeatHandler:
         principal: str,
         now: float,
     ) -> None:
-        """Resolve the regular expressions if this is due, and remove one to which no member subscribes any more."""
+        """Resolve the regular expressions if this is due.
+
+        Removes the member's last expression if no member subscribes to it any more. `known`: how many members
+        subscribed to each expression before this heartbeat.
+        """
         subscribed = group.regex_counts()
         interval_ms = self._coordinator.cluster.settings.group_consumer_regex_refresh_interval_ms
         if not group.is_resolving and group.regexes.needs_refresh(
@@ -195,9 +211,10 @@ class ConsumerHeartbeatHandler:
 def _join_static(
     group: ConsumerGroup, member_id: str, instance_id: str
 ) -> tuple[ConsumerMember, ConsumerMember | None]:
-    """Returns a new static member, and the one whose place it takes.
+    """Returns the static member that joins, and the member with its instance id that it replaces, or None.
 
-    Raises UNRELEASED_INSTANCE_ID if that one has not left.
+    Raises GroupError with UNRELEASED_INSTANCE_ID if the member to be replaced uses the consumer protocol and has not
+    left.
     """
     old = group.static_member(instance_id)
     if old is None:
@@ -212,7 +229,7 @@ def _join_static(
 
 
 def _update(member: ConsumerMember, request: Request) -> ConsumerMember:
-    """Returns a member with the fields that a request sets. The others stay."""
+    """Returns a copy of a member with the values of a heartbeat. Fields that are null in the request are unchanged."""
     message = request.message
     updated = member.copy()
     changes: tuple[tuple[str, Any, Callable[[Any], Any]], ...] = (
@@ -237,7 +254,7 @@ def _update(member: ConsumerMember, request: Request) -> ConsumerMember:
 
 
 def _owned(message: Any) -> Owned:
-    """Returns the partitions that a member says it owns, or None if it does not say it."""
+    """Returns the partitions that a heartbeat reports as owned, by topic id, or None if the field is null."""
     if message.topic_partitions is None:
         return None
     owned: dict[bytes, list[int]] = {}

@@ -14,7 +14,10 @@ UNSET_TIMEOUT = -1  # the rebalance timeout of a request that does not change it
 
 
 def check_request(message: Any, version: int, assignors: tuple[str, ...]) -> None:
-    """Raise GroupError if the fields of a request do not fit together."""
+    """Raise GroupError if a field of a heartbeat is missing or not allowed with the others.
+
+    The error is INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR if the request names an assignor that is not in `assignors`.
+    """
     epoch = message.member_epoch
     for invalid, text in (
         (not message.member_id and (version >= 1 or epoch > 0 or epoch == -1), "MemberId can't be empty."),
@@ -43,10 +46,11 @@ def check_request(message: Any, version: int, assignors: tuple[str, ...]) -> Non
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless a member has its present epoch, or joins again.
+    """Raise GroupError with FENCED_MEMBER_EPOCH if the epoch in a heartbeat is not valid.
 
-    The previous epoch is valid, too, if the member owns nothing that it does not have now: the response with the new
-    epoch may have been lost.
+    Valid are the present member epoch, and 0 if the member joins again. The previous member epoch is valid if all
+    partitions that the member reports as owned are still assigned to it. In this case, the response with the new epoch
+    may have been lost.
     """
     if epoch in (0, member.epoch):
         return
@@ -62,7 +66,7 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
 
 
 def _is_subset(owned: Mapping[bytes, Any], member: ConsumerMember) -> bool:
-    """Returns whether all partitions that a member owns are assigned to it."""
+    """Returns whether all partitions that a member reports as owned are assigned to it."""
     return all(
         topic_id in member.assigned and all(partition in member.assigned[topic_id] for partition in partitions)
         for topic_id, partitions in owned.items()

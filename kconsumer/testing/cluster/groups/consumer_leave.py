@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def leave(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, now: float) -> str:
-    """Handle a heartbeat with epoch -1, or with -2 from a static member that may return. Returns its member id."""
+    """Handle a heartbeat with which a member leaves. Returns the member id.
+
+    The epoch is -1, or -2 if a static member may return. Raises GroupError if there is no such member.
+    """
     if instance_id is None:
         member = group.member(member_id)
     else:
@@ -27,9 +30,10 @@ def leave(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: 
 
 
 def require_static(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """Returns the member with an instance id.
+    """Returns the static member with an instance id.
 
-    Raises GroupError if there is none, or if another member has taken its place.
+    Raises GroupError with UNKNOWN_MEMBER_ID if there is none, and with FENCED_INSTANCE_ID if its member id is not
+    `member_id`, because a newer member has the instance id.
     """
     member = group.static_member(instance_id)
     if member is None:
@@ -43,7 +47,7 @@ def require_static(group: ConsumerGroup, member_id: str, instance_id: str) -> Co
 
 
 def _leave_temporarily(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Keep the partitions of a static member until it returns, or until its session expires."""
+    """Record that a static member has left and may return. It keeps its partitions until its session expires."""
     member = member.copy()
     member.epoch = LEFT_STATIC_EPOCH
     member.pending_revocation = {}
@@ -54,7 +58,8 @@ def _leave_temporarily(group: ConsumerGroup, member: ConsumerMember) -> None:
 def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> None:
     """Remove members, and begin a new group epoch.
 
-    If all others use the classic protocol, the group becomes a classic group.
+    If all remaining members use the classic protocol, and the migration policy allows it, the group becomes a classic
+    group.
     """
     leaving = {member.id for member in members}
     if migration.can_downgrade(group, leaving):
@@ -71,7 +76,7 @@ def fence(group: ConsumerGroup, members: list[ConsumerMember], now: float) -> No
 
 
 def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
-    """Start the session timer of a member again."""
+    """Restart the session timer of a member. When the timer expires, the member is removed."""
     member = group.members[member_id]
     if member.session is not None:
         member.session.cancel()
@@ -82,12 +87,15 @@ def start_session(group: ConsumerGroup, member_id: str, now: float) -> None:
 
 
 def _expire(group: ConsumerGroup, member_id: str, now: float) -> None:
-    """The session of a member has expired: remove it."""
+    """Remove a member whose session has expired."""
     fence(group, [group.members[member_id]], now)
 
 
 def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
-    """Start the rebalance timer of a member that has to revoke partitions; cancel it if the member has not."""
+    """Restart the rebalance timer of a member that has to revoke partitions, or else cancel the timer.
+
+    When the timer expires, the member is removed if its epoch is still the same.
+    """
     if member.rebalance is not None:
         member.rebalance.cancel()
         member.rebalance = None

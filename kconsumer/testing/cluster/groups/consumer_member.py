@@ -30,7 +30,7 @@ class ClassicProtocol:
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member. Its dictionaries are replaced when they change, so a copy stays as it is."""
+    """The state of one member. A change replaces a dictionary and never modifies it, so a copy keeps the old state."""
 
     id: str
     instance_id: str | None = None  # None: a dynamic member
@@ -53,11 +53,11 @@ class ConsumerMember:
     syncing: Timer | None = None  # of a classic member that has to send SyncGroup
 
     def copy(self, member_id: str | None = None) -> ConsumerMember:
-        """Returns a copy, with another id if one is given."""
+        """Returns a shallow copy. Its id is `member_id`, or unchanged if that is None."""
         return dataclasses.replace(self, id=self.id if member_id is None else member_id)
 
     def successor(self, member_id: str) -> ConsumerMember:
-        """Returns the member that takes the place of this static member. It has no timers, and the epoch 0."""
+        """Returns the member that replaces this static member: a copy with a new id, the epoch 0 and no timers."""
         member = self.copy(member_id)
         member.epoch = member.previous_epoch = 0
         member.session = member.rebalance = member.joining = member.syncing = None

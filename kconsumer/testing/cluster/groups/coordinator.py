@@ -41,7 +41,7 @@ class Shard:
 
 
 class GroupCoordinator:
-    """All groups of the cluster."""
+    """The registry of all groups of the cluster, and the handlers of the APIs of groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -91,12 +91,12 @@ class GroupCoordinator:
         shard.groups[group.id] = group
 
     def replace(self, group: Group, now: float) -> None:
-        """Replace a group by one of another type. Its committed offsets stay."""
+        """Add a group in place of the group with the same id. The committed offsets are kept."""
         self.remove(group.id, now)
         self.add(group)
 
     def remove(self, group_id: str, now: float) -> None:
-        """Remove a group if it exists. Its committed offsets stay; `delete` removes them too."""
+        """Remove a group if it exists. Its committed offsets are kept, unlike with `delete`."""
         shard = self._shards.get(self._partition(group_id).index)
         group = None if shard is None else shard.groups.pop(group_id, None)
         if group is not None:
@@ -113,7 +113,7 @@ class GroupCoordinator:
         return [group for shard in shards for group in shard.groups.values()]
 
     def loaded_groups(self) -> list[Group]:
-        """Returns all groups that have a coordinator, in the order of the partitions of the offsets topic."""
+        """Returns all groups that a broker has loaded, in the order of the partitions of the offsets topic."""
         return [group for _, shard in sorted(self._shards.items()) if shard.loaded for group in shard.groups.values()]
 
     def has_groups(self) -> bool:
@@ -143,13 +143,16 @@ class GroupCoordinator:
         return Errors.NONE if shard.loaded else Errors.COORDINATOR_LOAD_IN_PROGRESS
 
     def is_old(self, group_id: str) -> bool:
-        """Returns whether a broker before Kafka 4.0 coordinates a group. It differs in details from the newer ones."""
+        """Returns whether a broker older than Kafka 4.0 coordinates a group. Old coordinators differ in details."""
         leader = self._partition(group_id).leader
         broker = self.cluster.brokers.get(leader)
         return broker is not None and is_old_release(broker.release)
 
     def validate(self, group_id: str, request: Request, now: float, *, allow_empty_id: bool = False) -> None:
-        """Raise GroupError if a group id is not valid, or if another broker coordinates the group."""
+        """Raise GroupError if the group id is not valid, or if the broker cannot handle requests for the group.
+
+        The broker must coordinate the group and have loaded it. Also starts the timer that removes expired offsets.
+        """
         if not group_id and not allow_empty_id:
             raise GroupError(Errors.INVALID_GROUP_ID)
         error = self.error_for(group_id, request, now)
@@ -158,18 +161,18 @@ class GroupCoordinator:
         self._deletion.start_timer(now)
 
     def on_leader_change(self, partition: Partition) -> None:
-        """Handle a leader change of a partition of the offsets topic: move its groups as soon as the timers run."""
+        """Handle a new leader of a partition of the offsets topic: move the groups when the timers run next."""
         shard = self._shards.get(partition.index)
         if shard is not None:
             self.cluster.timers.add(0.0, lambda now: self._follow_leader(shard, now))
 
     def on_topic_created(self) -> None:
-        """A topic was created: members that subscribe to it get its partitions with their next heartbeats."""
+        """Record that a topic was created. Groups detect the change at the next heartbeat of a member."""
         self.topics_version += 1
         self.new_topics_version = self.topics_version
 
     def on_partitions_added(self) -> None:
-        """A topic has more partitions: members that subscribe to it get them with their next heartbeats."""
+        """Record that a topic has got partitions. Groups detect the change at the next heartbeat of a member."""
         self.topics_version += 1
 
     def on_topic_deleted(self, topic: str) -> None:
@@ -178,7 +181,7 @@ class GroupCoordinator:
         self.offsets.remove_topic(topic)
 
     def _follow_leader(self, shard: Shard, now: float) -> None:
-        """Move the groups of a shard to the present leader, unless this was done already."""
+        """If the partition of a shard has a new leader, unload the groups and begin to load them there."""
         epoch = shard.partition.leader_epoch
         if shard.leader_epoch == epoch:
             return

@@ -1,4 +1,4 @@
-"""DeleteGroups and OffsetDelete, and what expires: offsets after their retention time, then groups without offsets."""
+"""Handles DeleteGroups and OffsetDelete, and removes expired offsets, and then empty groups without offsets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class GroupDeletion:
         return DeleteGroupsResponse(results=[self._delete_group(name, request, now) for name in names])
 
     def _delete_group(self, group_id: str, request: Request, now: float) -> DeletableGroupResult:
-        """Delete one group with its offsets, also with those of open transactions."""
+        """Delete a group, its committed offsets, and its offsets in open transactions.
+
+        Returns the row of the group in the response, with the error if the group must not be deleted.
+        """
         try:
             self._coordinator.validate(group_id, request, now, allow_empty_id=True)
             self._coordinator.require(group_id).validate_delete()
@@ -81,7 +84,10 @@ class GroupDeletion:
     # --- expiry ---
 
     def start_timer(self, now: float) -> None:
-        """Begin to check periodically what has expired, as long as there are groups."""
+        """Start the timer that removes what has expired. Does nothing if the timer runs.
+
+        After each check, the timer starts again if there are groups.
+        """
         if self._timer is None:
             interval = self._settings.offsets_retention_check_interval_ms
             self._timer = self._coordinator.cluster.timers.add(now + interval, self._check)
@@ -113,7 +119,10 @@ class GroupDeletion:
             store.remove(group.id, topic, index)
 
     def _has_expired(self, group: Group, offset: CommittedOffset, wall_ms: int) -> bool:
-        """Returns whether the retention time of an offset has passed. Old commits may have their own one."""
+        """Returns whether the retention time of an offset has passed.
+
+        In OffsetCommit version 2 to 4, clients could set the retention time of an offset.
+        """
         start = group.retention_start(offset)
         if start is None:
             return False

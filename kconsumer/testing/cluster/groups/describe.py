@@ -1,4 +1,4 @@
-"""ListGroups and DescribeGroups."""
+"""Handles ListGroups and DescribeGroups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class GroupDescriptions:
         return {LIST_GROUPS: self._list, DESCRIBE_GROUPS: self._describe}
 
     def _list(self, request: Request, now: float) -> ListGroupsResponse:
-        """Handle ListGroups: the groups that this broker coordinates, in the given states and of the given types."""
+        """Handle ListGroups.
+
+        Returns the groups that this broker coordinates and whose states and types match the filters of the request.
+        """
         broker_id = request.broker.id
         if self._coordinator.is_loading(broker_id, now):
             return ListGroupsResponse(error_code=Errors.COORDINATOR_LOAD_IN_PROGRESS)
@@ -68,7 +71,10 @@ class GroupDescriptions:
         return DescribeGroupsResponse(groups=rows)
 
     def _description(self, group_id: str, request: Request, now: float) -> DescribedGroup:
-        """Returns the description of one classic group, or its error."""
+        """Returns the row of one group in DescribeGroups.
+
+        A group that does not exist or is not a classic group has the state Dead and, since version 6, an error.
+        """
         try:
             self._coordinator.validate(group_id, request, now, allow_empty_id=True)
         except GroupError as error:
@@ -85,9 +91,9 @@ class GroupDescriptions:
 
 
 def _classic_description(group: ClassicGroup) -> DescribedGroup:
-    """Returns the description of a classic group. Only a stable one has a protocol, and metadata of its members.
+    """Returns the row of a classic group in DescribeGroups.
 
-    Before Kafka 4.0, only a stable one has assignments.
+    If the group is not stable, the row has no protocol and no metadata of members, and before Kafka 4.0 no assignments.
     """
     protocol = group.protocol_name if group.state == STABLE else None
     assigned = group.state == STABLE or not group.coordinator.is_old(group.id)

@@ -1,6 +1,6 @@
-"""The subscriptions and assignments in JoinGroup and SyncGroup of consumers, as the coordinator reads and writes them.
+"""Decodes and encodes the subscriptions and assignments that consumers send in JoinGroup and SyncGroup.
 
-It does so only for members that use the classic protocol in a group of the consumer protocol.
+The coordinator needs this only for members that use the classic protocol in a group of the consumer protocol.
 """
 
 from __future__ import annotations
@@ -26,17 +26,23 @@ VERSION = struct.Struct(">h")
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Returns the subscription of a member. Raises ProtocolError if it cannot be decoded."""
+    """Returns the subscription in the metadata of a member. Raises ProtocolError if it cannot be decoded."""
     return _read(ConsumerProtocolSubscription, metadata)
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Returns the assignment of a member, which may have no bytes. Raises ProtocolError if it cannot be decoded."""
+    """Returns the decoded assignment of a member. No bytes mean no partitions.
+
+    Raises ProtocolError if `data` cannot be decoded.
+    """
     return _read(ConsumerProtocolAssignment, data) if data else ConsumerProtocolAssignment(assigned_partitions=[])
 
 
 def write_assignment(partitions: Partitions, metadata: bytes, topics: Mapping[bytes, Topic]) -> bytes:
-    """Returns an assignment in the version of the member's subscription. `topics`: the topics by id."""
+    """Returns an encoded assignment, in the version of the member's subscription.
+
+    `metadata`: the encoded subscription. `topics`: all topics by id. Partitions of other topics are left out.
+    """
     (version,) = VERSION.unpack_from(metadata)
     rows = [
         TopicPartitions(topic=topics[topic_id].name, partitions=sorted(found))
@@ -48,7 +54,7 @@ def write_assignment(partitions: Partitions, metadata: bytes, topics: Mapping[by
 
 
 def partitions_by_id(rows: list[TopicPartitions], topics: Mapping[str, Topic]) -> dict[bytes, list[int]]:
-    """Returns partitions by the id of their topic. Topics that do not exist are left out."""
+    """Returns the partitions in `rows` by topic id. `topics`: all topics by name. Other topics are left out."""
     return {topics[row.topic].id: list(row.partitions) for row in rows if row.topic in topics}
 
 

@@ -58,15 +58,15 @@ class Group(ABC):
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
     ) -> None:
-        """Raise GroupError if a member must not commit offsets. `epoch`: its generation or member epoch."""
+        """Raise GroupError if the sender must not commit. `epoch`: its generation or member epoch; negative: none."""
 
     @abstractmethod
     def validate_commit_partition(self, member_id: str, epoch: int, topic: str, partition: int) -> None:
-        """Raise GroupError if a member must not commit an offset of one partition with its epoch."""
+        """Raise GroupError if the sender must not commit the offset of one partition with this epoch."""
 
     @abstractmethod
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raise GroupError if a member must not fetch committed offsets. Without a member, `epoch` is negative."""
+        """Raise GroupError if the sender must not fetch offsets. `member_id` is None if it is not a member."""
 
     @abstractmethod
     def validate_offset_delete(self) -> None:
@@ -92,9 +92,9 @@ class Group(ABC):
 
     @abstractmethod
     def on_loaded(self, now: float) -> bool:
-        """Handle that a broker became coordinator: start with the stored state, and restart the timers.
+        """Handle that a broker became coordinator: restore the stored state, and restart the timers.
 
-        Returns False if the group had no stored state, and so does not exist any more.
+        Returns False if nothing is stored, so that the group does not exist any more.
         """
 
     @abstractmethod

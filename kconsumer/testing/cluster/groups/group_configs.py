@@ -29,17 +29,17 @@ class GroupConfigs:
         self._values: dict[str, dict[str, int]] = {}  # by group and name
 
     def value(self, group_id: str, name: str) -> int:
-        """Returns a setting of a group."""
+        """Returns the value of a setting for a group: its own value, or else that of the broker."""
         found = self._values.get(group_id, {}).get(name)
         default: int = getattr(self._settings, BROKER_SETTINGS[name])
         return default if found is None else found
 
     def is_explicit(self, group_id: str, name: str) -> bool:
-        """Returns whether a group has a setting of its own."""
+        """Returns whether a group has its own value for a setting."""
         return name in self._values.get(group_id, {})
 
     def validate(self, group_id: str, name: str, value: str | None) -> None:
-        """Raise GroupError if a setting must not be changed to a value. None removes the setting."""
+        """Raise GroupError if the group id, the name or the value of a setting is not valid. None is a valid value."""
         if not group_id:
             raise GroupError(Errors.INVALID_REQUEST, "Default group resources are not allowed.")
         if name not in BROKER_SETTINGS:
@@ -49,7 +49,7 @@ class GroupConfigs:
             raise GroupError(Errors.INVALID_CONFIG, message)
 
     def set(self, group_id: str, name: str, value: str | None) -> None:
-        """Change a setting of a group, or remove it."""
+        """Set a group's own value for a setting. None removes it. The caller must have called `validate`."""
         values = self._values.setdefault(group_id, {})
         if value is None:
             values.pop(name, None)

@@ -1,4 +1,4 @@
-"""The order of strings in the hash maps of Java and Scala, by which coordinators decide between equal votes."""
+"""The order in which hash maps of Java and Scala list strings. Coordinators decide by it between equal votes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ MASK = 0xFFFF_FFFF
 
 
 def java_order(names: Iterable[str]) -> list[str]:
-    """Returns strings in the order of a Java HashMap. It is the coordinator's since Kafka 4.0."""
+    """Returns strings in the order of a Java HashMap, which the coordinator uses since Kafka 4.0."""
     return hash_map_order(names, java_hash_code)
 
 
 def scala_order(names: Iterable[str]) -> list[str]:
-    """Returns strings in the order of a Scala immutable HashMap. It is the coordinator's until Kafka 3.9."""
+    """Returns strings in the order of a Scala immutable HashMap, which the coordinator uses until Kafka 3.9."""
     return [name for _, name in _scala_node([(_scala_hash(name), name) for name in names], 0)]
 
 
 def _scala_node(rows: list[tuple[int, str]], shift: int) -> list[tuple[int, str]]:
-    """Returns the entries of one node of the trie: first those that are alone in their slot, then the child nodes."""
+    """Returns (hash, name) pairs in the order of a trie node: first those that are alone in their slot.
+
+    After them come the pairs of the child nodes. `shift`: the position of the hash bits that choose the slot.
+    """
     slots: dict[int, list[tuple[int, str]]] = {}
     for row in rows:
         slots.setdefault(row[0] >> shift & 31, []).append(row)
@@ -33,7 +36,7 @@ def _scala_node(rows: list[tuple[int, str]], shift: int) -> list[tuple[int, str]
 
 
 def _scala_hash(name: str) -> int:
-    """Returns the hash code as Scala's collections improve it."""
+    """Returns the hash code of a string, with the bits mixed as in Scala's collections."""
     code = java_hash_code(name)
     code = (code + (~(code << 9) & MASK)) & MASK
     code ^= code >> 14

@@ -1,7 +1,7 @@
 """The order in which Java's hash maps list their keys.
 
-The server-side assignors of Kafka go through hash maps of member ids, topic ids and partitions. So who gets which
-partition depends on that order, and the model follows it: given the same ids, it assigns the same partitions.
+Kafka's server-side assignors iterate over hash maps of member ids, topic ids and partitions, so the assignment depends
+on the order of these maps. The model uses the same order: for the same ids, it assigns the same partitions as Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ def uuid_hash(uuid: bytes) -> int:
 
 
 def hash_map_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int = DEFAULT_CAPACITY) -> list[Key]:
-    """Returns keys in the order of a `HashMap` to which they were added in the given order."""
+    """Returns keys in the order in which a Java `HashMap` lists them.
+
+    `keys`: in the order in which they are added to the map. `hash_of`: returns the hash code of a key. `capacity`: the
+    initial capacity of the map.
+    """
     keys = list(keys)
     while len(keys) > capacity * LOAD_FACTOR:
         capacity *= 2
@@ -38,28 +42,28 @@ def hash_map_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity:
 
 
 def topic_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Returns topic ids, given in the order in which they were added, in the order of a hash map."""
+    """Returns topic ids, given in the order in which they were added, in the order of a Java hash map."""
     return hash_map_order(topic_ids, uuid_hash)
 
 
 def partition_order(partitions: Collection[int]) -> list[int]:
-    """Returns partitions in the order of a hash set."""
+    """Returns partitions in the order of a Java hash set."""
     return hash_map_order(sorted(partitions), int)
 
 
 class TimelineOrder:
-    """The order of the keys of a `TimelineHashMap`, which depends on how large the map has been."""
+    """The order in which Kafka's `TimelineHashMap` lists its keys. It depends on the largest size of the map so far."""
 
     def __init__(self) -> None:
         self._capacity = 2
 
     def on_put(self, size: int) -> None:
-        """A key will be added to a map of `size` keys, or its value will be replaced."""
+        """Increase the capacity if necessary. Call this before each put, with the number of keys in the map."""
         if (size + 1) * LOAD_FACTOR > self._capacity:
             self._capacity *= 2
 
     def order(self, keys: Iterable[str]) -> list[str]:
-        """Returns keys, given in the order in which they were added, in the order of the map.
+        """Returns keys in the order in which the map lists them. `keys`: in the order in which they were added.
 
         Of the keys in one slot, the one that was added last comes first.
         """
@@ -73,5 +77,5 @@ class TimelineOrder:
 
 
 def _signed(code: int) -> int:
-    """Returns a 32-bit number with its sign."""
+    """Returns an unsigned 32-bit number as a signed one, as in Java."""
     return code - (1 << 32) if code >= 1 << 31 else code

@@ -1,7 +1,8 @@
 """The online migration between the classic and the consumer protocol (`group.consumer.migration.policy`).
 
 A classic group becomes a group of the consumer protocol when a member joins with the consumer protocol. It becomes a
-classic group again when the last such member leaves, or when a classic one takes its place.
+classic group again when the last member that uses the consumer protocol leaves, or when a member that uses the classic
+protocol replaces that member.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def validate_upgrade(group: ClassicGroup) -> None:
 
 
 def upgrade(classic: ClassicGroup, group: ConsumerGroup) -> None:
-    """Give a new group the members, the generation and the assignment of a classic group."""
+    """Copy the members, the generation and the assignment of a classic group to a new group.
+
+    Raises GroupError if a subscription or assignment cannot be decoded, or if an assignor has added user data.
+    """
     group.begin_at(classic.generation)
     for member in classic.members.values():
         try:
@@ -63,7 +67,7 @@ def upgrade(classic: ClassicGroup, group: ConsumerGroup) -> None:
 
 
 def _upgraded_member(group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
-    """Returns a member of a classic group in the form of the consumer protocol. It still uses the classic one."""
+    """Returns the `ConsumerMember` for a member of a classic group. It continues to use the classic protocol."""
     subscription = read_subscription(member.metadata(group.protocol_name))
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
@@ -97,9 +101,10 @@ def _not_upgraded(group: ClassicGroup, reason: str) -> GroupError:
 
 
 def can_downgrade(group: ConsumerGroup, leaving: Collection[str], *, replaced: bool = False) -> bool:
-    """Returns whether a group becomes a classic one when members leave.
+    """Returns whether a group has to become a classic group when the members with the ids `leaving` leave.
 
-    `replaced`: True if a classic member takes the place of the one that leaves.
+    This is so if members remain, all of them use the classic protocol, and the settings allow it. `replaced`: True if a
+    classic member replaces the one that leaves.
     """
     settings = group.coordinator.cluster.settings
     remaining = [member for member in group.members.values() if member.id not in leaving]
@@ -113,7 +118,10 @@ def can_downgrade(group: ConsumerGroup, leaving: Collection[str], *, replaced: b
 
 
 def downgrade(group: ConsumerGroup, members: Collection[ConsumerMember], now: float, *, rebalance: bool) -> None:
-    """Replace a group by a classic one with these members, all of which use the classic protocol."""
+    """Replace a group by a classic group with these members, all of which must use the classic protocol.
+
+    `rebalance`: True to begin a rebalance of the classic group.
+    """
     topics = group.coordinator.cluster.topics_by_id
     classic = ClassicGroup(group.coordinator, group.id, now)
     for member in members:
@@ -133,7 +141,7 @@ def downgrade(group: ConsumerGroup, members: Collection[ConsumerMember], now: fl
 
 
 def _downgraded_member(member: ConsumerMember, classic: ClassicProtocol) -> ClassicMember:
-    """Returns a classic member of a consumer group in the form of the classic protocol."""
+    """Returns the `ClassicMember` for a member of a consumer group. `classic`: what it sent in JoinGroup."""
     return ClassicMember(
         member.id,
         member.instance_id,

@@ -1,6 +1,6 @@
-"""OffsetCommit: which partitions exist, whether the group accepts the commit, and what is stored.
+"""Handles OffsetCommit: checks which partitions exist and whether the group accepts the commit.
 
-`offset_transactions.py` has TxnOffsetCommit, which follows the same rules.
+`offset_transactions.py` handles TxnOffsetCommit, which follows the same rules.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class KnownPartition:
 def known_partitions(
     cluster: Cluster, topics: Sequence[Any], errors: PartitionErrors, *, by_id: bool = False
 ) -> list[KnownPartition]:
-    """Returns the partitions of a request that exist. The errors of the others are added to `errors`."""
+    """Returns the partitions of a request that exist. Adds an error for each other partition to `errors`.
+
+    `by_id`: whether the request identifies topics by id.
+    """
     known = []
     for row in topics:
         topic = cluster.topics_by_id.get(row.topic_id) if by_id else cluster.topics.get(row.name)
@@ -120,9 +123,10 @@ class OffsetCommits:
 
 
 def group_for_commit(coordinator: GroupCoordinator, group_id: str, missing: int | None, now: float) -> Group:
-    """Returns the group of a commit. Without an error `missing`, a group that does not exist is created.
+    """Returns the group of a commit. If there is none, raises GroupError with the code `missing`.
 
-    Commits with a generation or member epoch have such an error: GroupError is raised with it.
+    If `missing` is None, creates a classic group instead. This is allowed only for commits without a generation or
+    member epoch.
     """
     group = coordinator.get(group_id)
     if group is None:
@@ -136,7 +140,7 @@ def group_for_commit(coordinator: GroupCoordinator, group_id: str, missing: int 
 def committed_offset(
     cluster: Cluster, row: Any, now: float, retention_ms: int = NO_RETENTION
 ) -> CommittedOffset | None:
-    """Returns what is stored of a partition's row, or None if its metadata is too long."""
+    """Returns the offset to store for a partition's row of a request, or None if its metadata is too long."""
     metadata = row.committed_metadata or ""
     if len(metadata.encode("utf-16-be")) // 2 > cluster.settings.offset_metadata_max_bytes:
         return None

@@ -48,7 +48,7 @@ class OffsetFetches:
         return OffsetFetchResponse(error_code=group.error_code, topics=topics)
 
     def _group(self, row: OffsetFetchRequestGroup, request: Request, now: float) -> OffsetFetchResponseGroup:
-        """Returns the offsets of one group, or its error."""
+        """Returns the row of one group in the response: its offsets, or an error."""
         try:
             self._coordinator.validate(row.group_id, request, now, allow_empty_id=True)
             group = self._coordinator.get(row.group_id)
@@ -67,7 +67,7 @@ class OffsetFetches:
         return OffsetFetchResponseGroup(group_id=row.group_id, topics=topics)
 
     def _topics(self, group_id: str, topics: Sequence[Any], *, stable: bool, by_id: bool) -> list[Any]:
-        """Returns the offsets of the topics that the request names. Unknown topic ids are at the end."""
+        """Returns rows for the topics that the request names. The rows of unknown topic ids come last."""
         known, unknown = [], []
         for row in topics:
             name = row.name
@@ -82,7 +82,10 @@ class OffsetFetches:
         return known + _with_error(unknown, Errors.UNKNOWN_TOPIC_ID)
 
     def _all_topics(self, group_id: str, *, stable: bool, by_id: bool) -> list[Any]:
-        """Returns all committed offsets of a group. With topic ids, topics that do not exist are left out."""
+        """Returns rows for all committed offsets of a group.
+
+        If the response has topic ids (`by_id`), deleted topics are left out.
+        """
         rows = []
         for name, offsets in self._coordinator.offsets.of_group(group_id).items():
             topic = self._coordinator.cluster.topics.get(name)
@@ -94,7 +97,11 @@ class OffsetFetches:
         return rows
 
     def _partition(self, group_id: str, topic: str, index: int, *, stable: bool) -> OffsetFetchResponsePartitions:
-        """Returns the offset of one partition. If it must be stable, an open transaction is an error."""
+        """Returns the row of one partition, with its committed offset.
+
+        If `stable` is True and an open transaction has an offset of the partition, the row has UNSTABLE_OFFSET_COMMIT
+        instead.
+        """
         store = self._coordinator.offsets
         if stable and store.is_pending(group_id, topic, index):
             return _partition_row(index, None, Errors.UNSTABLE_OFFSET_COMMIT)
@@ -104,7 +111,7 @@ class OffsetFetches:
 def _partition_row(
     index: int, offset: CommittedOffset | None, error: int = Errors.NONE
 ) -> OffsetFetchResponsePartitions:
-    """Returns the row of one partition. Without an offset it has -1 and empty metadata."""
+    """Returns the row of one partition. If `offset` is None, the row has the offset -1 and empty metadata."""
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=NO_OFFSET if offset is None else offset.offset,
@@ -138,7 +145,7 @@ def _single_group(request: Request) -> OffsetFetchRequestGroup:
 
 
 def _single_group_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    """Returns the row of a topic before version 8."""
+    """Returns a topic's row of version 8 and newer in the form of the versions before 8."""
     partitions = [
         OffsetFetchResponsePartition(
             partition_index=row.partition_index,

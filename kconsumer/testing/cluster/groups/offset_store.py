@@ -57,14 +57,14 @@ class OffsetStore:
         self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Remove the committed offset of a partition, also from open transactions."""
+        """Remove the committed offset of a partition, and those of the partition in open transactions."""
         _remove(self._groups, group_id, topic, partition)
         for producer_id in sorted(self._open.get(group_id, ())):
             if _remove(self._pending.get(producer_id, {}), group_id, topic, partition):
                 self._count(group_id, topic, partition, -1)
 
     def remove_group(self, group_id: str) -> None:
-        """Remove all committed offsets of a group, also from open transactions."""
+        """Remove all committed offsets of a group, and its offsets in open transactions."""
         partitions = set(_partitions(self.of_group(group_id)))
         partitions.update(self._pending_counts.get(group_id, ()))
         for topic, partition in sorted(partitions):
@@ -81,7 +81,7 @@ class OffsetStore:
     # --- open transactions ---
 
     def stage(self, producer_id: int, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
-        """Store an offset of an open transaction."""
+        """Store an offset in the open transaction of a producer. `complete` commits or drops the offset."""
         self._sequence += 1
         offset.sequence = self._sequence
         self._open.setdefault(group_id, set()).add(producer_id)
@@ -111,7 +111,7 @@ class OffsetStore:
         return group_id in self._open
 
     def _merge(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
-        """Store an offset of a committed transaction, unless a newer one was committed without a transaction."""
+        """Store an offset of a committed transaction, unless the present committed offset was written later."""
         present = self.get(group_id, topic, partition)
         if present is None or present.sequence < offset.sequence:
             self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
@@ -135,7 +135,7 @@ def _partitions(offsets: Offsets) -> Iterator[tuple[str, int]]:
 
 
 def _remove(groups: dict[str, Offsets], group_id: str, topic: str, partition: int) -> bool:
-    """Remove one offset and the dictionaries that become empty. Returns whether it was there."""
+    """Remove one offset and the dictionaries that become empty. Returns whether the offset existed."""
     topics = groups.get(group_id, {})
     if topics.get(topic, {}).pop(partition, None) is None:
         return False

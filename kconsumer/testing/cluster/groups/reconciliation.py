@@ -1,7 +1,8 @@
 """The reconciliation of a member with its target assignment, one step for each heartbeat (KIP-848).
 
-First the member revokes what it must not keep, and confirms it. Then it gets what is free, and the epoch of the target
-assignment. What other members still own is assigned later, when they have released it.
+First the member revokes the partitions that it must not keep, and confirms this. Then it gets the free partitions of
+its target assignment, and the epoch of that assignment. Partitions that other members still own are assigned after they
+were released.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ class Reconciliation:
         self._is_released = is_released  # returns whether no member owns a partition
 
     def run(self, *, subscription_changed: bool) -> None:
-        """Change the member as far as possible."""
+        """Change the assignment, the state and the epoch of the member by one step.
+
+        If the member has reached its target, or still has to revoke partitions, only removes the partitions to which it
+        does not subscribe any more.
+        """
         member = self._member
         reconciled = member.is_reconciled_to(self._target_epoch)
         waits = member.state == UNREVOKED_PARTITIONS and self._owns(member.pending_revocation)
@@ -52,7 +57,7 @@ class Reconciliation:
             self._remove_unsubscribed()
 
     def _owns(self, partitions: AssignedPartitions) -> bool:
-        """Returns whether the member may own one of these partitions."""
+        """Returns whether the member reports one of these partitions as owned, or has reported nothing."""
         if self._owned is None:
             return True
         return any(
@@ -60,7 +65,10 @@ class Reconciliation:
         )
 
     def _remove_unsubscribed(self) -> None:
-        """Take away the partitions of topics to which the member does not subscribe any more."""
+        """Remove the topics to which the member does not subscribe any more from its assignment.
+
+        If the member may own their partitions, it has to revoke them.
+        """
         member = self._member
         removed = {topic_id: found for topic_id, found in member.assigned.items() if topic_id not in self._subscribed}
         if not removed:
@@ -74,7 +82,11 @@ class Reconciliation:
             member.state, member.pending_revocation = UNREVOKED_PARTITIONS, pending
 
     def _compute_next(self) -> None:
-        """Compute the next assignment: revoke partitions first; without any, assign those that are free."""
+        """Compute the next assignment of the member.
+
+        If the member has to revoke partitions, only removes these. Otherwise, adds the free partitions of the target
+        assignment, and sets the member epoch to the target epoch.
+        """
         member = self._member
         kept: AssignedPartitions = {}
         revoked: AssignedPartitions = {}

@@ -17,7 +17,7 @@ Partitions = dict[bytes, set[int]]
 
 @dataclass(slots=True)
 class AssignorMember:
-    """What an assignor knows about a member."""
+    """The data of a member that assignors use."""
 
     id: str
     instance_id: str | None
@@ -27,7 +27,7 @@ class AssignorMember:
 
 @dataclass(slots=True)
 class AssignorGroup:
-    """What an assignor knows about a group. `members` have the order of a hash map."""
+    """The data of a group that assignors use. `members` have the order of a hash map."""
 
     members: Sequence[AssignorMember]
     partition_counts: Mapping[bytes, int]  # by topic id
@@ -40,9 +40,10 @@ def assign_uniform(group: AssignorGroup) -> dict[str, Partitions]:
 
 
 def assign_range(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns an assignment that gives each member a range of each topic, by member id.
+    """Returns an assignment, by member id, with consecutive partitions of each topic for each subscriber.
 
-    Static members come first, by instance id. So topics with equally many partitions are co-partitioned.
+    Members are sorted: static members by instance id, and after them the others by member id. So members with equal
+    subscriptions get the same partition numbers of topics with equally many partitions.
     """
     members = sorted(group.members, key=lambda member: (member.instance_id is None, member.instance_id or member.id))
     assignment: dict[str, Partitions] = {member.id: {} for member in members}

@@ -31,7 +31,7 @@ def subscribed_names(member: ConsumerMember, regexes: TopicRegexes) -> list[str]
 
 
 def topics_signature(cluster: Cluster, names: Iterable[str]) -> TopicsSignature:
-    """Returns what is known about topics. Topics that do not exist are left out."""
+    """Returns name, id and number of partitions of each topic. Topics that do not exist are left out."""
     found = (cluster.topics.get(name) for name in sorted(set(names)))
     return tuple((topic.name, topic.id, len(topic.partitions)) for topic in found if topic is not None)
 
@@ -49,7 +49,11 @@ def compute_target(
     regexes: TopicRegexes,
     assignor: str,
 ) -> dict[str, Partitions]:
-    """Returns the new target assignment by member id. `members` have the order of Kafka's map of members."""
+    """Returns the new target assignment by member id.
+
+    `topics`: all topics by name. `members`: in the order of Kafka's map of members. `target`: the present target
+    assignment.
+    """
     by_id = {member.id: member for member in members}
     counts: dict[bytes, int] = {}
     rows = []

@@ -1,8 +1,8 @@
 """Regular expressions to which members of a group subscribe, and the topics that match them.
 
-The broker uses RE2, whose syntax is nearly a part of Python's. An expression is resolved after the heartbeat that
-brings it, and again when topics were created or after `group.consumer.regex.refresh.interval.ms`, but all of a group
-together, and not within 10 s after the last time.
+The broker uses RE2, whose syntax is nearly a part of Python's. Expressions are resolved after a heartbeat that adds
+one, and again when topics were created or after `group.consumer.regex.refresh.interval.ms`. All expressions of a group
+are resolved together, but not within 10 s after the last time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class TopicRegexes:
     ) -> bool:
         """Returns whether the expressions must be resolved.
 
-        `subscribed`: to how many the members subscribe. `is_new`: whether one of them was added now.
+        `subscribed`: the number of expressions to which members subscribe. `is_new`: True if this heartbeat has added
+        one. `new_topics_version`: the version of the topics when the last topic was created.
         """
         last = next(iter(self._resolved.values()), None)
         if last is None or not subscribed:
@@ -81,7 +82,7 @@ class TopicRegexes:
         )
 
     def resolve(self, regexes: Iterable[str], topics: Iterable[str], now: float, topics_version: int) -> bool:
-        """Store which topics match expressions. Returns whether any result differs from the last one."""
+        """Store which of `topics` match each expression. Returns whether the topics of any expression have changed."""
         changed = False
         topics = list(topics)
         for regex in regexes:
@@ -93,7 +94,7 @@ class TopicRegexes:
 
 
 def validate_regex(regex: str) -> None:
-    """Raise GroupError if an expression is not valid."""
+    """Raise GroupError with INVALID_REGULAR_EXPRESSION if an expression is not valid."""
     try:
         compile_regex(regex)
     except re.error as error:

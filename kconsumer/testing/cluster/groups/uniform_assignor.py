@@ -58,7 +58,7 @@ def assign_same(group: AssignorGroup) -> dict[str, Partitions]:
 def _keep(
     member: AssignorMember, topic_ids: list[bytes], quota: int
 ) -> tuple[Partitions, list[tuple[bytes, int]], int]:
-    """Returns which partitions a member keeps, which exceed its quota, and how many more it can have."""
+    """Returns the partitions that a member keeps, those that exceed its quota, and how many more it can get."""
     kept: Partitions = {}
     revoked = []
     for topic_id in topic_order(member.target):
@@ -78,7 +78,7 @@ def assign_mixed(group: AssignorGroup) -> dict[str, Partitions]:
 
 
 class _MixedAssignment:
-    """Computes the assignment of members with different subscriptions. Members are known by their index."""
+    """Computes the assignment of members with different subscriptions. Identifies members by their index."""
 
     def __init__(self, group: AssignorGroup) -> None:
         self._group = group
@@ -104,7 +104,7 @@ class _MixedAssignment:
         return assignment
 
     def _own(self, topic_id: bytes, partition: int, owner: int) -> None:
-        """Give a partition to a member."""
+        """Make a member the owner of a partition, in place of its present owner. `owner`: the member's index."""
         before = self._owners[topic_id][partition]
         if before != NO_OWNER:
             self.sizes[before] -= 1
@@ -129,7 +129,7 @@ class _MixedAssignment:
                     self._own(topic_id, partition, balancer.next_least_loaded())
 
     def _balance(self) -> None:
-        """Move partitions until no topic has a move that improves the balance, or after a number of rounds."""
+        """Move partitions until no move improves the balance of any topic, for at most MAX_ROUNDS rounds."""
         topic_ids = self._sorted(topic_id for topic_id, members in self._subscribers.items() if len(members) > 1)
         last_changed = None
         for _ in range(MAX_ROUNDS):
@@ -140,7 +140,10 @@ class _MixedAssignment:
                     last_changed = topic_id
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """Move partitions of one topic from the most to the least loaded subscribers. Returns whether one moved."""
+        """Move partitions of a topic from the most to the least loaded subscribers.
+
+        Returns whether a partition was moved.
+        """
         balancer = _Balancer(self.sizes, self._subscribers[topic_id])
         if balancer.imbalance <= 1:
             return False
@@ -165,10 +168,11 @@ class _MixedAssignment:
 
 
 class _Balancer:
-    """Names the least and the most loaded subscribers of a topic in turn, while partitions go to or from them.
+    """Returns the least and the most loaded subscribers of a topic, while the caller moves partitions.
 
-    Members whose load is at the lower or upper end form a range of `_members`, which are sorted by their load at first.
-    The loads change as the balancer assumes: each member it names gets or loses one partition.
+    The caller must give one partition to each member from `next_least_loaded`, and take one from each member from
+    `next_most_loaded`. `_members` is sorted by load when the balancer is created. The least loaded members are a range
+    at its start, and the most loaded members a range near its end.
     """
 
     def __init__(self, sizes: list[int], members: list[int]) -> None:
@@ -188,7 +192,7 @@ class _Balancer:
         return self._high_size - self._low_size <= 1
 
     def next_least_loaded(self) -> int:
-        """Returns a least loaded member, which gets a partition."""
+        """Returns one of the least loaded members. The caller must give it a partition."""
         if self._next_low >= self._low_end:
             self._low_size += 1
             while self._low_end < len(self._members) and self._sizes[self._members[self._low_end]] == self._low_size:
@@ -198,7 +202,10 @@ class _Balancer:
         return self._members[self._next_low - 1]
 
     def next_most_loaded(self) -> int | None:
-        """Returns a most loaded member, which loses a partition; None if all members are excluded."""
+        """Returns one of the most loaded members, or None if all are excluded.
+
+        The caller must take a partition from it.
+        """
         if self._next_high < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
                 self._high_size = self._sizes[self._members[self._high_start - 1]]
@@ -221,5 +228,5 @@ class _Balancer:
 
 
 def _signed_halves(uuid: bytes) -> tuple[int, int]:
-    """Returns the halves of an id as Kafka compares them: as signed numbers."""
+    """Returns the two halves of a UUID as signed numbers, because Kafka compares UUIDs in this form."""
     return int.from_bytes(uuid[:8], signed=True), int.from_bytes(uuid[8:], signed=True)
