@@ -5,8 +5,8 @@ its own rack. A cycle of moves may correct this without a change of loads: A giv
 and C another one to A. A path of moves may correct it, too, if its last member holds one partition less than its first
 member. The path exchanges the loads of these two members, so the loads are as even as before.
 
-A partition has a value for each member: OWNED if the member owned it before, else CLAIMED if the member claimed it,
-else 0. If the member cannot read the partition in its own rack, REMOTE is subtracted. The cost of a move is the value
+A partition has a value for each member: OWNED if the member owned it before, else CLAIMED if the member sent it as
+owned but is not its owner (see `_ownership.py`), else 0. If the member cannot read the partition in its own rack, REMOTE is subtracted. The cost of a move is the value
 for the giver minus the value for the receiver. A cycle with a negative total cost is an improvement. Each of the three
 constants is greater than the sum of all smaller values in a cycle, so racks have priority over ownership, and ownership
 has priority over claims.

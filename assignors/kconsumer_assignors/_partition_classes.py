@@ -44,7 +44,10 @@ class ClassContent:
     unowned_sorted: bool = True
 
     def add(self, partitions: list[TopicPartition], owners: list[int] | None) -> None:
-        """Add partitions of a topic. `owners`: the owner of each partition; None if no partition has an owner."""
+        """Add partitions of a topic.
+
+        `owners`: for each partition the index of its owner, or FREE or CONTESTED. None if all of them are free.
+        """
         if owners is None:
             self.unowned += partitions
             return

@@ -1,4 +1,4 @@
-"""The options of a consumer: one table, the checks, and the frozen result."""
+"""The options of a consumer: a table of all options, the checks of their values, and the frozen `ConsumerConfig`."""
 
 from kconsumer.config.options import ConsumerConfig
 

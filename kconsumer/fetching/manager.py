@@ -209,8 +209,8 @@ class FetchManager:
 
         Drops data of paused partitions if there would be no room even when all responses in flight are empty. This data
         is fetched again later. Returns the request, or None if it must wait for the fetches in flight. If nothing is in
-        flight, returns the request even if there is no room, because then a batch larger than all limits uses the
-        memory.
+        flight, returns the request even if there is no room. The memory is then used by a batch that is larger than all
+        limits, and waiting would not free it.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)
         while self._buffer.has_paused and cost > memory.room + memory.reserved:

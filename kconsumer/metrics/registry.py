@@ -120,8 +120,8 @@ class Sensor:
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
         """Returns the time (s) by which a sum is divided to compute a rate.
 
-        This is the time since the oldest window began, but at least the length of all sampled windows except one.
-        Otherwise the first second of work would give a high rate.
+        This is the time since the oldest window began. If fewer windows than the configured number, less one, have
+        passed, the missing ones are added to this time. Otherwise the first second of work would give a high rate.
         """
         elapsed = now - windows[0].start if windows else 0.0
         full, required = int(elapsed / self._window_ms), self._samples - 1

@@ -56,7 +56,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         self._session_deadline = now + self._config.session_timeout_ms
 
     def time_to_next_ms(self, now: float) -> float:
-        """Returns the time (ms) until `poll` has something to do."""
+        """Returns the time (ms) until this manager's `poll` would return a request or handle a timeout."""
         if not self._member.heartbeating:
             return FOREVER
         if self._in_flight:

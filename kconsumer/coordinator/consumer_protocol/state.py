@@ -115,7 +115,8 @@ class ConsumerMember:
 
     @property
     def generation(self) -> Generation:
-        """The member epoch and member id as a Generation, for commits. It is invalid outside the group."""
+        """The member epoch and member id as a Generation, for commits. While the member is not in the group, it is the
+        empty `Generation()`."""
         if self.member_epoch <= JOIN_EPOCH:
             return Generation()
         return Generation(self.member_epoch, self.member_id)

@@ -145,8 +145,8 @@ class ListOffsetsHandlers:
 def _find(partition: Partition, timestamp: int) -> tuple[int, int, int] | None:
     """Returns timestamp, offset and leader epoch of the record that a requested timestamp matches, or None.
 
-    The timestamp may be one of the special ones except for LATEST. The offset is -1 if it selects tiered records, which
-    the model does not have.
+    The timestamp may be one of the special ones except for LATEST. For those that select tiered records, the offset is
+    -1, because the model has no tiered records.
     """
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
