@@ -6,10 +6,10 @@ and C another one to A. A path of moves may correct it, too, if its last member 
 member. The path exchanges the loads of these two members, so the loads are as even as before.
 
 A partition has a value for each member: OWNED if the member owned it before, else CLAIMED if the member sent it as
-owned but is not its owner (see `_ownership.py`), else 0. If the member cannot read the partition in its own rack, REMOTE is subtracted. The cost of a move is the value
-for the giver minus the value for the receiver. A cycle with a negative total cost is an improvement. Each of the three
-constants is greater than the sum of all smaller values in a cycle, so racks have priority over ownership, and ownership
-has priority over claims.
+owned but is not its owner (see `_ownership.py`), else 0. If the member cannot read the partition in its own rack,
+REMOTE is subtracted. The cost of a move is the value for the giver minus the value for the receiver. A cycle with a
+negative total cost is an improvement. Each of the three constants is greater than the sum of all smaller values in a
+cycle, so racks have priority over ownership, and ownership has priority over claims.
 
 Moves are arcs of a graph, in which the Bellman-Ford algorithm finds cycles of negative cost. The search starts only at
 arcs of negative cost. If there are none, it ends at once. Interchangeable partitions form a class, and a move concerns

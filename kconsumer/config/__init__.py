@@ -1,4 +1,4 @@
-"""The options of a consumer: a table of all options, the checks of their values, and the frozen `ConsumerConfig`."""
+"""The options of a consumer: the table of options, the checks of their values, and the frozen `ConsumerConfig`."""
 
 from kconsumer.config.options import ConsumerConfig
 
