@@ -9,7 +9,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.testing import FakeCluster
-from support.harnesses.group_polling import Values, balanced
+from support.harnesses.group_polling import Values, balanced, come_and_go
 
 PARTITIONS = 6
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -41,19 +41,7 @@ def member(cluster: FakeCluster, strategy: str, **options: Any) -> Consumer:
 def test_members_come_and_go(cluster: FakeCluster, strategy: str) -> None:
     """Members that join and leave share all partitions, and read all records."""
     first, second, third = (member(cluster, strategy) for _ in range(3))
-    expected, values = set(), Values()
-    rounds = ((first,), (first, second), (first, second, third), (second, third), (third,))
-    for number, members in enumerate(rounds):
-        for left in set(rounds[number - 1]) - set(members) if number else ():
-            left.close()
-        values.poll_until(lambda members=members: balanced(PARTITIONS, *members), *members)
-        produced = {f"{number}-{i}".encode() for i in range(60)}
-        cluster.produce("t", produced)
-        expected |= produced
-        values.poll_until(lambda produced=produced: values >= produced, *members)
-    third.close()
-    assert expected == values
-    assert 300 == sum(offset.offset for offset in cluster.committed("g").values())
+    come_and_go(cluster, PARTITIONS, first, second, third)
     description = cluster.group("g")
     assert ("Empty", 0) == (description.state, len(description.members))
 

@@ -117,7 +117,7 @@ class RealPeer:
         return line
 
     def sleep(self, ms: float) -> None:
-        """Wait."""
+        """Let real time pass. The model's peer advances its virtual clock instead."""
         time.sleep(ms / 1000)
 
     def now(self) -> float:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.error_codes import Errors
@@ -70,6 +71,28 @@ def known_partitions(
     return known
 
 
+def commit_each(
+    partitions: list[KnownPartition],
+    errors: PartitionErrors,
+    accept: Callable[[list[KnownPartition]], None],
+    store: Callable[[KnownPartition], int],
+) -> None:
+    """Store the offsets of existing partitions, and add the error code of each one to `errors`.
+
+    `accept`: raises GroupError if no partition may be committed. It is not called without partitions.
+    `store`: stores the offset of one partition, and returns its error code.
+    """
+    try:
+        if partitions:
+            accept(partitions)
+    except GroupError as error:
+        for partition in partitions:
+            errors.add(partition.row, partition.index, error.error)
+        return
+    for partition in partitions:
+        errors.add(partition.row, partition.index, store(partition))
+
+
 class OffsetCommits:
     """Handles OffsetCommit."""
 
@@ -86,18 +109,10 @@ class OffsetCommits:
         errors = PartitionErrors()
         by_id = request.version >= TOPIC_IDS_VERSION
         partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
-        try:
-            if partitions:
-                self._accept(request, partitions, now)
-        except GroupError as error:
-            for partition in partitions:
-                errors.add(partition.row, partition.index, error.error)
-        else:
-            for partition in partitions:
-                errors.add(partition.row, partition.index, self._store(partition, request, now))
+        commit_each(partitions, errors, partial(self._accept, request, now), partial(self._store, request, now))
         return OffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
-    def _accept(self, request: Request, partitions: list[KnownPartition], now: float) -> None:
+    def _accept(self, request: Request, now: float, partitions: list[KnownPartition]) -> None:
         """Raise GroupError if the group does not accept a commit."""
         message = request.message
         self._coordinator.validate(message.group_id, request, now, allow_empty_id=True)
@@ -112,7 +127,7 @@ class OffsetCommits:
             group.validate_commit_partition(message.member_id, epoch, partition.topic.name, partition.index)
         group.on_offset_commit(message.member_id, now)
 
-    def _store(self, partition: KnownPartition, request: Request, now: float) -> int:
+    def _store(self, request: Request, now: float, partition: KnownPartition) -> int:
         """Store the offset of one partition. Returns the error code."""
         message = request.message
         offset = committed_offset(self._coordinator.cluster, partition.request, now, message.retention_time_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer.error_codes import Errors
@@ -17,6 +18,7 @@ from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.groups.offset_commits import (
     KnownPartition,
     PartitionErrors,
+    commit_each,
     committed_offset,
     group_for_commit,
     known_partitions,
@@ -45,23 +47,13 @@ class OffsetTransactions:
         errors = PartitionErrors()
         by_id = request.version >= TOPIC_IDS_VERSION
         partitions = known_partitions(self._coordinator.cluster, request.message.topics, errors, by_id=by_id)
-        try:
-            if partitions:
-                self._accept(request, partitions, now)
-        except GroupError as error:
-            loading = error.error == Errors.COORDINATOR_LOAD_IN_PROGRESS and request.version < LOADING_VERSION
-            code = Errors.COORDINATOR_NOT_AVAILABLE if loading else error.error
-            for partition in partitions:
-                errors.add(partition.row, partition.index, code)
-        else:
-            for partition in partitions:
-                errors.add(partition.row, partition.index, self._stage(partition, request, now))
+        commit_each(partitions, errors, partial(self._accept, request, now), partial(self._stage, request, now))
         return TxnOffsetCommitResponse(topics=[_response_topic(*item) for item in errors.topics.items()])
 
-    def _accept(self, request: Request, partitions: list[KnownPartition], now: float) -> None:
+    def _accept(self, request: Request, now: float, partitions: list[KnownPartition]) -> None:
         """Raise GroupError if the transaction or the group does not accept the offsets."""
         message = request.message
-        self._coordinator.validate(message.group_id, request, now)
+        self._validate(request, now)
         error = self._coordinator.cluster.transactions.verify_group(
             message.transactional_id,
             (message.producer_id, message.producer_epoch),
@@ -84,7 +76,16 @@ class OffsetTransactions:
         except GroupError as rejected:
             raise GroupError(STALE_MEMBER.get(rejected.error, rejected.error)) from rejected
 
-    def _stage(self, partition: KnownPartition, request: Request, now: float) -> int:
+    def _validate(self, request: Request, now: float) -> None:
+        """Raise GroupError if the broker is not the coordinator, with an error that the version of the request has."""
+        try:
+            self._coordinator.validate(request.message.group_id, request, now)
+        except GroupError as error:
+            if error.error == Errors.COORDINATOR_LOAD_IN_PROGRESS and request.version < LOADING_VERSION:
+                raise GroupError(Errors.COORDINATOR_NOT_AVAILABLE) from error
+            raise
+
+    def _stage(self, request: Request, now: float, partition: KnownPartition) -> int:
         """Store the offset of one partition until the transaction ends. Returns the error code."""
         offset = committed_offset(self._coordinator.cluster, partition.request, now)
         if offset is None:
