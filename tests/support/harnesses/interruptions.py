@@ -68,10 +68,13 @@ class Tracer:
         self.point, self._action, self._everywhere = point, action, everywhere
         self.seen = 0
         self._results: list[object] = []
+        # CPython 3.11 keeps no reference while it calls a profile function. Garbage collection may run finalizers
+        # there, and an exception in a nested profile call makes CPython release the function.
+        self._profile = self._event
 
     def start(self) -> None:
         """Count from here on."""
-        sys.setprofile(self._event)
+        sys.setprofile(self._profile)
 
     def stop(self) -> None:
         """Stop counting."""
