@@ -38,9 +38,8 @@ class ClassicDriver(Driver):
         with parts.changing():
             now = parts.subscription.now
             if fetching and group is not None:
-                group.heartbeat.poll_started(
-                    now
-                )  # in each step, because a caller that waits long inside poll() is not idle
+                # In each step, because a caller that waits long inside poll() is not idle.
+                group.heartbeat.poll_started(now)
                 group.commits.maybe_auto_commit(now)
             wait_ms = FOREVER
             for manager in parts.managers:

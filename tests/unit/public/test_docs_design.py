@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "kconsumer"
 DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAGES = [*DESIGN, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+ALL_PAGES = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")})
 FILE_MAP = ROOT / "docs" / "design" / "file-map.md"
 
 IN_TICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -146,3 +147,11 @@ def test_the_file_map_is_complete() -> None:
         if path.name != "__init__.py"
     }
     assert (set(), set()) == (modules - listed, listed - modules)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_and_lists_have_their_own_lines(page: Path) -> None:
+    """No tool has joined the rows of a table or the items of a list into a paragraph, which a browser shows as text."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    joined = [line for line in text.splitlines() if re.search(r"\| \| ?:?-{3}|^\s*[-*] .*\. [-*] [A-Z`*]", line)]
+    assert joined == []
