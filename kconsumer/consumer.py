@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, Unpack
 
 from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.clock import Clock, Timer
+from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import AccessGuard, guarded
@@ -108,9 +108,11 @@ class Consumer:
 
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
         """Returns the engine of this consumer. `MockConsumer` has another one."""
-        from kconsumer.engine.choice import create_engine  # half of all modules: imported with the first consumer
+        # Half of all modules: imported with the first consumer.
+        from kconsumer.engine.choice import create_engine
+        from kconsumer.engine.environment import Environment
 
-        return create_engine(config, Clock(), loaded)
+        return create_engine(config, Environment(), loaded)
 
     # --- subscription ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from kconsumer.assignors import Assignor
-from kconsumer.clock import Clock, Timer
+from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
@@ -24,6 +24,7 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
+from kconsumer.engine.environment import Environment
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Operations
@@ -50,11 +51,11 @@ class Engine:
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        environment: Environment,
         assignors: Collection[Assignor],
         make_driver: Callable[[Components, Callbacks], Driver],
     ) -> None:
-        self.components = parts = Components(config, clock, assignors)
+        self.components = parts = Components(config, environment, assignors)
         self.lock = parts.lock
         self.changing = parts.changing
         self.callbacks = Callbacks(parts)
@@ -62,7 +63,7 @@ class Engine:
         self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self.driver = make_driver(parts, self.callbacks)
         self._config = config
-        self._clock = clock
+        self._clock = parts.clock
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick.append

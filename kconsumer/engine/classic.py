@@ -97,7 +97,7 @@ class ClassicDriver(Driver):
         group = self._components.group
         if self._thread is None and group is not None:
             name = f"kconsumer-heartbeat-{group.member.group_id}"
-            thread = HeartbeatThread(name, lambda: self._heartbeat_step(group))
+            thread = HeartbeatThread(name, lambda: self._heartbeat_step(group), self._components.environment)
             thread.start()
             self._thread = thread
 

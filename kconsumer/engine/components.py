@@ -6,14 +6,11 @@ the commit requests.
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.assignors import Assignor
-from kconsumer.clock import Clock
 from kconsumer.config.option_groups import (
     CommitConfig,
     FetchConfig,
@@ -34,6 +31,7 @@ from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membershi
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import DeferredCalls
 from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
 from kconsumer.engine.section import Section, Step
 from kconsumer.fetching.buffer import FetchBuffer
@@ -43,7 +41,6 @@ from kconsumer.managers import RequestManager
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.metrics.reporters import Reporters
-from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
@@ -76,17 +73,15 @@ class Components:
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        environment: Environment,
         assignors: Collection[Assignor],
-        *,
-        client: NetworkClient | None = None,
-        rng: random.Random | None = None,
     ) -> None:
-        """Create the components without I/O. Tests pass a `client`, and an `rng` for the jitter of backoffs."""
-        rng = self._rng = rng or random.Random()
+        """Create the components without I/O."""
+        rng = self._rng = environment.random_generator()
         self.config = config
-        self.clock = clock
-        self.lock = threading.RLock()
+        self.environment = environment
+        self.clock = clock = environment.clock
+        self.lock = environment.reentrant_lock()
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait
@@ -99,7 +94,7 @@ class Components:
         add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
         self.subscription = SubscriptionState(config.auto_offset_reset)
-        self.client = client or NetworkClient(config, clock, rng=rng, metrics=ConnectionMetrics(self.metrics))
+        self.client = environment.client(config, rng, ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
@@ -158,12 +153,15 @@ class Components:
 
     def _make_consumer_group(self, group_id: str, coordinator: CoordinatorManager) -> Group:
         # Consumers of the classic protocol do not load these modules.
+        from uuid import UUID
+
         from kconsumer.coordinator.consumer_protocol.consumer_commits import ConsumerCommitProtocol
         from kconsumer.coordinator.consumer_protocol.manager import ConsumerMembership
         from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
         from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 
-        member = ConsumerMember(group_id, self.config.group_instance_id)
+        member_id = str(UUID(int=self._rng.getrandbits(128), version=4))
+        member = ConsumerMember(group_id, self.config.group_instance_id, member_id)
         metrics = GroupMetrics(self.metrics, joins=False)
         protocol = ConsumerCommitProtocol(member, self.cluster, self.subscription, self.metadata)
         commits = self._make_commits(protocol, coordinator, metrics)

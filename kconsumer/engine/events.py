@@ -9,12 +9,12 @@ handlers and finalizers may do both.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kconsumer.clock import Clock
+from kconsumer.engine.environment import Lock
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
@@ -100,9 +100,9 @@ class Signal:
     `SimpleQueue.get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = lock
         self._lock.acquire()
         self._given_at = 0.0
         self._waited = metrics.sensor(GROUP, BACKGROUND)

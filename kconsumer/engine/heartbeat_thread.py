@@ -6,25 +6,27 @@ itself. Otherwise a short, non-blocking step sends the requests that are due and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-from kconsumer.deferred_calls import get_logger
-
-log = get_logger(__name__)
+from kconsumer.engine.environment import Environment
 
 MAX_SLEEP_MS = 1000.0
 
 
-class HeartbeatThread(threading.Thread):
+class HeartbeatThread:
     """Calls `step` repeatedly; `step` returns how long (ms) the thread may sleep."""
 
-    def __init__(self, name: str, step: Callable[[], float]) -> None:
-        super().__init__(name=name, daemon=True)
+    def __init__(self, name: str, step: Callable[[], float], environment: Environment) -> None:
         self._step = step
-        self._stopped = threading.Event()
+        self._environment = environment
+        self._thread = environment.thread(name, self._run)
+        self._stopped = environment.event()
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError if the system refuses it."""
+        self._thread.start()
+
+    def _run(self) -> None:
         """Call `step` and sleep in turn, until stopped. `step` handles all errors itself."""
         sleep_ms = 0.0
         while not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
@@ -32,8 +34,8 @@ class HeartbeatThread(threading.Thread):
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the thread and wait for it. Does nothing in a forked child, where the thread does not exist."""
-        if not self.is_alive():
+        if not self._thread.is_alive():
             return
         self._stopped.set()
-        if threading.current_thread() is not self:
-            self.join(timeout_s)
+        if self._environment.current_thread() is not self._thread:
+            self._thread.join(timeout_s)

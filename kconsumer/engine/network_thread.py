@@ -5,27 +5,39 @@ The thread decides only how long to wait after a failed iteration. The driver de
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from kconsumer.deferred_calls import get_logger
+from kconsumer.engine.environment import Environment
 
 log = get_logger(__name__)
 
 FAILURE_BACKOFF_S = 0.1
 
 
-class NetworkThread(threading.Thread):
+class NetworkThread:
     """Calls `run_once` repeatedly. `wake` ends the wait for the network inside `run_once`."""
 
-    def __init__(self, name: str, run_once: Callable[[], None], wake: Callable[[], None]) -> None:
-        super().__init__(name=name, daemon=True)
+    def __init__(
+        self, name: str, run_once: Callable[[], None], wake: Callable[[], None], environment: Environment
+    ) -> None:
+        self.name = name
         self._run_once = run_once
         self._wake = wake
-        self._stopped = threading.Event()
+        self._environment = environment
+        self._thread = environment.thread(name, self._run)
+        self._stopped = environment.event()
         self._at_end: Callable[[], object] | None = None
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError if the system refuses it."""
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Returns whether the thread runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
         """Run iterations until stopped. A failed iteration does not end the thread."""
         while not self._stopped.is_set():
             try:
@@ -52,6 +64,6 @@ class NetworkThread(threading.Thread):
         if not self.is_alive():
             return True
         self._wake()
-        if threading.current_thread() is not self:
-            self.join(timeout_s)
+        if self._environment.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
         return not self.is_alive()

@@ -52,7 +52,7 @@ class ThreadedDriver(Driver):
         super().__init__(parts, callbacks)
         metrics = parts.metrics
         self._events = ApplicationEvents(metrics)
-        self._signal = Signal(metrics, parts.clock)
+        self._signal = Signal(metrics, parts.clock, parts.environment.lock())
         self._notify = self._signal.notify
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._expired = metrics.sensor(GROUP, EXPIRED)
@@ -103,7 +103,8 @@ class ThreadedDriver(Driver):
             if self._retired:
                 raise StateError("this consumer was closed while the call was waiting")
             group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
-            network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup)
+            name = f"kconsumer-network{group}"
+            network = NetworkThread(name, self._run_once, parts.client.wakeup, parts.environment)
             try:
                 network.start()
             except BaseException:  # the system refused a thread, or Ctrl-C: the next call tries again

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer.clock import Clock, Timer
+from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import ConfigError
@@ -108,8 +108,8 @@ class GroupClient:
                 "group_id is not an option of GroupClient, which joins no group; give the name to its methods"
             )
         self._config = config
-        self._clock = Clock()
-        self._engine: AdminEngine = AdminEngine(config, self._clock)
+        self._engine: AdminEngine = AdminEngine(config)
+        self._clock = self._engine.components.clock
         self._guard = AccessGuard(self._engine.components.step, self._engine.components.end_wait)
 
     def _timer(self) -> Timer:

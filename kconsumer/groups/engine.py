@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from kconsumer.clock import Clock, Timer
+from kconsumer.clock import Timer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError
@@ -27,8 +28,8 @@ from kconsumer.types import TopicPartition
 class AdminEngine(Engine):
     """Queries groups on the calling thread. `run` drives the operations of this class."""
 
-    def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
-        super().__init__(config, clock, (), ClassicDriver)
+    def __init__(self, config: ConsumerConfig) -> None:
+        super().__init__(config, Environment(), (), ClassicDriver)
         self._groups = GroupsManager(config.select(RetryConfig), self.components.metadata)
         self.components.managers.append(self._groups)
 

@@ -22,6 +22,7 @@ from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallbac
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.base import Engine
+from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait
 from kconsumer.errors import StateError
 from kconsumer.listener import RebalanceListener
@@ -43,7 +44,8 @@ class MockEngine(Engine):
     """The engine of one `MockConsumer`."""
 
     def __init__(self, config: ConsumerConfig, assignors: Sequence[Assignor]) -> None:
-        super().__init__(config, VirtualClock(wall_ms=Clock().wall_ms()), assignors, MockDriver)
+        environment = Environment(VirtualClock(wall_ms=Clock().wall_ms()))
+        super().__init__(config, environment, assignors, MockDriver)
         self.broker = MockBroker()
         self.scheduled: deque[Callable[[], object]] = deque()
         self.errors: deque[BaseException] = deque()

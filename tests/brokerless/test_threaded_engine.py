@@ -15,6 +15,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.clock import Clock
+from kconsumer.engine.environment import Environment
 from kconsumer.engine.events import ApplicationEvent, ApplicationEvents, Signal
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.errors import ConfigError, ForkedConsumerError, KafkaError, StateError, TimeoutError, WakeupError
@@ -148,7 +149,7 @@ def test_a_round_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture) -> 
             raise ValueError("the first round")
         time.sleep(0.001)
 
-    thread = NetworkThread("rounds", one_round, lambda: None)
+    thread = NetworkThread("rounds", one_round, lambda: None, Environment())
     thread.start()
     eventually(lambda: len(rounds) > 3, "more rounds")
     thread.stop()
@@ -201,7 +202,7 @@ def test_a_forked_child_gets_an_error() -> None:
 
 def test_a_signal_before_the_wait_is_not_lost() -> None:
     """A signal before a wait ends that wait, however often it was given; the next wait blocks."""
-    signal = Signal(Metrics(), Clock())
+    signal = Signal(Metrics(), Clock(), threading.Lock())
     for _ in range(3):
         signal.notify()
     assert signal.wait(float("inf"))

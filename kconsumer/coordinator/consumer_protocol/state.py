@@ -8,7 +8,6 @@ generation of the classic protocol; it is a number per member, not per group.
 from __future__ import annotations
 
 import enum
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -83,10 +82,10 @@ class ConsumerMember:
     rebalancing = False  # never True: commits are accepted while other members rebalance
     rejoin_reason = None  # always None: the coordinator decides when to rebalance
 
-    def __init__(self, group_id: str, group_instance_id: str | None, member_id: str | None = None) -> None:
+    def __init__(self, group_id: str, group_instance_id: str | None, member_id: str) -> None:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
-        self.member_id = member_id or str(uuid.uuid4())  # kept through every fence and rejoin (KIP-1082)
+        self.member_id = member_id  # kept through every fence and rejoin (KIP-1082)
         self.member_epoch = JOIN_EPOCH
         self.state = MemberState.UNSUBSCRIBED
         self.target = LocalAssignment()  # what the coordinator assigned

@@ -10,12 +10,32 @@ from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components, Group
+from kconsumer.engine.environment import Environment
 from kconsumer.groups.manager import GroupsManager
+from kconsumer.net.client import NetworkClient
+from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.fake_network import FakeNetwork
 from support.harnesses.manager_driver import NoJitter, config
 
 START_MS = 1000.0
+
+
+class WiredEnvironment(Environment):
+    """An environment with virtual time, the given random numbers, and a network that exists only in the test."""
+
+    def __init__(self, clock: VirtualClock, rng: random.Random) -> None:
+        super().__init__(clock)
+        self._virtual = clock
+        self._rng = rng
+
+    def random_generator(self) -> random.Random:
+        """Returns the given random generator."""
+        return self._rng
+
+    def client(self, config: ConsumerConfig, rng: random.Random, metrics: ConnectionMetrics) -> NetworkClient:
+        """Returns a client of a network that exists only in the test."""
+        return FakeNetwork(self._virtual).make_client(config)
 
 
 def make_components(
@@ -28,8 +48,7 @@ def make_components(
     """Wire all managers as an engine does, on virtual time; without an `rng` backoffs have no jitter."""
     options = options or config()
     clock = clock or VirtualClock(now=START_MS)
-    client = FakeNetwork(clock).make_client(options)
-    return Components(options, clock, assignors, client=client, rng=rng or NoJitter())
+    return Components(options, WiredEnvironment(clock, rng or NoJitter()), assignors)
 
 
 def group_of(components: Components) -> Group:

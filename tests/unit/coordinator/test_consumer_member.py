@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
 from kconsumer.coordinator.consumer_protocol.state import TRANSITIONS, ConsumerMember, LocalAssignment, MemberState
 from kconsumer.errors import StateError
+from support.harnesses.manager_driver import config
+from support.harnesses.wiring import group_of, make_components
 
 pytestmark = pytest.mark.network_thread
 
@@ -30,7 +33,7 @@ SUCCESSORS = {
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)), ids=lambda state: state.name)
 def test_each_change_of_state(before: MemberState, after: MemberState) -> None:
     """A legal transition takes place; an illegal one raises an error and changes nothing."""
-    member = ConsumerMember("g", None)
+    member = ConsumerMember("g", None, "m")
     member.state = before
     if after in SUCCESSORS[before]:
         member.transition_to(after)
@@ -47,9 +50,11 @@ def test_every_state_is_in_the_table() -> None:
 
 
 def test_the_member_makes_its_own_id() -> None:
-    """The member id is unique and does not change with the epoch (KIP-1082)."""
-    one, other = ConsumerMember("g", None), ConsumerMember("g", None)
+    """Each consumer creates another member id, which is kept when it loses its assignment (KIP-1082)."""
+    options = config(group_id="g", group_protocol="consumer")
+    one, other = (group_of(make_components(options, rng=random.Random())).member for _ in range(2))
     assert one.member_id != other.member_id
+    assert isinstance(one, ConsumerMember)
     kept = one.member_id
     one.forget_assignment()
     assert kept == one.member_id
