@@ -1,7 +1,7 @@
 """Exports columns through the Arrow C data and stream interfaces, as PyCapsules that Python libraries can import.
 
-No Arrow library is needed. An exported array holds references to columns. The references are dropped when the library
-that imported the array releases it, or when a capsule is deallocated that no library has imported.
+No Arrow library is needed. An exported array holds references to columns. If a library has imported the array, the
+references are dropped when the library releases it. Otherwise they are dropped when the capsule is deallocated.
 """
 
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
@@ -76,9 +76,9 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef int export_array(Column* column, ArrowArray* out) noexcept nogil:
-    """Export the column to `out`, which the caller has zeroed. Returns 0.
+    """Export the column to `out`, which the caller has zeroed. Returns 0, or ENOMEM if memory is exhausted.
 
-    If memory is exhausted, returns ENOMEM, and `out` need not be released.
+    After ENOMEM, `out` need not be released.
     """
     cdef ArrayHolder* holder = <ArrayHolder*> calloc(1, sizeof(ArrayHolder))
     cdef int i
@@ -126,8 +126,8 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 cdef int export_schema(int kind, const int* kinds, int count, ArrowSchema* out) noexcept nogil:
     """Export a type to `out`, which the caller has zeroed. Returns 0, or ENOMEM if memory is exhausted.
 
-    `kind` is the kind of a column or of a column's child, or KC_ROOT for rows. The `count` columns of the rows have the
-    kinds `kinds`. Both are ignored if `kind` is not KC_ROOT.
+    `kind` is KC_ROOT for the type of rows, or the kind of a column or of a column's child. For KC_ROOT, `count` is the
+    number of columns, and `kinds` contains their kinds. For other values of `kind`, `kinds` and `count` are ignored.
     """
     cdef SchemaHolder* holder = <SchemaHolder*> calloc(1, sizeof(SchemaHolder))
     cdef int i
@@ -190,7 +190,7 @@ cdef void drop_stream(object capsule) noexcept:
 
 
 def array_capsule(Columns columns not None):
-    """Returns a new `arrow_array` capsule of the rows, which are not copied. Rows can be exported repeatedly."""
+    """Returns a new `arrow_array` capsule that shares the memory of `columns`. May be called repeatedly."""
     cdef ArrowArray* array
     capsule = new_capsule(sizeof(ArrowArray), "arrow_array", <void*> drop_array)
     array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")

@@ -1,7 +1,7 @@
 """Builds columns from runs of records (see record_run.pxd).
 
-The result is one Columns object, or several if a column would become too large. This module decides which records
-become rows of which object. arrow_fill.pyx fills the memory. This module then passes the ownership of the memory to
+The result is one Columns object, or several if a column would become too large. This module decides which records each
+Columns object contains. arrow_fill.pyx fills the memory. This module then passes the ownership of the memory to
 columns.
 """
 
@@ -251,9 +251,9 @@ cdef Column* headers_column(Builder* builder) noexcept nogil:
 
 
 cdef Column* column_of(Builder* builder, int kind) noexcept nogil:
-    """Returns the column `kind`, or NULL if memory is exhausted.
+    """Returns the column of the kind `kind` (KC_KEY, …), or NULL if memory is exhausted.
 
-    The column takes the ownership of its memory from `builder`, so call this once for each column.
+    The column takes the ownership of its memory from `builder`, so this must be called only once for each kind.
     """
     if kind == KC_KEY:
         return strings(&builder.key, builder.rows)

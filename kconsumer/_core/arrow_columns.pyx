@@ -71,7 +71,7 @@ cdef void release_column(Column* column) noexcept nogil:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Columns:
-    """Rows of selected columns. Exported arrays (see arrow.pyx) may outlive this object."""
+    """Rows in columnar form, with the selected columns only. Exported arrays (arrow.pyx) may outlive this object."""
 
     def __init__(self):
         raise TypeError("columns are created by build()")
@@ -84,9 +84,10 @@ cdef class Columns:
         return self.root.length
 
     def gaps(self, int64_t start, int64_t end=-1):
-        """Returns the ranges of offsets for which there is no row, as pairs (first offset, offset after the last).
+        """Returns the ranges of offsets that have no row, as pairs (first offset, offset after the last).
 
-        Begins at the offset `start`. Ends before the offset `end`, or at the last row if its offset is higher.
+        Covers the offsets from `start` up to, not including, `end`. If the last row has a higher offset than `end`,
+        covers the offsets up to this row instead.
         """
         cdef int64_t* offset = <int64_t*> self.offsets.buffers[1]
         cdef int64_t row

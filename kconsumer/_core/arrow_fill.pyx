@@ -151,9 +151,10 @@ cdef void stop(Builder* builder) noexcept nogil:
 
 
 cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
-    """Append records of the segment to all columns except `topic`, and remove them from the segment.
+    """Append records of `filled.segment` to all columns except `topic`, and remove them from the segment.
 
-    Returns GOOD if the segment is empty now, FULL if the builder is full, MALFORMED or NO_MEMORY.
+    Appends as many records as possible. Returns GOOD if the segment is empty now, FULL if the builder is full,
+    MALFORMED or NO_MEMORY.
     """
     cdef Py_ssize_t first = builder.rows
     cdef Status status = fill_records(builder, &filled.segment, filled.end)
@@ -289,7 +290,10 @@ cdef bint grow_rows(BytesColumn* column, Py_ssize_t before, Py_ssize_t rows) noe
 
 
 cdef Status append_text(BytesColumn* column, Py_ssize_t row, Span text) noexcept nogil:
-    """Append a UTF-8 string. Replaces invalid bytes by U+FFFD, as ConsumerRecord does. Returns GOOD or NO_MEMORY."""
+    """Append a UTF-8 string, which is the value of the row `row`. Returns GOOD or NO_MEMORY.
+
+    Replaces invalid bytes by U+FFFD, as ConsumerRecord does. The caller has reserved memory for the string.
+    """
     cdef const unsigned char* p = text.p
     while text.end - p >= 8 and not kc_load_be64(p) & BEYOND_ASCII:
         p += 8

@@ -7,10 +7,11 @@ from kconsumer._core.wire cimport kc_load_be16, kc_load_be32, kc_load_be64
 
 
 cdef Found next_batch(Span* data, BatchHeader* out) noexcept nogil:
-    """Read the header at the front of `data`. If it is valid and the batch complete, advance `data` past the batch.
+    """Read the header at the front of `data`. Returns what was found.
 
-    Returns what was found. `data` advances only if this is FOUND_BATCH or FOUND_OLD. As in Java, returns FOUND_BAD_SIZE
-    or FOUND_BAD_MAGIC even if the batch is cut off after these fields.
+    If this is FOUND_BATCH or FOUND_OLD, `data` is advanced past the batch, which is complete. For any other result,
+    `data` does not change. As in Java, an invalid size or magic number (FOUND_BAD_SIZE, FOUND_BAD_MAGIC) is found even
+    if the batch is not complete.
     """
     cdef const unsigned char* p = data.p
     if remaining(data) < SIZE_PREFIX:

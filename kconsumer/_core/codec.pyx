@@ -25,7 +25,8 @@ def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
     """Decode the message that begins at index `offset` of `buffer`. Returns the message. `plan` describes its fields.
 
     A field of kind "records" becomes a Slice, which keeps `buffer` alive. All other values are copied. Raises
-    ProtocolError if the message is malformed, or if there are bytes after it and `allow_trailing` is False.
+    ProtocolError if the message is malformed. Unless `allow_trailing` is True, also raises it if there are bytes after
+    the message.
     """
     cdef Source source
     cdef Program program = program_of(plan)
@@ -97,7 +98,7 @@ cdef bytes sized(Target* target):
 def decode_response(api, int16_t version, frame):
     """Decode a response, whose size prefix was removed. Returns `(correlation_id, message)`.
 
-    Raises ProtocolError for malformed bytes.
+    Raises ProtocolError for malformed bytes, and ValueError if `api` does not support the version.
     """
     cdef Source source
     cdef Program program = program_of(api.response_plan(version))

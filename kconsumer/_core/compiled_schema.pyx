@@ -1,6 +1,9 @@
-"""Compiles a plan, which names fields and types, to C structs with offsets and numbers (see compiled_schema.pxd).
+"""Compiles plans to C structs that the decoder and the encoder read.
 
-Decides which plans are valid. Other plans are refused here, so the decoder and the encoder need not check them.
+A plan is a tuple that describes the fields of one message class in one version (see `kconsumer.schema.dsl.plan`). In
+the compiled form (compiled_schema.pxd), each field name becomes the offset in bytes of the field's slot, and each type
+name becomes a value of an enum. A plan that is not valid raises an exception here, so the decoder and the encoder need
+not check it.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -61,9 +64,10 @@ cdef Program load(tuple plan):
 
 
 cdef int load_row(Program program, Op* op, tuple row) except -1:
-    """Set `op` from the entry of a field in the plan: `(name, kind, inner, nullable, tag, default, fresh)`.
+    """Set `op` from `row`, the row of a field in a plan: `(name, kind, inner, nullable, tag, default, fresh)`.
 
-    Raises TypeError if the field is not a slot of the message class, or if a struct has no plan.
+    `kconsumer.schema.dsl.plan` describes these values. Raises TypeError if the message class has no slot for the field,
+    or if a struct has no plan.
     """
     cdef object inner = row[2]
     cdef Program of
@@ -89,7 +93,7 @@ cdef int load_row(Program program, Op* op, tuple row) except -1:
 
 
 cdef Py_ssize_t min_size_of(int kind, bint nullable, bint flexible, PyObject* inner):
-    """Returns the smallest encoded size in bytes of a value of this kind."""
+    """Returns the smallest encoded size in bytes of a value of the kind `kind`. `inner` is the Program of a struct."""
     if kind == BOOL or kind == INT8:
         return 1
     if kind == INT16:

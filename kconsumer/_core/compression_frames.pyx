@@ -1,10 +1,10 @@
-"""Parses the compression frames of batches: finds the block in them, and its maximum decompressed size.
+"""Parses the compression frames of batches: finds the compressed block in a frame, and its maximum decompressed size.
 
-Decides which lz4, zstd and xerial frames are ordinary, so that they can be decompressed by one function call instead of
-a stream reader. An ordinary frame has exactly one block (a zstd frame may have several), and is the only one of its
-batch. For other frames, the functions return False, None or -1 without a reason. The caller then uses the stream reader
-of a library, which also reports errors.
-This module does not decompress and applies no limits.
+Decides which lz4, zstd and xerial frames are ordinary. The block of an ordinary frame can be decompressed by one
+function call instead of a stream reader. An ordinary frame has exactly one block (a zstd frame may have several), and
+its batch has no other frame. For all other frames, the functions return False, None or -1 without a reason. The caller
+then uses the stream reader of a library, which also reports errors. This module does not decompress and applies no
+limits.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -88,11 +88,11 @@ def lz4_block(data):
 
 
 cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
-    """Returns the maximum decompressed size of a zstd frame in bytes, or -1.
+    """Returns the maximum decompressed size of a zstd frame in bytes, or -1 if the frame is not ordinary.
 
-    It is the content size in the frame header, or the sum of the maximum sizes of the blocks if the header has none.
-    Returns -1 if the bytes are not exactly one valid frame, if the frame needs a dictionary or more than 128 MB of
-    memory, or if the content size exceeds the sum.
+    The size is the content size in the frame header. If the header has none, it is the sum of the maximum sizes of the
+    blocks. Returns -1 if the bytes are not exactly one valid frame, if the frame needs a dictionary or more than 128 MB
+    of memory, or if the content size exceeds that sum.
     """
     cdef const unsigned char* p = frame.p
     cdef const unsigned char* end = frame.end

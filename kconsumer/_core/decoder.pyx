@@ -51,7 +51,10 @@ cdef int finish(Program program, Source* source) except -1:
 
 
 cdef malformed(Program program, Op* op, Source* source, str problem):
-    """Raise ProtocolError. Its message has the name of the field, or of the class if `op` is NULL, and the position."""
+    """Raise a ProtocolError with the text `problem`, the position, and the name of the field.
+
+    If `op` is NULL, the name of the message class is used instead of that of a field.
+    """
     cdef Py_ssize_t at = source.span.p - source.start
     name = program.cls.__name__
     if op != NULL:
@@ -77,7 +80,10 @@ cdef object read_message(Program program, Source* source):
 
 
 cdef object read_value(Program program, Op* op, int kind, bint nullable, Source* source):
-    """Read the value of a field, or one element of its array. Returns it. `kind` is the kind of the value."""
+    """Read one value of the kind `kind`. Returns it.
+
+    `op` is the field to which the value belongs. If the field is an array, its elements are read by this function, too.
+    """
     cdef int8_t i8 = 0
     cdef int16_t i16 = 0
     cdef int32_t i32 = 0
@@ -182,7 +188,10 @@ cdef object read_array(Program program, Op* op, bint nullable, Source* source):
 
 
 cdef object read_struct(Program program, Op* op, bint nullable, Source* source):
-    """Read a struct. Returns the message, or None for null. A nullable struct begins with a byte, negative for null."""
+    """Read a struct. Returns the message, or None for null.
+
+    Before a nullable struct there is one byte, which is negative for null.
+    """
     cdef int8_t present = 0
     if nullable:
         if not read_i8(&source.span, &present):

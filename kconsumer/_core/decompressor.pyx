@@ -6,8 +6,8 @@ which also reports the error. So this module affects speed only.
 
 The functions come from the shared libraries of the packages `lz4` and `zstandard`, or otherwise from those of the
 system. The background thread cannot use the Python functions of these packages, because it would have to take the GIL
-twice for each batch. While the calling thread runs Python code, it would wait up to 5 ms (the switch interval) each
-time.
+twice for each batch. If the calling thread is running Python code then, the background thread waits up to 5 ms (the
+switch interval) each time.
 """
 
 cimport cython
@@ -208,7 +208,10 @@ cdef class PrefetchDecompressor:
         return task
 
     cdef int skip(self, bint ended=False) noexcept:
-        """Remove the first submitted batch. Also ends its task, unless `ended` is True because that was done before."""
+        """Remove the first submitted batch.
+
+        `ended` is True if the caller has ended the batch's task already. Otherwise this method ends the task, too.
+        """
         global bytes_used
         cdef int at = self.first
         # Free the slot before any operation that can fail. Otherwise the next call would remove the same batch again.

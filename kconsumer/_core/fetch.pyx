@@ -88,8 +88,8 @@ cdef struct OpenBatch:
 cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
     """Check records at the front of the batch and move them to `out`.
 
-    Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Returns False if it
-    stopped at a malformed record, which then is the first record left in the batch.
+    Stops after `limit` records, or as soon as the records in `out` have `size` bytes or more. Also stops at a malformed
+    record, which remains the first record in the batch. Returns False in this case, else True.
     """
     cdef Record record
     cdef const unsigned char* start
@@ -359,9 +359,9 @@ cdef class PartitionFetch:
         return 0
 
     cdef int check_found(self, Found found, const unsigned char* start, BatchHeader* header) except -1:
-        """Raise CorruptRecordError unless a batch or a valid message of format 0 or 1 was found.
+        """Raise CorruptRecordError unless `found` is a batch of format 2, or a valid message of format 0 or 1.
 
-        For such a message, sets the fields of `header` that next_batch() did not set.
+        For a message of format 0 or 1, also sets the fields of `header` that next_batch() did not set.
         """
         cdef Span message
         if found == FOUND_BAD_SIZE:
@@ -537,7 +537,7 @@ cdef class PartitionFetch:
     cdef int end_batch(self) except -1:
         """Close the open batch after its last record.
 
-        Raises CorruptRecordError if the bytes of the batch after this record are invalid (`batch.defect`).
+        Raises CorruptRecordError if the bytes after the last record are invalid (`batch.defect` describes the error).
         """
         if self.batch.defect != NULL:
             raise self.corrupt(
@@ -559,9 +559,9 @@ cdef class PartitionFetch:
         return 0
 
     cdef Py_ssize_t log_limit(self, Slice data) except -1:
-        """Returns the maximum size in bytes of the decompressed batches, all together. `data`: the fetched bytes.
+        """Returns the maximum of the decompressed sizes of all batches in `data` together, in bytes.
 
-        This limit applies only if `log_bytes` is True.
+        `data`: the fetched bytes. This limit applies only if `log_bytes` is True.
         """
         return max(LOG_OUTPUT_LIMIT, self.batch_limit, output_limit(len(data)))
 

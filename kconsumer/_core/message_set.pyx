@@ -35,8 +35,8 @@ cdef enum Next:
 cdef bint read_outer(Span message, BatchHeader* header) noexcept nogil:
     """Set the fields of `header` that `next_batch` has not set, as if the message were a batch.
 
-    The format of the message is `header.magic`. Sets `header.body` to the value of the message, or its two pointers to
-    NULL if the value is null. Returns False if the message is malformed.
+    The format of the message is `header.magic`. Sets `header.body` to the value of the message. If the value is null,
+    sets the two pointers of `header.body` to NULL. Returns False if the message is malformed.
     """
     cdef Record record
     cdef const unsigned char* p = message.p
@@ -85,8 +85,8 @@ cdef Next next_message(Span* data, Message* out) noexcept nogil:
 cdef const char* message_defect(const Message* message, int64_t offset, int64_t floor, bint check_crcs) except? NULL:
     """Returns a description of the error in a message with the absolute offset `offset`, or NULL if it is valid.
 
-    If `check_crcs` is True, verifies the checksum, except for a message below the offset `floor`. Such a message will
-    not be returned to the user.
+    If `check_crcs` is True, verifies the checksum of a message at or above the offset `floor`. A message below `floor`
+    will not be returned to the user, so its checksum is not verified.
     """
     cdef uint32_t crc = 0
     if offset < 0 or offset == INT64_MAX:

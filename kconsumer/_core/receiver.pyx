@@ -95,8 +95,8 @@ cdef class Receiver:
         """Remove a completed job. Returns (tag, prefix, number of bytes received into the view, errno).
 
         Returns None if no job has completed. `tag` is the one given to `begin`. `prefix` is the received size prefix,
-        or None if the job was not framed. If the peer has closed the connection, errno is 0, and prefix or view are
-        incomplete. If the frame is larger than the view, no bytes were received into the view.
+        or None if the job was not framed. If the peer has closed the connection, errno is 0, and the prefix or the
+        bytes in the view are incomplete. If the frame is larger than the view, no bytes were received into the view.
         """
         cdef int index
         if self.state == NULL:

@@ -173,8 +173,8 @@ cdef inline object value_of(ConsumerRecord self):
 cdef inline int make_value(ConsumerRecord self) except -1:
     """Create the bytes object of the value.
 
-    A record may be filled several times. If nothing else refers to the bytes object of its last value, that object is
-    reused.
+    The same record object may be filled with one record after another. Then the bytes object of the previous value is
+    reused, if nothing else refers to it.
     """
     cdef Py_ssize_t size = self.serialized_value_size
     cdef const char* source = <const char*> self.value_at

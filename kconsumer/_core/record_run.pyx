@@ -1,8 +1,8 @@
 """Runs of checked records, and the iterator that creates ConsumerRecords from them.
 
 A run stores where its records are and how many there are, but nothing for each record. Iteration parses each record a
-second time, after fetch.pyx parsed it to check it. This costs less than writing and reading an index of the records.
-A run of records that a user created has no bytes: it refers to the objects.
+second time, after fetch.pyx parsed it to check it. This costs less than writing and reading an index of the records. If
+a user created the records, the run has no bytes. It then refers to the record objects.
 """
 
 cimport cython
@@ -133,7 +133,7 @@ cdef class RecordRun:
         return 0
 
     cdef int stop_before(self, Py_ssize_t index, int64_t last_offset) except -1:
-        """Cut the run off before the record at `index`, and move the position of the fetch back to that record.
+        """Drop the records from `index` on, and move the position of the PartitionFetch back to the record at `index`.
 
         `last_offset`: the offset of the record before `index`; unused if `index` is 0.
         """
@@ -233,7 +233,7 @@ cdef int add_nullable(object body, object data) except -1:
 
 
 cdef object plain_bytes(ConsumerRecord record, object data, str what):
-    """Returns `data` as bytes, or None. Raises TypeError for an object of another type."""
+    """Returns `data` as bytes, or None if it is None. Raises TypeError if it is neither bytes-like nor None."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, (bytearray, memoryview)):
@@ -319,7 +319,7 @@ cdef class RecordIterator:
         self.even = self.odd = None
 
     cdef bint advance(self) except -1:
-        """Advance to the next segment, or to the next run of objects. Returns False after the last one."""
+        """Advance to the next segment, or to the next run if that consists of objects. Returns False at the end."""
         self.objects = None
         while self.run is None or self.next_segment == self.run.used:
             if self.next_run == len(self.runs):
@@ -397,7 +397,7 @@ cdef class RecordIterator:
         return record
 
     cdef int give_objects(self, ConsumerRecord record) except -1:
-        """Store the deserialized key and value in the record."""
+        """Store the deserialized key and value of the current record, if there are any, in `record`."""
         if self.run.keys is not None:
             record.key_object = self.run.keys[self.index]
             record.made |= MADE_KEY

@@ -36,7 +36,10 @@ cdef class AbortedIndex:
         self.set_passed(0)
 
     cdef int set_passed(self, Py_ssize_t passed) except -1:
-        """Set `passed`, and set `next_begin` to the first offset of the transaction at that index of `begins`."""
+        """Set `passed`, the number of transactions in `begins` that `advance` has passed.
+
+        Also sets `next_begin` to the first offset of the next transaction, or to INT64_MAX if there is none.
+        """
         self.passed = passed
         self.next_begin = INT64_MAX
         if passed < len(self.begins):
