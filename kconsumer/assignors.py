@@ -3,8 +3,8 @@
 An assignor decides which member of a classic group gets which partition. It receives plain data (`ClusterView`,
 `Subscription`) and returns plain data (`Assignment`), and runs only at the leader of the group. Plugins are entry
 points of the group ``kconsumer.assignors``. The name of an entry point is the protocol name in JoinGroup, which must be
-the same in all members of a group. The four built-in assignors are entry points, too, but their targets are listed
-here, so that a consumer with one of them does not search all installed distributions.
+the same in all members of a group. The four built-in assignors are entry points, too. But this module also contains the
+names of their classes, so that a consumer with a built-in assignor does not search all installed distributions.
 
 This module does not decide when a group rebalances, nor what a member does with its assignment.
 """
@@ -118,11 +118,11 @@ class ClusterView:
         return frozenset(self._topics)
 
     def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """Returns the partitions of a topic in ascending order; none if the topic is unknown."""
+        """Returns the partitions of a topic in ascending order. Returns an empty tuple if the topic is unknown."""
         return self._topics.get(topic, ())
 
     def partition_count(self, topic: str) -> int | None:
-        """Returns the number of partitions of a topic; None if it is unknown."""
+        """Returns the number of partitions of a topic, or None if the topic is unknown."""
         found = self._topics.get(topic)
         return None if found is None else len(found)
 
@@ -137,7 +137,7 @@ class ClusterView:
 
 
 class Assignor(abc.ABC):
-    """The base class of assignors: set `name` and write `assign` (Java `ConsumerPartitionAssignor`).
+    """The base class of assignors (Java `ConsumerPartitionAssignor`). A subclass sets `name` and implements `assign`.
 
     An instance is used by one consumer, on one thread.
     """
@@ -151,7 +151,8 @@ class Assignor(abc.ABC):
         """Called once with the consumer's options, after `load` has created the instance."""
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Returns user data to send with the subscription of this member to the assignor of the leader."""
+        """Returns user data to send with the subscription of this member, or None. The leader's assignor receives
+        it."""
         return None
 
     @abc.abstractmethod
@@ -186,8 +187,9 @@ _origins: weakref.WeakKeyDictionary[type[Assignor], AssignorInfo] = weakref.Weak
 def register(name: str, factory: Factory) -> None:
     """Register a factory under a name for this process. A second registration of a name replaces the first.
 
-    `factory` is a class, or a callable that returns an assignor. A callable may take one argument, the consumer's
-    options. Raises ConfigError for the name of a built-in assignor, and for an invalid name.
+    `factory` is a class, or another callable that returns an assignor. A callable that is not a class may take one
+    argument, the consumer's options. Raises ConfigError if `name` is that of a built-in assignor or is invalid, and if
+    `factory` is not callable.
     """
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
@@ -199,9 +201,10 @@ def register(name: str, factory: Factory) -> None:
 
 
 def available() -> dict[str, AssignorInfo]:
-    """Returns all assignors that can be loaded by name, sorted. Reads metadata only; imports no plugin.
+    """Returns a dict of name -> assignor, sorted by name, of all assignors that `load` finds. Imports no plugin.
 
-    A name that two distributions provide is listed once for each, as "distribution::name", which `load` accepts, too.
+    If several distributions provide the same name, the dict has one entry for each of them, with the key
+    "distribution::name". `load` accepts these keys, too.
     """
     found = {name: _own_info(name) for name in BUILT_IN}
     for name, entries in _entries().items():
@@ -214,12 +217,14 @@ def available() -> dict[str, AssignorInfo]:
 
 
 def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = None) -> Assignor:
-    """Returns an assignor for a name, a class or a factory. An instance is checked and returned itself.
+    """Returns the assignor for a name, a class or a factory. An assignor instance is checked and returned itself.
 
     A name is searched among the registered, the built-in and the installed assignors, in this order.
-    "distribution::name" selects one plugin, "package.module:Class" imports a class, and the class names of Java's four
-    assignors are accepted. Raises UnknownAssignorError, or AssignorLoadError with the cause and the origin of the
-    plugin.
+    "distribution::name" selects the assignor of one distribution, and "package.module:Class" imports a class. The class
+    names of Java's four assignors are accepted, too.
+
+    Raises UnknownAssignorError if a name is not found. Raises AssignorLoadError if the assignor cannot be loaded or is
+    invalid; the message contains its origin. Raises ConfigError if `spec` has another type.
     """
     if isinstance(spec, Assignor):
         return _checked(spec, AssignorInfo(getattr(spec, "name", "?"), "", "", _target(type(spec))), None)
@@ -235,9 +240,10 @@ def load(spec: str | Factory | Assignor, options: Mapping[str, object] | None = 
 def load_all(
     specs: Iterable[str | Factory | Assignor], options: Mapping[str, object] | None = None
 ) -> tuple[Assignor, ...]:
-    """Returns the assignors for the entries of a consumer's list. `load` describes the entries.
+    """Load each entry of `specs` with `load`. Returns the assignors in the same order.
 
-    Raises ConfigError if two assignors have the same name, or if no rebalance protocol is common to all.
+    Raises ConfigError if `specs` is empty, if two assignors have the same name, or if no rebalance protocol is common
+    to all of them.
     """
     loaded = tuple(load(spec, options) for spec in specs)
     if not loaded:
@@ -261,7 +267,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 
 def origin(assignor: Assignor) -> AssignorInfo:
-    """Returns the origin of an assignor. Its distribution is empty if `load` did not find the class in one."""
+    """Returns the origin of an assignor. The distribution is empty unless `load` found the class in a distribution."""
     known = _origins.get(type(assignor))
     return known or AssignorInfo(assignor.name, "", "", _target(type(assignor)))
 
@@ -292,7 +298,10 @@ def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
 
 
 def _entry(name: str, distribution: str) -> EntryPoint:
-    """Returns the only entry point with this name, or with this name in this distribution."""
+    """Returns the entry point with this name. If `distribution` is not empty, searches only this distribution.
+
+    Raises UnknownAssignorError if there is no such entry point, and AssignorLoadError if there are several.
+    """
     entries = _entries()
     matching = [
         entry
@@ -323,7 +332,10 @@ def _unknown(name: str, entries: Mapping[str, object]) -> UnknownAssignorError:
 
 
 def _entries() -> dict[str, list[EntryPoint]]:
-    """Returns the entry points of other distributions by name. Omits those with the name of a built-in assignor."""
+    """Returns a dict of name -> installed entry points with this name. Omits the names of built-in assignors.
+
+    The dict is empty if plugins are disabled.
+    """
     found: dict[str, list[EntryPoint]] = {}
     if not _plugins_enabled():
         return found
@@ -380,7 +392,7 @@ def _build(factory: Any, info: AssignorInfo, name: str | None, options: Mapping[
 
 
 def _takes_options(factory: Any) -> bool:
-    """Returns True if a factory function has an argument for the options. A class has `configure` instead."""
+    """Returns True if a factory function has a parameter for the options. Returns False for a class."""
     if isinstance(factory, type):
         return False
     import inspect
@@ -438,8 +450,8 @@ def assign(
 ) -> dict[str, Assignment]:
     """Run an assignor and check its result. Returns the assignments of all members.
 
-    Members without an assignment in its result get no partitions. Raises AssignorError if the result is invalid, or if
-    the assignor raises.
+    A member without an assignment in the assignor's result gets no partitions. Raises AssignorError if the result is
+    invalid, or if the assignor raises.
     """
     try:
         assignments = assignor.assign(cluster, subscriptions)
@@ -456,10 +468,11 @@ def validate(
     subscriptions: Mapping[str, Subscription],
     assignments: Mapping[str, Assignment],
 ) -> None:
-    """Check the result of an assignor. If it is invalid, raises AssignorError with the names of plugin and partition.
+    """Check the result of an assignor. Raises AssignorError, with the name of the plugin, if the result is invalid.
 
     Members and partitions must exist, topics must be subscribed, and no partition may be assigned twice. A cooperative
-    assignor must not assign a partition that another member still owns. This is not checked for built-in assignors.
+    assignor must not assign a partition that another member still owns. Only this last rule is not checked for built-in
+    assignors.
     """
     if not isinstance(assignments, Mapping):
         raise _broken(assignor, f"returned {type(assignments).__qualname__} instead of a mapping")
@@ -524,7 +537,8 @@ def _check_cooperative(
 ) -> None:
     """Raise AssignorError if a partition is added to one member and revoked from another in the same rebalance.
 
-    In a cooperative rebalance the old owner must first revoke the partition. The next rebalance assigns it again.
+    In a cooperative rebalance, the previous owner must first revoke the partition. The next rebalance assigns it to the
+    new owner.
     """
     added: dict[TopicPartition, str] = {}
     revoked: dict[TopicPartition, str] = {}

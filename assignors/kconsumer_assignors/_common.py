@@ -78,7 +78,7 @@ class Roster:
         return topic_partitions(topic, self.ids[topic])
 
     def index_of(self, topic: str, partition: int) -> int:
-        """Returns the index of a partition in `ids`, or -1 if the partition does not exist."""
+        """Returns the index of a partition in `ids[topic]`, or -1 if the partition does not exist."""
         gap = self.gaps.get(topic)
         if gap is not None:
             return gap.get(partition, -1)
@@ -93,13 +93,13 @@ class Roster:
 
 
 def _ids(infos: Sequence[PartitionInfo]) -> Sequence[int]:
-    """Returns the ids of partitions. `infos` is sorted by partition id."""
+    """Returns the ids of the partitions in `infos`, which is sorted by partition id and not empty."""
     count = len(infos)
     return range(count) if infos[-1].partition == count - 1 else [info.partition for info in infos]
 
 
 def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list[int]]:
-    """Returns a dict of set of topics -> indexes of the members that subscribe to exactly these topics.
+    """Returns a dict that maps each set of topics to the indexes of the members that subscribe to exactly these topics.
 
     The members are first grouped by their tuple of topics, because most groups have only a few different tuples. A set
     is then created for each tuple, not for each member.
@@ -119,7 +119,10 @@ def _classes(subscriptions: Iterable[Subscription]) -> dict[frozenset[str], list
 
 
 def _subscribers(topics: Iterable[str], classes: Mapping[frozenset[str], list[int]]) -> dict[str, list[int]]:
-    """Returns the indexes of the subscribers of each topic. `classes`: the result of `_classes`."""
+    """Returns a dict that maps each of `topics` to the indexes of its subscribers, in ascending order.
+
+    `classes` is the result of `_classes`. Topics with the same subscribers get the same list object.
+    """
     interested: dict[str, list[int]] = {topic: [] for topic in topics}
     groups = list(classes.values())
     for number, found in enumerate(classes):

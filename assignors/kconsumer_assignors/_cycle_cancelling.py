@@ -1,19 +1,21 @@
-"""Improves an assignment whose loads `_min_cost_flow.py` has balanced: moves partitions where they are worth more.
+"""Improves an assignment whose loads are balanced: moves partitions to members for which they have a higher value.
 
-After balancing, a member may hold a partition that another member owned before, or that another member could read in
-its own rack. A cycle of moves may correct this without a change of loads: A gives a partition to B, B another one to C,
-and C another one to A. A path of moves may correct it, too, if its last member holds one partition less than its first
-member. The path exchanges the loads of these two members, so the loads are as even as before.
+After `_min_cost_flow.py` has balanced the loads, a member may hold a partition that another member owned before, or
+that another member could read in its own rack. A cycle of moves may correct this without a change of loads: A gives a
+partition to B, B another one to C, and C another one to A. A path of moves may correct it, too, if its last member
+holds one partition less than its first member. The path exchanges the loads of these two members, so the loads are as
+even as before.
 
 A partition has a value for each member: OWNED if the member owned it before, else CLAIMED if the member sent it as
 owned but is not its owner (see `_ownership.py`), else 0. If the member cannot read the partition in its own rack,
-REMOTE is subtracted. The cost of a move is the value for the giver minus the value for the receiver. A cycle with a
-negative total cost is an improvement. Each of the three constants is greater than the sum of all smaller values in a
-cycle, so racks have priority over ownership, and ownership has priority over claims.
+REMOTE is subtracted. The cost of a move is the value for the giver minus the value for the receiver. The cost of a
+cycle is the sum of the costs of its moves. A cycle with a negative cost is an improvement. Each of the three constants
+is greater than any sum of smaller constants in a cycle, so racks have priority over ownership, and ownership has
+priority over claims.
 
-Moves are arcs of a graph, in which the Bellman-Ford algorithm finds cycles of negative cost. The search starts only at
-arcs of negative cost. If there are none, it ends at once. Interchangeable partitions form a class, and a move concerns
-any partition of a class.
+Moves are arcs of a graph, in which the Bellman-Ford algorithm finds cycles with a negative cost. The search starts only
+at arcs with a negative cost. If there are none, it ends at once. Interchangeable partitions form a class, and a move
+concerns any partition of a class.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ MIN_ARCS_FOLLOWED = 2_000_000
 
 
 class CycleCanceller:
-    """Finds cycles of moves with negative cost in `flow`, whose loads are balanced, and makes these moves."""
+    """Improves the assignment in `flow` after its loads were balanced.
+
+    Finds cycles of moves whose total cost is negative, and makes these moves. The loads stay as even as before.
+    """
 
     def __init__(self, flow: MinCostFlow) -> None:
         self.flow = flow
@@ -46,7 +51,10 @@ class CycleCanceller:
         self.budget = max(MAX_PASSES * arcs, MIN_ARCS_FOLLOWED)
 
     def run(self) -> None:
-        """Find cycles of negative cost and make their moves, until there are none or `budget` arcs were followed."""
+        """Find cycles whose total cost is negative, and make their moves.
+
+        Ends when there are no such cycles, or when the search has followed `budget` arcs.
+        """
         while (cycle := self._negative_cycle()) is not None:
             self._apply(cycle)
 
@@ -69,14 +77,14 @@ class CycleCanceller:
         return self._value(member, class_id, self.flow.held[member][class_id] - 1)
 
     def _addition_cost(self, member: int, class_id: int) -> int:
-        """Returns the cost of giving a member one more partition of a partition class: minus its value for the
-        member."""
+        """Returns the cost of giving a member one more partition of a partition class: the value for the member,
+        negated."""
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Returns the value (see the module's docstring) of one more partition of a partition class for a member.
+        """Returns the value of one more partition of a partition class for a member (see the module's docstring).
 
-        The member holds `held` partitions of this class already.
+        `held` is the number of partitions of this class that the member holds already.
         """
         found = self.flow.classes[class_id]
         value = 0 if found.local_members is None or member in found.local_members else -REMOTE
@@ -99,7 +107,10 @@ class CycleCanceller:
         return list(found)
 
     def _negative_cycle(self) -> list[int] | None:
-        """Returns the nodes of a cycle of negative cost in order, or None if there is no such cycle."""
+        """Returns the nodes of a cycle whose total cost is negative, in the order of the cycle.
+
+        Returns None if the search has found no such cycle before `budget` was used up.
+        """
         self.by_load: dict[int, list[int]] = {}
         for member, load in enumerate(self.flow.loads):
             self.by_load.setdefault(load, []).append(member)
@@ -126,10 +137,10 @@ class CycleCanceller:
 
     @staticmethod
     def _cycle_through(node: int, goal: int, before: dict[int, int]) -> list[int] | None:
-        """Returns the nodes of the cycle that consists of the path from `goal` to `node` and the arc back to `goal`.
+        """Returns the nodes of the cycle that the arc from `node` to `goal` closes, or None if it closes no cycle.
 
-        Returns None if there is no such cycle, because `goal` is not on the path to `node`. `before` maps each node to
-        the previous node on its path.
+        `before` maps each node to the previous node on its path. The arc closes a cycle if `goal` is on the path to
+        `node`. The result begins with `goal` and ends with `node`.
         """
         cycle = [node]
         while node != goal:

@@ -4,18 +4,18 @@ The load of a member is its number of partitions. Interchangeable partitions (wi
 claimants) form a class. The state is the number of partitions of each class that each member holds, so the time hardly
 depends on the number of partitions. Moves may form a path: A gives a partition of topic x to B, and B gives a partition
 of topic y to C. When no path improves the balance, the loads are as even as possible: no other assignment has a lower
-sum of the differences between the loads of two members. (Java considers only single moves, and may end with less even
+sum of the load differences over all pairs of members. (Java considers only single moves, and may end with less even
 loads.)
 
 The members are divided into blocks, at first one block with all members. The goal is that the load of each member of a
 block is the average load of the block, rounded down (the floor) or up (the ceiling). So members above the ceiling give
 partitions, along paths, to members of the block that are below it. If some members are still above the ceiling when no
-further path exists, then every member that they reach by a path has at least the ceiling. The reached members cannot
-give anything to the rest of the block, so they become a separate block. Members below the floor get partitions in the
-same way, and the block is split if some of them stay below the floor.
+further path exists, then every member that they reach by a path has a load of at least the ceiling. The reached members
+cannot give anything to the rest of the block, so they become a separate block. Members below the floor get partitions
+in the same way, and the block is split if some of them stay below the floor.
 
-A path is chosen so that as few members as possible lose partitions that they owned before.
-`_cycle_cancelling.py` makes the improvements that need cycles of moves.
+A path is chosen so that as few members as possible lose partitions that they owned before. `_cycle_cancelling.py` makes
+the improvements that need cycles of moves.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class PartitionClass:
         return self.local_members is None and not self.claimants
 
     def preferred(self, members: Sequence[int]) -> Sequence[int]:
-        """Returns those of `members` that are claimants of these partitions, or all of `members` if none is.
+        """Returns the claimants among `members`. If there are none, returns all of `members`.
 
-        A claimant is a member that has reported to own the partitions, but is not their owner (see `_ownership.py`).
+        A claimant is a member that has reported to own these partitions, but is not their owner (see `_ownership.py`).
         """
         return [member for member in members if member in self.claimants] or members if self.claimants else members
 
@@ -88,8 +88,10 @@ class MinCostFlow:
         self.loads = [sum(mine.values()) for mine in self.held]
 
     def add(self, class_id: int, count: int, eligible: Sequence[int]) -> None:
-        """Add `count` partitions of a partition class. Each one goes to the eligible member that has the lowest load
-        then."""
+        """Give `count` partitions of a partition class to the members in `eligible`.
+
+        The partitions are given one after another. Each one goes to the member that has the lowest load at that time.
+        """
         if not count:
             return
         order = sorted(eligible, key=self.loads.__getitem__)
@@ -109,7 +111,7 @@ class MinCostFlow:
                 self.put(member, class_id, amount)
 
     def balance(self, allow: Allow) -> None:
-        """Balance the loads as far as the allowed moves permit."""
+        """Move partitions until the loads are as even as possible with the moves that `allow` permits."""
         blocks = [list(range(len(self.loads)))] if self.loads else []
         while blocks:
             block = blocks.pop()
@@ -119,9 +121,10 @@ class MinCostFlow:
                 blocks += [stuck, [member for member in block if member not in inside]]
 
     def _level(self, block: list[int], allow: Allow) -> list[int] | None:
-        """Bring all loads of a block to the floor or the ceiling of their average.
+        """Move partitions within a block until each load is the average load of the block, rounded down or up.
 
-        Returns None if that succeeds. Otherwise the block must be split: returns the part with the higher loads.
+        Returns None if that succeeds. If it does not succeed, the block must be split: returns the members of the part
+        with the higher loads.
         """
         loads = self.loads
         floor, rest = divmod(sum(loads[member] for member in block), len(block))
@@ -140,7 +143,10 @@ class MinCostFlow:
         return None
 
     def _push(self, block: list[int], high: int, low: int, allow: Allow) -> None:
-        """Move partitions from members above `high` to members below `low`, until no path connects them."""
+        """Move partitions within a block, from members with loads above `high` to members with loads below `low`.
+
+        Ends when there are no such members, or when no path of allowed moves connects them.
+        """
         loads = self.loads
         self._push_directly(block, high, low, allow)
         while True:
@@ -156,7 +162,7 @@ class MinCostFlow:
                 return
 
     def _push_directly(self, block: list[int], high: int, low: int, allow: Allow) -> None:
-        """Move partitions from members above `high` directly to members below `low`.
+        """Like `_push`, but make only direct moves from a member above `high` to a member below `low`.
 
         Most moves are direct, and they need no search for a path.
         """
@@ -175,8 +181,7 @@ class MinCostFlow:
                     self._serve(giver, class_id, min(available, self.loads[giver] - high), low, lines[class_id, local])
 
     def _with_room(self, class_id: int, local: bool, low: int, inside: frozenset[int]) -> list[int]:
-        """Returns the members of the block `inside` that may get partitions of a partition class and have a load below
-        `low`.
+        """Returns the members of the block `inside` that have a load below `low` and may get partitions of a class.
 
         The members are in descending order. If `local` is True, they must read the partitions in their own rack.
         """
@@ -198,7 +203,7 @@ class MinCostFlow:
                 line.pop()
 
     def _augment(self, path: list[Step], high: int, low: int) -> int:
-        """Move as many partitions along a path as its members can give and receive. Returns their number.
+        """Make the moves of a path, with as many partitions as its members can give and receive. Returns this number.
 
         The load of the first member stays at least `high`, and that of the last member stays at most `low`.
         """
@@ -246,19 +251,19 @@ class _Search:
         self._walk(frozenset(block), sources)
 
     def members(self) -> list[int]:
-        """Returns the members that the search has reached, and the sources themselves, in ascending order."""
+        """Returns the sources and the members that the search has reached, in ascending order."""
         return sorted(self.cost)
 
     def nearest(self, targets: set[int]) -> list[int]:
-        """Returns those members of `targets` to which the cheapest paths lead. All these paths have the same cost.
+        """Returns the members of `targets` that the search has reached at the lowest cost.
 
-        The members are in the order in which the search has reached them.
+        The cost is the same for all of them. They are in the order in which the search has reached them.
         """
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]
 
     def path(self, target: int) -> list[Step]:
-        """Returns the steps of the cheapest path from one of the sources to the member `target`."""
+        """Returns the steps of the cheapest path that leads from one of the sources to the member `target`."""
         steps: list[Step] = []
         while target in self.reached_by:
             giver, class_id = self.reached_by[target]

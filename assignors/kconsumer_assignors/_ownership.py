@@ -1,4 +1,4 @@
-"""Determines the owner of each partition before the rebalance from the claims of the members.
+"""Decides which member owned each partition before the rebalance. The decision follows from the claims of the members.
 
 With its subscription, a member sends the partitions that it owned and the generation in which it owned them. This is
 the member's claim. If only one member claims a partition, it is the owner, whatever its generation is. Several members
@@ -27,7 +27,7 @@ Claimants = dict[str, dict[int, set[int]]]
 
 
 class Ownership(NamedTuple):
-    """The result of `resolve`: the owners of partitions, and for each conflict the members that claim the partition."""
+    """The result of `resolve`: the owners of partitions, and the claimants of partitions that several members claim."""
 
     owners: Owners
     claimants: Claimants

@@ -46,7 +46,8 @@ class ClassContent:
     def add(self, partitions: list[TopicPartition], owners: list[int] | None) -> None:
         """Add partitions of a topic.
 
-        `owners`: for each partition the index of its owner, or FREE or CONTESTED. None if all of them are free.
+        `owners` contains, for each partition, the index of the member that owns it, or FREE or CONTESTED. If `owners`
+        is None, all the partitions are free.
         """
         if owners is None:
             self.unowned += partitions
@@ -56,7 +57,8 @@ class ClassContent:
             by_owner[owner].append(partition)
 
     def release(self) -> None:
-        """Move the partitions whose owner may not hold partitions of this class any more to `unowned`."""
+        """Move a partition to `unowned` if it has no owner, or if its owner may no longer hold partitions of this
+        class."""
         outside = self.by_owner.keys() - self.partition_class.eligible if self.by_owner else ()
         for owner in sorted(outside):
             self.unowned += self.by_owner.pop(owner)
@@ -88,9 +90,9 @@ def divide(roster: Roster, ownership: Ownership, racks: RackView | None) -> Divi
 
 
 def _even_shares(content: ClassContent) -> dict[int, int]:
-    """Returns how many partitions each eligible member gets if there is only one class, and it is `uniform`.
+    """Returns a dict that maps each eligible member to the number of partitions that it gets.
 
-    The numbers differ by at most one.
+    `content` must be the only partition class, and must be `uniform`. The numbers differ by at most one.
     """
     eligible, owned = content.partition_class.eligible, {owner: len(found) for owner, found in content.by_owner.items()}
     floor, extra = divmod(len(content.unowned) + sum(owned.values()), len(eligible))
@@ -106,7 +108,11 @@ def _even_shares(content: ClassContent) -> dict[int, int]:
 
 
 def _balanced(members: int, contents: list[ClassContent], racks: RackView | None) -> list[dict[int, int]]:
-    """Returns a list with one dict for each partition class: member -> the number of its partitions that it gets."""
+    """Decide how many partitions of each partition class each member gets.
+
+    Returns a list with one dict for each class in `contents`. The dict maps each member to its number of partitions of
+    this class.
+    """
     owned: list[dict[int, int]] = [{} for _ in range(members)]
     for class_id, content in enumerate(contents):
         for owner, partitions in content.by_owner.items():
@@ -151,7 +157,10 @@ def _class_contents(roster: Roster, ownership: Ownership, racks: RackView | None
 def _contested(
     claimants: Mapping[int, set[int]] | None, owners: list[int], eligible: list[int]
 ) -> dict[int, frozenset[int]]:
-    """Returns a dict of partition index -> the eligible members that claim the partition without being its owner."""
+    """Returns a dict of partition index -> the eligible members that claim the partition without being its owner.
+
+    Contains only partitions with at least one such member.
+    """
     if not claimants:
         return {}
     allowed = frozenset(eligible)
@@ -202,9 +211,10 @@ def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
 
 
 def _choose_partitions(members: int, contents: list[ClassContent], shares: list[dict[int, int]]) -> Division:
-    """Choose which partitions each member gets. `shares` has the form of the result of `_balanced`.
+    """Returns the partitions of each member. `shares` contains their numbers, in the form of the result of `_balanced`.
 
-    Each member first keeps partitions that it owned. The rest is distributed to the members in turn.
+    Each member first keeps partitions that it owned before. The remaining partitions are distributed to the members in
+    turn.
     """
     kept: list[list[TopicPartition]] = [[] for _ in range(members)]
     received: list[list[TopicPartition]] = [[] for _ in range(members)]

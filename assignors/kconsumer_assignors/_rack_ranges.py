@@ -19,7 +19,9 @@ from kconsumer_assignors._racks import RackTable, racks_matter
 def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPartition]] | None:
     """Returns the sorted partitions of each member, or None if racks do not affect any topic.
 
-    As in Java, if racks affect at least one topic, then all groups that contain several topics are assigned by racks.
+    Topics with the same subscribers and number of partitions form a group. If racks affect at least one topic, then, as
+    in Java, every group of several topics that has a subscriber with a rack is assigned by racks. A single topic is
+    assigned by racks only if they affect it.
     """
     member_racks = [subscription.rack_id or None for subscription in roster.subscriptions]
     if not any(member_racks):
@@ -50,7 +52,8 @@ def assign_with_racks(cluster: ClusterView, roster: Roster) -> list[list[TopicPa
 def _topic_racks(
     cluster: ClusterView, roster: Roster, member_racks: Sequence[str | None]
 ) -> dict[str, list[frozenset[str]]]:
-    """Returns a dict of topic -> the racks of each partition. Contains the topics with a subscriber that has a rack."""
+    """Returns a dict of topic -> the racks of each partition. Contains only topics with a subscriber that has a
+    rack."""
     table = RackTable()
     return {
         topic: table.racks(cluster.partitions(topic))
@@ -68,7 +71,10 @@ def _needs_racks(
 
 
 def _groups(roster: Roster, racks: Iterable[str]) -> list[list[str]]:
-    """Returns groups of topics that can be co-partitioned, with the same subscribers and number of partitions."""
+    """Returns the topics in groups that can be co-partitioned.
+
+    The topics of a group have the same subscribers and the same number of partitions.
+    """
     groups: dict[tuple[int, int], list[str]] = {}
     for topic in roster.topics:
         key = (id(roster.subscribers[topic]), len(roster.ids[topic]))  # equal subscribers are one list
@@ -96,7 +102,7 @@ class TopicAssignmentState:
         return max(0, self.per_subscriber + (self.extra > 0) - self.assigned[subscriber])
 
     def assign(self, subscriber: int, positions: Sequence[int]) -> None:
-        """Assign the partitions at these indexes to a subscriber."""
+        """Assign the partitions with the indexes `positions` to a subscriber."""
         if not positions:
             return
         for position in positions:
@@ -106,9 +112,10 @@ class TopicAssignmentState:
             self.extra -= 1
 
     def match_together(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign each partition to the first subscriber that is in one of the partition's racks and is not full.
+        """Assign each partition to the first suitable subscriber that is not full. A partition without one stays free.
 
-        `racks`: for each partition number, the racks that have a replica of that partition of every topic in the group.
+        A subscriber is suitable if it has no rack, or if its rack is one of the partition's racks. `racks`: for each
+        partition number, the racks that have a replica of that partition of every topic in the group.
         """
         open_subscribers: dict[str | None, list[int]] = {}  # by rack; the first subscriber is the last entry
         for subscriber in reversed(range(len(self.racks))):
@@ -126,9 +133,10 @@ class TopicAssignmentState:
                 self.assign(found, (position,))
 
     def match_each(self, racks: Sequence[frozenset[str]]) -> None:
-        """Assign to each subscriber the first free partitions in its rack, until it is full.
+        """Assign to each subscriber, until it is full, the first free partitions that have a replica in its rack.
 
-        Only used for groups of one topic. `racks`: the racks of each partition.
+        For a subscriber without a rack, these are the first of all free partitions. Only used for groups of one topic.
+        `racks`: the racks of each partition.
         """
         everywhere = list(range(len(racks)))
         in_rack: dict[str, list[int]] = {}

@@ -18,7 +18,8 @@ class RackTable:
         self._sets: dict[tuple[str | None, ...], frozenset[str]] = {}
 
     def racks(self, partitions: Iterable[PartitionInfo]) -> list[frozenset[str]]:
-        """Returns the racks of each partition, in the same order."""
+        """Returns, for each partition, the set of racks that have a replica of it. The result has the order of
+        `partitions`."""
         sets, result = self._sets, []
         for info in partitions:
             key = tuple([node.rack for node in info.replicas])
@@ -52,7 +53,7 @@ class RackView:
         self.rows = rows
 
     def is_local(self, member: int, racks: frozenset[str]) -> bool:
-        """Returns whether a member can read a partition with these racks in its own rack.
+        """Returns whether a member can read a partition in its own rack. `racks`: the racks of the partition.
 
         True for a member without a rack.
         """

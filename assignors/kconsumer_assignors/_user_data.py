@@ -70,7 +70,7 @@ def decode_sticky(data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """Returns the user data of `cooperative-sticky`."""
+    """Returns the user data of `cooperative-sticky`, which contains only the generation."""
     return _INT32.pack(generation)
 
 
@@ -83,10 +83,11 @@ def decode_generation(data: bytes | None) -> int:
 
 
 def _partitions(data: bytes) -> tuple[Iterable[tuple[str, int]], int]:
-    """Returns the partitions, and the index of the byte after them. Raises an exception if `data` is invalid.
+    """Returns the (topic, partition) pairs in user data of `sticky`, and the index of the byte after them.
 
-    Lengths are checked before memory is allocated for them. The partitions are an iterator over two lists, not a list
-    of tuples, which the garbage collector would have to traverse.
+    Raises struct.error, UnicodeDecodeError or ValueError if `data` is invalid. A length is checked before memory of
+    this size is allocated. The pairs are an iterator over two lists, not a list of tuples, which the garbage collector
+    would have to traverse.
     """
     (topics,) = _INT32.unpack_from(data)
     if topics < 0:

@@ -27,8 +27,8 @@ class CooperativeStickyAssignor(Assignor):
         self._generation = NO_GENERATION
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns the assignment that `sticky` would make, without the partitions that another member must revoke
-        first."""
+        """Returns the assignment that `sticky` would make, but without partitions that another member must first
+        revoke."""
         roster, owners, (kept, received) = assign_sticky(cluster, subscriptions, _claim)
         if owners:
             received = [_free(roster, owners, partitions) for partitions in received]
@@ -48,9 +48,10 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def _claim(subscription: Subscription) -> Claim:
-    """Returns the claim to the owned partitions of a subscription.
+    """Returns the claim of a member to the partitions that its subscription contains as owned.
 
-    The generation is that of the subscription. If the subscription has none, it is read from the user data.
+    The generation of the claim is that of the subscription. If the subscription has none, the generation is read from
+    the user data.
     """
     generation = subscription.generation_id
     if generation < 0:

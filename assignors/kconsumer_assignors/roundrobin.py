@@ -20,9 +20,10 @@ class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns the assignment. Topics are assigned in order of their names, partitions in ascending order.
+        """Returns the assignment. Topics are assigned in the order of their names, and partitions in ascending order.
 
-        The first partition of a topic goes to the member after the one that got the last of the previous topic.
+        If a member got the last partition of a topic, the next subscriber in the list of members gets the first
+        partition of the next topic.
         """
         roster = Roster(cluster, subscriptions, by_instance_then_id)
         given: list[list[TopicPartition]] = [[] for _ in roster.members]

@@ -1,7 +1,7 @@
 """The sticky assignor: makes loads as even as the subscriptions allow, with few moves of partitions.
 
-It uses the eager protocol: members revoke all partitions before they join the group, and send the partitions that they
-owned in their user data. The user data has the layout of Java's StickyAssignor, so Java and Python members can be in
+It uses the eager protocol: members revoke all partitions before they join the group. In their user data, they send the
+partitions that they owned. The user data has the layout of Java's StickyAssignor, so Java and Python members can be in
 the same group.
 """
 

@@ -55,7 +55,8 @@ class AutoCommit:
     def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> None:
         """Commit all valid positions if the interval has passed and no auto-commit is in flight.
 
-        `notify(offsets, error)` is called when the commit has finished; `error` is None if it succeeded.
+        The first call only starts the interval. `notify(offsets, error)` is called when the commit has finished;
+        `error` is None if it succeeded.
         """
         if not self.enabled:
             return
@@ -75,8 +76,8 @@ class AutoCommit:
     def before_rebalance(self, deadline: float) -> Promise[Offsets]:
         """Commit all valid positions, with retries until `deadline` (ms). Returns the commit's promise.
 
-        A retry sends the same positions. Java reads them again before each retry, but they could then include records
-        that a later `poll` has returned and the user is still processing.
+        A retry sends the same positions. Java reads the positions again before each retry. But they could then include
+        records that a later `poll` has returned and the user is still processing.
         """
         return self._commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
 

@@ -30,9 +30,9 @@ Ids = Mapping[TopicPartition, bytes]  # the topic id of each partition; empty if
 
 
 def last_version(ids: Ids) -> int:
-    """Returns the highest version of OffsetCommit and OffsetFetch to use.
+    """Returns the highest version of OffsetCommit and OffsetFetch that a request may have.
 
-    Without ids, this is the last version that has topic names.
+    If `ids` is empty, this is the last version that has topic names.
     """
     return LAST_VERSION if ids else LAST_VERSION_WITH_NAMES
 

@@ -38,12 +38,14 @@ class CommitProtocol(ABC):
     @property
     @abstractmethod
     def fetch_generation(self) -> Generation:
-        """The generation (or member epoch) and member id to send with OffsetFetch. An invalid one sends neither."""
+        """The generation (or member epoch) and member id for OffsetFetch. If it is not valid, the request contains
+        neither."""
 
     @property
     @abstractmethod
     def fencing_error(self) -> KafkaError | None:
-        """The error that fenced this member, because another one uses its group_instance_id, or None."""
+        """The error to raise if another consumer with the same group_instance_id has fenced this member; None if none
+        has."""
 
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
@@ -54,11 +56,17 @@ class CommitProtocol(ABC):
 
     @abstractmethod
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids for a commit. They identify the topics from which the records were read."""
+        """Returns the topic ids for a commit: those of the topics from which the records were read.
+
+        Empty if the commit must contain topic names.
+        """
 
     @abstractmethod
     def current_ids(self, partitions: Collection[TopicPartition]) -> Ids:
-        """Returns the topic ids for OffsetFetch. They are the ids that metadata contains now."""
+        """Returns the topic ids for OffsetFetch: those that metadata contains now.
+
+        Empty if the request must contain topic names.
+        """
 
     @abstractmethod
     def is_recreated(self, ids: Ids) -> bool:
@@ -66,4 +74,4 @@ class CommitProtocol(ABC):
 
     @abstractmethod
     def on_unknown_topic_id(self) -> None:
-        """Handle the error code UNKNOWN_TOPIC_ID of the coordinator."""
+        """Handle the error code UNKNOWN_TOPIC_ID in a response of the coordinator."""

@@ -94,8 +94,10 @@ class CommitManager:
         If a later commit has newer offsets of the same partitions, a retry of the earlier commit sends the newer ones.
 
         `automatic` marks an auto-commit, which is not retried if a topic was deleted. `before_rebalance` marks a commit
-        that a rebalance waits for. If `offsets` is empty and there is a deadline, the promise is done as soon as all
-        earlier commits without a deadline are done.
+        that a rebalance waits for.
+
+        If `offsets` is empty, nothing is sent. With a deadline, the promise is then done as soon as all earlier commits
+        without a deadline are done. Without one, it is done at once.
         """
         if not offsets:
             return self._commit_nothing(deadline)
@@ -133,7 +135,7 @@ class CommitManager:
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
         """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
-        Returns a promise of the offsets. A partition without a committed offset has None.
+        Returns a promise of a dict. Its value is None for a partition without a committed offset.
         """
         return self._fetches.fetch(partitions, deadline)
 
@@ -176,10 +178,10 @@ class CommitManager:
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Returns the requests that are due.
+        """Returns the requests that are due, and the time (ms) until the next one is.
 
-        While the coordinator is unknown, no request is due. The call then requests a lookup, and fails the
-        requests whose deadline has passed. If the last lookup failed, commits without a deadline fail, too.
+        While the coordinator is unknown, no request is due. The call then requests a lookup, and fails the requests
+        whose deadline has passed. If the last lookup failed, it also fails the commits without a deadline.
         """
         pending = len(self._commits) + len(self._fetches.pending)
         if not pending:
@@ -200,11 +202,11 @@ class CommitManager:
         return PollResult(requests, wait_ms)
 
     def _waiting_commit(self, commit: PendingCommit) -> PendingCommit | None:
-        """Returns a waiting commit that `commit` can be merged into, or None.
+        """Returns a commit in the queue that `commit` can be merged into, or None.
 
         Only commits without a deadline that wait behind MAX_IN_FLIGHT others are merged. So the queue stays short if a
         caller commits faster than the broker responds. A request identifies topics either by id or by name, so a commit
-        with ids and a commit without are not merged.
+        with ids and a commit without ids are not merged.
         """
         if commit.deadline is not None or commit.is_auto_commit:
             return None
@@ -219,9 +221,9 @@ class CommitManager:
         return None
 
     def _commits_to_send(self) -> list[PendingCommit]:
-        """Returns the oldest MAX_IN_FLIGHT commits, or more if a newer commit has `must_send`.
+        """Returns the commits that may be sent: the oldest MAX_IN_FLIGHT ones.
 
-        In that case, returns all commits up to the newest one with `must_send`.
+        If a newer commit has `must_send`, returns all commits up to the newest one that has it.
         """
         must_send = max((n for n, commit in enumerate(self._commits, 1) if commit.must_send), default=0)
         return self._commits.first(max(must_send, MAX_IN_FLIGHT))
@@ -274,7 +276,8 @@ class CommitManager:
         )
 
     def _on_reply(self, parts: list[tuple[PendingCommit, Offsets]], ids: Ids, sent: Generation, reply: Reply) -> None:
-        """Finish or retry every commit of a request. `parts` has each commit with the offsets that were sent for it."""
+        """Finish or retry every commit of a request. `parts` contains the commits, each with the offsets that were sent
+        for it."""
         for commit, _ in parts:
             commit.response_received()
         if reply.error is not None:

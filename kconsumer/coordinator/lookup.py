@@ -1,7 +1,8 @@
 """FindCoordinator: finds the broker that coordinates the group.
 
-Decides when to send the request (while a manager needs the coordinator and it is unknown) and how to handle the
-response. The managers that send requests to the coordinator decide when it is lost, and then call `mark_unknown`.
+Decides when to send the request, and how to handle the response. The request is sent while the coordinator is unknown
+and another manager needs it. The managers that send requests to the coordinator decide when it is lost, and then call
+`mark_unknown`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class CoordinatorManager:
     def poll(self, now: float) -> PollResult:
         """Returns the FindCoordinator request if one is due.
 
-        If the coordinator was lost, the result also contains its connection, which the engine then closes.
+        If the coordinator was lost, the result also contains the id of the connection to it. The engine then closes
+        this connection.
         """
         lost, self._lost = self._lost, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:

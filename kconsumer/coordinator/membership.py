@@ -69,7 +69,8 @@ class Membership(ABC, Generic[M]):
         return self._steps.due_callback
 
     def callback_began(self, callback: RebalanceCallback) -> None:
-        """Prepare for a listener call. The engine calls this directly before the listener. Does nothing by default."""
+        """Prepare for a listener call. The engine calls this directly before it calls the listener. Does nothing by
+        default."""
 
     @abstractmethod
     def callback_done(self, callback: RebalanceCallback, now: float, error: Exception | None = None) -> None:
@@ -98,15 +99,16 @@ class Membership(ABC, Generic[M]):
 
     @abstractmethod
     def leave_callback(self) -> RebalanceCallback | None:
-        """Returns the listener call to run before leaving, or None if no partitions are assigned.
+        """Returns the listener call to run before leaving the group, or None if no partitions are assigned.
 
-        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        The call is on_lost if the coordinator may have assigned the partitions to other members, else on_revoke.
         """
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
-        """Returns a JoinGroup to send before `leave`, or None. The response is ignored.
+        """Returns a JoinGroup to send before `leave` is called, or None. The response to it is ignored.
 
-        Only a static member that stays in the group needs this request.
+        Only a static member that stays in the group needs this request. `leave_group` has the same meaning as in
+        `leave`.
         """
         return None
 
@@ -123,7 +125,7 @@ class Membership(ABC, Generic[M]):
     def _pattern_matched(self) -> bool:
         """Returns True if the subscription has no pattern, or if it was matched against all topics of the cluster.
 
-        Otherwise requests metadata of all topics.
+        If the pattern was not matched yet, requests metadata of all topics, which starts the match, and returns False.
         """
         pattern = self._subscription.pattern
         if pattern is None or pattern is self._matched_pattern:
@@ -148,8 +150,8 @@ class Membership(ABC, Generic[M]):
     def _commit_first(self, now: float) -> None:
         """Start an auto-commit, if enabled, and make all queued steps wait for it.
 
-        The next owners of the partitions start at the committed offsets. Call this only inside the user's `poll`,
-        because all returned records count as processed only there.
+        This is necessary because the next owners of the partitions start at the committed offsets. Call this only
+        inside the user's `poll`: only there do all returned records count as processed.
         """
         self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))
         self._steps.add_next(self._commit_finished)
@@ -174,9 +176,10 @@ class Membership(ABC, Generic[M]):
         log.info("group %s: assigned %s", self._member.group_id, owned or "none")
 
     def _leave_callback_for(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:
-        """Returns the listener call for leaving with these partitions, or None if there are none.
+        """Returns the listener call to run before a member that owns the partitions `owned` leaves the group.
 
-        It is on_lost if `gone`, else on_revoke.
+        The call is on_lost if `gone` is True, else on_revoke. Returns None if `owned` is empty, or if the group does
+        not manage the partitions.
         """
         if not owned or not self._subscription.is_group_managed:
             return None
@@ -230,7 +233,8 @@ class AbstractHeartbeatManager(ABC, Generic[M]):
         """Returns a heartbeat if one is due."""
 
     def _on_poll_interval_exceeded(self) -> None:
-        """Log that the user did not poll for `max_poll_interval_ms`. The next poll starts the poll interval again."""
+        """Log that the user did not poll for `max_poll_interval_ms`, and stop the poll interval. The next poll starts
+        it again."""
         log.warning(
             "group %s: no poll() for max_poll_interval_ms=%d; leaving the group. Raise max_poll_interval_ms or lower"
             " max_poll_records if processing takes longer than that",

@@ -50,7 +50,7 @@ CALLBACKS = ("assigned", "revoked", "lost")
 
 
 def callback_rows(kind: str) -> tuple[Row, ...]:
-    """Returns the metrics of one kind of listener call: "assigned", "revoked" or "lost"."""
+    """Returns the metrics of one kind of listener call. `kind` is "assigned", "revoked" or "lost"."""
     return (
         (f"partition-{kind}-latency-avg", Stat.AVG, f"Mean time the listener took for {kind} partitions, ms"),
         (f"partition-{kind}-latency-max", Stat.MAX, f"Longest time the listener took for {kind} partitions, ms"),
@@ -122,11 +122,11 @@ class GroupMetrics:
         self._failed.record(1, now)
 
     def left(self) -> None:
-        """Discard the start time of an unfinished rebalance, because the member has left or was fenced."""
+        """Discard the start time of an unfinished rebalance, because the member has left the group or was fenced."""
         self._rebalance_began = None
 
     def callback_ran(self, kind: str, latency_ms: float, now: float) -> None:
-        """Record the duration of a listener call; `kind` is "assigned", "revoked" or "lost"."""
+        """Record the duration of a listener call. `kind` is "assigned", "revoked" or "lost"."""
         self._callbacks[kind].record(latency_ms, now)
 
     def on_commit_response(self, latency_ms: float, now: float) -> None:

@@ -37,8 +37,9 @@ class OffsetFetches:
     def fetch(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
         """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
-        Returns a promise of the offsets. A partition without a committed offset has None. Each call has its own request
-        and promise, even for the same partitions. So a timeout of one caller does not fail the fetch of another.
+        Returns a promise of a dict. Its value is None for a partition without a committed offset. Each call has its own
+        request and promise, even for the same partitions. So a timeout of one caller does not fail the fetch of
+        another.
         """
         wanted = frozenset(partitions)
         promise: Promise[Committed] = Promise()
@@ -50,7 +51,7 @@ class OffsetFetches:
         return promise
 
     def poll(self, now: float) -> PollResult:
-        """Returns the requests to send. The coordinator must be known."""
+        """Returns the requests that are due. Must be called only while the coordinator is known."""
         return self.pending.send(self.pending, self._request, now)
 
     def _request(self, fetch: PendingOffsetFetch) -> UnsentRequest:
@@ -115,7 +116,7 @@ class OffsetFetches:
 
 
 def _partitions(group: Any, ids: Ids) -> list[tuple[TopicPartition, Any]]:
-    """Returns each partition of a group's response, with the part of the response that describes it.
+    """Returns (partition, part of the response that describes it) for each partition in the response `group`.
 
     Leaves out topics whose ids were not requested.
     """

@@ -31,9 +31,10 @@ class PendingRequest:
     last_error: KafkaError | None = None
 
     def is_due(self, now: float) -> bool:
-        """Returns True if the request may be sent as soon as its backoff is over.
+        """Returns True if the request must be sent now, or as soon as its backoff is over.
 
-        A request that was never sent may be sent even after its deadline, as in Java.
+        Returns False while it is in flight, and after its promise is done. After its deadline, a request is due only if
+        it was never sent, as in Java.
         """
         is_late = self.deadline is not None and now >= self.deadline
         return not (self.in_flight or self.promise.done or (is_late and self.tried))
@@ -47,9 +48,9 @@ class PendingRequest:
         self.in_flight = False
 
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
-        """Start the backoff before the next attempt, or fail the promise.
+        """Start the backoff before another attempt, or set `error` as the result of the promise.
 
-        There is another attempt only if the error is `retriable` and `now` (ms) is before the deadline.
+        There is another attempt only if `retriable` is True and `now` (ms) is before the deadline.
         """
         self.last_error = error
         if retriable and self.deadline is not None and now < self.deadline:
@@ -72,7 +73,7 @@ class PendingCommit(PendingRequest):
     _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)  # the topic ids for `_newer`
 
     def supersede(self, offsets: Offsets, ids: Ids) -> None:
-        """Store the newer offsets of a later commit, for a retry of this one.
+        """Store the newer offsets of a later commit. A retry of this commit sends them instead of its own offsets.
 
         The retry may arrive after the later commit, and must not move the group's committed offsets back.
         """
@@ -147,7 +148,8 @@ class PendingRequests(Generic[R]):
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
         """Returns requests for the candidates that are due, and the time (ms) until the next backoff or deadline ends.
 
-        `build` creates the request for a candidate. It returns None if it has failed the candidate instead.
+        `build` creates the request for a candidate. It may also fail the candidate and return None; then no request is
+        sent.
         """
         requests, wait_ms = [], self.deadline_wait_ms(now)
         for pending in candidates:
@@ -165,7 +167,8 @@ class PendingRequests(Generic[R]):
         return PollResult(requests, wait_ms)
 
     def expire(self, group_id: str, coordinator: str, now: float) -> None:
-        """Fail the requests whose deadline has passed."""
+        """Fail the requests whose deadline has passed with TimeoutError. Its message contains `group_id` and
+        `coordinator`."""
         for pending in self._pending:
             if pending.deadline is not None and now >= pending.deadline and not pending.promise.done:
                 error = TimeoutError(

@@ -32,12 +32,13 @@ class ClassicCommitProtocol(CommitProtocol):
 
     @property
     def fetch_generation(self) -> Generation:
-        """An invalid generation, so that OffsetFetch contains no member id. The coordinator would not check it."""
+        """An invalid generation, so that OffsetFetch contains no member id. The coordinator would not check a member
+        id."""
         return Generation()
 
     @property
     def fencing_error(self) -> KafkaError | None:
-        """The error of the heartbeat that showed that this member is fenced, or None."""
+        """The error of the heartbeat whose response showed that this member is fenced, or None."""
         return self._member.fenced
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:

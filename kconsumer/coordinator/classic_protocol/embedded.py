@@ -40,7 +40,7 @@ def encode_subscription(message: ConsumerProtocolSubscription, version: int = HI
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Decode a subscription. Raises ProtocolError if the bytes cannot be decoded.
 
-    A negative generation becomes -1, and an empty rack becomes None. Both mean that the field is absent.
+    A negative generation becomes -1, and an empty rack becomes None. These values mean that the field is absent.
     """
     message = _decode(ConsumerProtocolSubscription, data)
     message.generation_id = max(message.generation_id, -1)

@@ -2,7 +2,8 @@
 
 There are three timers, as in Java. The heartbeat interval is restarted when a heartbeat is sent. The session timeout is
 restarted by each response without an error, and when the coordinator is found. The poll interval is restarted by each
-`poll` of the user. The calling thread drives this manager inside `poll`, and the heartbeat thread drives it otherwise.
+`poll` of the user. Inside `poll`, the calling thread drives this manager. Outside `poll`, the heartbeat thread drives
+it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
 
     def poll(self, now: float) -> PollResult:
-        """Returns a heartbeat if one is due, or a LeaveGroup if the user did not poll for `max_poll_interval_ms`."""
+        """Returns the request to send: a heartbeat if one is due, or a LeaveGroup if the poll interval is exceeded."""
         if not self._member.heartbeating:
             return PollResult()
         if now >= self._poll_deadline:

@@ -63,7 +63,10 @@ class LeaderAssignment:
             raise plugin_error(self._assignor, "assign", error) from error
 
     def outdated(self, cluster: Cluster) -> bool:
-        """Returns True if topics, partition counts or (if racks matter) replica racks changed since `assign`."""
+        """Returns True if the topics or their numbers of partitions have changed since `assign` was called.
+
+        If `client_rack` is set, also returns True if the racks of replicas have changed.
+        """
         if not cluster.nodes:
             return False  # the client bootstraps again: metadata is empty for the moment
         return self._snap(cluster) != self._snapshot

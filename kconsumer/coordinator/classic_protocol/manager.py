@@ -3,7 +3,7 @@
 One rebalance is: PREPARING (commit, then on_revoke or on_lost) → JOINING (JoinGroup) → SYNCING (the leader assigns,
 SyncGroup) → COMPLETING (on_revoke of partitions that move away, on_assign) → STABLE. Callbacks are steps in a queue:
 the engine runs the due one on the calling thread and then calls `callback_done`. A rebalance starts only while the user
-polls. The tables `JOIN_ACTIONS` and `SYNC_ACTIONS` decide what each error code leads to, as in Java's
+polls. The tables `JOIN_ACTIONS` and `SYNC_ACTIONS` contain the action for each error code, as in Java's
 AbstractCoordinator and ConsumerCoordinator.
 """
 
@@ -105,10 +105,10 @@ class ClassicMembership(Membership[Member]):
         return error
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the generation of the last completed rebalance.
+        """Returns the group metadata of the last completed rebalance.
 
-        The value stays the same while the next rebalance runs, and after the member was fenced. A transaction must not
-        commit with a generation whose assignment is not applied yet, nor without a generation.
+        The value stays the same while the next rebalance runs, and after the member was fenced. For a transaction must
+        not commit with a generation whose assignment is not applied yet, nor without a generation.
         """
         return self._completed
 
@@ -288,7 +288,7 @@ class ClassicMembership(Membership[Member]):
     # --- SyncGroup -------------------------------------------------------------------------------------------------
 
     def _take_part(self, message: JoinGroupResponse) -> None:
-        """Prepare the SyncGroup, as a follower or as the leader.
+        """Prepare the SyncGroup, either as the leader or as another member of the group.
 
         The leader requests metadata if the cache lacks topics of other members.
 
@@ -307,7 +307,8 @@ class ClassicMembership(Membership[Member]):
             self._refresh = self._metadata.refresh()
 
     def _join_again(self, error: KafkaError, now: float) -> None:
-        """Abandon the generation after an error, which `poll` raises. Another JoinGroup is sent after the backoff."""
+        """Abandon the generation because of `error`, which the user's `poll` raises. The next JoinGroup waits for the
+        backoff."""
         self._fail(error, now)
         self._member.request_rejoin(f"the rebalance failed: {type(error).__name__}")
         self._member.transition_to(MemberState.JOINING)
@@ -325,7 +326,7 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _assign(self, now: float) -> bool:
-        """Compute all members' assignments, as the leader.
+        """Compute the assignments of all members, as the leader of the group. Returns True if that succeeds.
 
         Returns False if the leader still waits for metadata, or if the assignments cannot be computed.
         """
@@ -451,7 +452,10 @@ class ClassicMembership(Membership[Member]):
             self._request_number = 0
 
     def _is_current(self, number: int) -> bool:
-        """Returns True if a response belongs to the current request, which is then no longer in flight."""
+        """Record that the JoinGroup or SyncGroup with this number is no longer in flight.
+
+        Returns True if it is the current request, and False if it was abandoned, so that its response must be ignored.
+        """
         self._abandoned.discard(number)
         if number != self._request_number:
             return False
@@ -492,9 +496,9 @@ class ClassicMembership(Membership[Member]):
             self._backoff.failed(now)
 
     def _retry_at_once(self, now: float) -> None:
-        """Retry without a backoff, but only once per rebalance.
+        """Allow one retry without a backoff for each rebalance. From the second call on, start the backoff.
 
-        Otherwise a coordinator that always sends the same response would get requests without a pause.
+        Without this limit, a coordinator that always sends the same response would get requests without a pause.
         """
         if self._retried_at_once:
             self._backoff.failed(now)
@@ -510,7 +514,7 @@ class ClassicMembership(Membership[Member]):
     def leave_callback(self) -> RebalanceCallback | None:
         """Drop the queued steps. Returns the listener call to run before leaving, or None if nothing is assigned.
 
-        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        The call is on_lost if the coordinator may have assigned the partitions to other members, else on_revoke.
         """
         self._steps.clear()
         gone = not self._member.generation.valid or self._member.rebalancing
@@ -519,10 +523,10 @@ class ClassicMembership(Membership[Member]):
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
         """Returns the JoinGroup that a static member must send before it closes without a LeaveGroup, or None.
 
-        When the leader moves partitions away from a cooperative member, they stay unassigned until the member has
-        revoked them and joined again. If the member closes before that join, its successor receives the current
-        assignment without a rebalance, and these partitions have no owner. This JoinGroup starts the rebalance. It
-        names no owned partitions, and its response is ignored.
+        When the leader moves partitions away from a cooperative member, these partitions stay unassigned until the
+        member has revoked them and joined again. If the member closes before that join, its successor receives the
+        current assignment without a rebalance, and the partitions have no owner. This JoinGroup starts the missing
+        rebalance. It names no owned partitions, and its response is ignored.
         """
         member = self._member
         stays = member.group_instance_id is not None and not leave_group

@@ -30,7 +30,7 @@ def join_message(
     owned: Iterable[TopicPartition],
     last_generation: int,
 ) -> JoinGroupRequest:
-    """Returns a JoinGroup. It contains the subscription once for each assignor, in the configured order of assignors.
+    """Returns a JoinGroup. For each assignor, in the configured order, it contains the subscription with its user data.
 
     Raises AssignorError if an assignor fails.
     """
@@ -55,7 +55,10 @@ def join_message(
 
 
 def join_timeout_ms(config: GroupRebalanceConfig) -> float:
-    """Returns the timeout of a JoinGroup (ms), to which the coordinator responds only when all members have joined."""
+    """Returns the request timeout (ms) of a JoinGroup.
+
+    It is longer than max_poll_interval_ms, because the coordinator responds only when all members have joined.
+    """
     return float(max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_TIMEOUT_SLACK_MS))
 
 

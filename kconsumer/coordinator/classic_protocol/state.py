@@ -75,7 +75,7 @@ class Member:
 
     @property
     def in_group(self) -> bool:
-        """True if the coordinator may count this member in the group."""
+        """True if the coordinator may regard this consumer as a member of the group."""
         return bool(self.generation.member_id) and self.state is not S.UNJOINED
 
     @property
@@ -115,7 +115,8 @@ class Member:
     def reset(self, reason: str, *, keep_member_id: bool = False, fenced: KafkaError | None = None) -> None:
         """Forget the generation, which the coordinator no longer accepts. The next poll joins again.
 
-        `fenced` is the error if another consumer with the same group_instance_id took over.
+        `fenced` is the error to store if another consumer with the same group_instance_id took over. It is None if the
+        reset has another reason.
         """
         self.fenced = fenced
         member_id = self.generation.member_id if keep_member_id else ""

@@ -75,10 +75,10 @@ class HeartbeatListener(Protocol):
         """Handle fencing: the coordinator has removed the member, or has another member epoch for it."""
 
     def on_fatal(self, error: KafkaError) -> None:
-        """End the membership with an error."""
+        """End the membership because of an error that cannot be retried."""
 
     def on_heartbeat_sent(self) -> None:
-        """Change the state of a member whose heartbeat was sent, if this heartbeat acknowledges or leaves."""
+        """Change the member's state after a heartbeat was sent that acknowledges an assignment or leaves the group."""
 
     def on_poll_timer_expired(self) -> None:
         """Leave the group, because the user did not poll for `max_poll_interval_ms`."""
@@ -100,14 +100,17 @@ class SentFields:
 
     @property
     def subscription_changed(self) -> bool:
-        """True if the subscription differs from the one last sent to the coordinator. False if none was sent."""
+        """True if the subscription differs from the one that was last sent. False if none was sent since `forget`."""
         return "topics" in self._sent and (
             self._sent["topics"] != self._subscription.subscribed_topics()
             or self._sent.get("regex", "") != (self._subscription.broker_pattern or "")
         )
 
     def message(self) -> ConsumerGroupHeartbeatRequest:
-        """Returns the next heartbeat with the fields that have changed, and records these fields as sent."""
+        """Returns the next heartbeat with the fields that have changed, and records these fields as sent.
+
+        A heartbeat that joins the group contains all fields. One that leaves the group contains none of them.
+        """
         member = self._member
         full = member.state is MemberState.JOINING
         if full:
@@ -139,8 +142,8 @@ class SentFields:
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
         """Add the subscription pattern to the heartbeat if it has changed.
 
-        An empty string removes the pattern. Without the field, the coordinator keeps its pattern for this member id. It
-        may still have one when the member joins again, if the heartbeat that left the group was lost.
+        An empty string removes the pattern. Without the field, the coordinator keeps its pattern for this member id.
+        The coordinator may have a pattern even when the member joins: if the heartbeat that left the group was lost.
         """
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)
@@ -196,7 +199,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         return max(0.0, wait_ms)
 
     def poll(self, now: float) -> PollResult:
-        """Returns a heartbeat if one is due. Begins to leave the group if the poll interval is exceeded."""
+        """Returns a heartbeat if one is due. If the poll interval is exceeded, starts to leave the group."""
         member = self._member
         if not member.in_group:
             return PollResult()
@@ -276,7 +279,8 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
     def _too_late(self, reply: Reply) -> None:
         """Handle a response to a heartbeat of a membership that has ended.
 
-        An error may show that the coordinator is lost. The error does not change a membership that has begun since.
+        If the response shows that the coordinator is lost, marks it as unknown. Nothing else is changed, because a new
+        membership may have begun.
         """
         error = reply.error
         if error is None and reply.message.error_code:
@@ -321,9 +325,9 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 self._membership.on_fenced(str(error), now)
 
     def _repeat(self, now: float) -> None:
-        """Make the next heartbeat due at once, as Java does. The second time in a row, start the backoff instead.
+        """Make the next heartbeat due at once, as Java does. On the second call in a row, start the backoff instead.
 
-        Otherwise a coordinator that always sends the same response would get heartbeats without pause.
+        Without the backoff, a coordinator that always sends the same response would get heartbeats without pause.
         """
         if self._repeats:
             self._retry(now)

@@ -141,7 +141,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
             member.transition_to(MemberState.STABLE)
 
     def on_fenced(self, reason: str, now: float) -> None:
-        """Queue on_lost for all partitions and another join, because the coordinator has removed this member.
+        """Queue a call of on_lost for all partitions, and a step that joins again. Called when the member was fenced.
 
         A member that was leaving does not join again.
         """
@@ -195,9 +195,10 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._metrics.left()
 
     def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Returns the partitions that were passed to on_assign and have not been passed to on_revoke since, sorted.
+        """Returns those of `partitions` that the listener knows, sorted. on_revoke and on_lost are called only for
+        these.
 
-        on_revoke and on_lost are called for these only.
+        The listener knows a partition if it was passed to on_assign, and has not been passed to on_revoke since.
         """
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
@@ -260,9 +261,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def leave_callback(self) -> RebalanceCallback | None:
-        """Start leaving. Returns the listener call to run first, or None if no call is needed.
+        """Start leaving the group. Returns the listener call to run first, or None if no call is needed.
 
-        It is on_lost if the coordinator may have assigned the partitions to others, else on_revoke.
+        The call is on_lost if the coordinator may have assigned the partitions to other members, else on_revoke.
         """
         self._drop_rebalance()
         gone = not self._member.generation.valid

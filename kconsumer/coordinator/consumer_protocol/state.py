@@ -146,7 +146,8 @@ class ConsumerMember:
     def set_leave_epoch(self, *, for_good: bool = False) -> None:
         """Set the member epoch for the heartbeat that leaves the group.
 
-        The epoch is -1. For a static member, it is -2 unless `for_good`. Then a successor can take over the partitions.
+        The epoch is -2 for a static member unless `for_good` is True, so that a successor can take over the partitions.
+        In all other cases the epoch is -1.
         """
         is_static = self.group_instance_id is not None
         self.member_epoch = LEAVE_STATIC_EPOCH if is_static and not for_good else LEAVE_EPOCH

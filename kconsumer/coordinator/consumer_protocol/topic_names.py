@@ -1,4 +1,4 @@
-"""Finds the names of assigned topics: the coordinator assigns topic ids, and the rest of the consumer uses names.
+"""Finds the names of assigned topics. The coordinator assigns topic ids, but the rest of the consumer uses names.
 
 A name is kept while its topic is assigned. Metadata may lack an assigned topic for a moment, because the topic is being
 deleted or because a broker with outdated metadata sent the response. No partition is revoked because of that.
