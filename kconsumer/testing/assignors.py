@@ -238,8 +238,10 @@ class AssignorCompliance:
             assign(self.make(), view, members)
 
     def test_is_quick_enough(self) -> None:
-        """An assignment of 3,000 partitions to 450 members takes less than `scale_limit_s`, as does one to 440 members
-        after ten have left."""
+        """Assigning 3,000 partitions to 450 members takes less than `scale_limit_s`.
+
+        The next assignment, after ten of these members have left, also takes less than that.
+        """
         clock = Clock()
         group = SimulatedGroup(self._makers(), cluster({f"t{number:03}": 30 for number in range(100)}))
         for number in range(450):

@@ -39,7 +39,7 @@ class FakeCluster(FaultMethods, SecurityMethods):
     `sasl`: how clients authenticate: a dict with `mechanism` ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", or a list of
     them), `users` (the password of each user name) and, if sessions end, `session_lifetime_ms`.
     `tls`: an `ssl.SSLContext` for servers, or the path of a PEM file with a certificate and its key. All connections
-    use TLS then. `port`: the port of the first broker; the others have the ports behind it. 0: free ports.
+    use TLS then. `port`: the port of the first broker; the other brokers have the ports that follow. 0: free ports.
     `settings`: broker settings by Kafka's names, with underscores in place of dots.
     """
 
@@ -132,9 +132,11 @@ class FakeCluster(FaultMethods, SecurityMethods):
         """Append records to a topic. Returns topic, partition and offset of each one.
 
         `values`: one value or several: bytes, text (encoded as UTF-8), None, pairs (key, value), or `Rec` of
-        `kconsumer.testing.batches`. `partition`: None spreads the records as a Java producer does: by the hash of the
-        key, or in turn without a key. `key`, `headers`, `timestamp` (ms since the Unix epoch, default: now): of the
-        records that have none of their own. `compression`: "gzip", "snappy", "lz4" or "zstd".
+        `kconsumer.testing.batches`.
+        `partition`: None spreads the records as a Java producer does: by the hash of the key, or in turn without a key.
+        `key`, `headers`, `timestamp` (ms since the Unix epoch, default: now): used for records that have none of their
+        own.
+        `compression`: "gzip", "snappy", "lz4" or "zstd".
         """
         rows = as_records(values, key, headers)
         return self._producer.produce(topic, rows, partition, timestamp, check_compression(compression))

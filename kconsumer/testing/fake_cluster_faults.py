@@ -32,7 +32,7 @@ class FaultMethods:
     # --- faults ---
 
     def fail_next(self, api: ApiLike, error: ErrorLike, times: int = 1) -> None:
-        """Let the next requests of an API fail with an error. They have no effect.
+        """Let the next `times` requests of an API fail with an error. The cluster does not process these requests.
 
         `api`: a name such as "Fetch" or "OffsetCommit". `error`: Kafka's name of an error, its number, or the exception
         that kconsumer raises for it.
@@ -40,29 +40,33 @@ class FaultMethods:
         self._add_fault(api, Fault(FaultKind.ERROR, times, error_code_of(error)))
 
     def disconnect_next(self, api: ApiLike, times: int = 1, *, applied: bool = False) -> None:
-        """Close the connection in place of a response to the next requests of an API.
+        """Close the connection instead of sending the response, for the next `times` requests of an API.
 
-        `applied`: True if the cluster processes these requests before; False if they have no effect.
+        `applied`: True if the cluster processes these requests before it closes the connection, False if they have no
+        effect.
         """
         kind = FaultKind.DISCONNECT_AFTER if applied else FaultKind.DISCONNECT_BEFORE
         self._add_fault(api, Fault(kind, times))
 
     def truncate_next(self, api: ApiLike, times: int = 1) -> None:
-        """Send only half of the response to the next requests of an API, and close the connection."""
+        """Send only half of the response to each of the next `times` requests of an API. Then close the connection."""
         self._add_fault(api, Fault(FaultKind.HALF_RESPONSE, times))
 
     def corrupt_next(self, api: ApiLike, times: int = 1) -> None:
-        """Change one byte of the response to the next requests of an API."""
+        """Change one byte of the response to each of the next `times` requests of an API."""
         self._add_fault(api, Fault(FaultKind.CORRUPT_RESPONSE, times))
 
     def delay(self, api: ApiLike, seconds: float) -> None:
-        """Delay all responses of an API from now on. 0 ends the delay."""
+        """Delay all responses of an API by `seconds` from now on. 0 ends the delay."""
         check_number("seconds", seconds)
         with self._server.change():
             self._cluster.faults.delay(api_of(self._cluster.apis, api), seconds * 1000)
 
     def corrupt(self, topic: str, partition: int, offset: int) -> None:
-        """Make the checksum wrong in the stored batch that contains an offset. Raises ValueError if there is none."""
+        """Change the checksum of the stored batch that contains `offset`, so that it is wrong.
+
+        Raises ValueError if no batch contains the offset.
+        """
         with self._server.change():
             corrupt_batch(find_partition(self._cluster, topic, partition).log, offset)
 

@@ -16,11 +16,15 @@ class SecurityMethods:
     _server: Server
 
     def allow(self, principal: str, operation: str, resource: str, name: str = "*", *, prefixed: bool = False) -> None:
-        """Add an ACL that allows an operation. From the first ACL on, what no ACL allows is denied.
+        """Add an ACL that allows an operation. Everything is allowed until the first ACL is added.
+
+        From then on, only what an ACL allows is allowed.
 
         `principal`: such as "User:alice"; "User:*" is everyone, and "User:ANONYMOUS" every client without SASL.
-        `operation`: Kafka's name, such as "READ"; "ALL" is every operation. `resource`: "topic", "group", "cluster" or
-        "transactional_id". `name`: of the resource, or with `prefixed` how its name begins; "*" is every name.
+        `operation`: Kafka's name, such as "READ"; "ALL" is every operation.
+        `resource`: "topic", "group", "cluster" or "transactional_id".
+        `name`: the name of the resource; "*" is every name. If `prefixed` is True, the ACL applies to all names that
+        begin with `name`.
         """
         self._add_acl(Acl(principal, operation.upper(), resource.lower(), name, prefixed))
 

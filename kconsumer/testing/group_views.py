@@ -1,4 +1,7 @@
-"""Converts groups of the model to the types that `kconsumer.groups` returns."""
+"""Returns groups and committed offsets of a model cluster (see `kconsumer.testing.cluster`) as public types.
+
+These are the types that `kconsumer.groups` returns.
+"""
 
 from __future__ import annotations
 

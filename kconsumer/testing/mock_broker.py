@@ -55,7 +55,7 @@ class MockLog:
     def read(self, offset: int, max_records: int, max_bytes: float) -> list[ConsumerRecord]:
         """Returns at most `max_records` records from an offset on.
 
-        The record that reaches `max_bytes` is the last one.
+        Stops after the record with which the size of the records (see `record_size`) reaches `max_bytes`.
         """
         start = bisect_left(self._records, offset, key=OFFSET)
         taken: list[ConsumerRecord] = []

@@ -98,12 +98,17 @@ class MockConsumer(Consumer):
 
     @guarded
     def rebalance(self, partitions: Iterable[Partition], *, lost: bool = False) -> None:
-        """Assign these partitions of subscribed topics, and call the rebalance listener.
+        """Assign `partitions`, and call the rebalance listener. The consumer must be subscribed to their topics.
 
-        Commits first with auto-commit. With the eager protocol, on_revoke gets all partitions that were assigned, and
-        on_assign all that are. With a cooperative assignor or `group_protocol="consumer"`, both get the difference.
-        With `lost`, on_lost is called in place of on_revoke, with all partitions, and nothing is committed. Raises the
-        first error of a callback at the end, and StateError without a subscription.
+        If auto-commit is enabled, commits first. With the eager protocol, on_revoke gets all partitions of the old
+        assignment, and on_assign all of the new one. With a cooperative assignor or `group_protocol="consumer"`,
+        on_revoke gets only the partitions that are removed, and on_assign only those that are added.
+
+        With `lost`, nothing is committed, on_lost gets all partitions of the old assignment in place of on_revoke, and
+        on_assign gets all of the new one.
+
+        If a callback raises an exception, the remaining steps are done, and the first exception is raised at the end.
+        Raises StateError without a subscription, and ValueError for a topic that is not subscribed.
         """
         chosen = [topic_partition(tp) for tp in partitions]
         self._rewind()

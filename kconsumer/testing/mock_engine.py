@@ -148,11 +148,11 @@ class MockEngine(Engine):
             subscription.subscribe_matched(filter(subscription.matches_subscription, self.broker.topics()))
 
     def rebalance(self, partitions: Collection[TopicPartition], *, lost: bool = False) -> None:
-        """Assign these partitions, and call the listener as the rebalance protocol demands.
+        """Assign `partitions`, and call the listener as the rebalance protocol demands.
 
-        The steps continue after an error of the listener, and the first error is raised at the end. With `lost`, all
-        partitions are lost first. Raises StateError without a subscription, ValueError for a topic that is not
-        subscribed.
+        With `lost`, all partitions of the old assignment are lost first. If the listener raises an exception, the
+        remaining steps are done, and the first exception is raised at the end. Raises StateError without a
+        subscription, and ValueError for a topic that is not subscribed.
         """
         group, subscription = self.operations.group(), self.components.subscription
         self._rejoin = False
@@ -185,7 +185,10 @@ class MockEngine(Engine):
             raise error
 
     def _revoke(self, gone: Collection[TopicPartition], kind: CallbackKind) -> Exception | None:
-        """Call the listener and remove these partitions. Returns the error of the listener, or None."""
+        """Call the listener with the partitions in `gone`, and remove them from the assignment.
+
+        Returns the exception that the listener has raised, or None.
+        """
         parts = self.components
         with parts.changing():
             parts.subscription.mark_pending_revocation(gone)
@@ -196,7 +199,10 @@ class MockEngine(Engine):
         return error
 
     def _assign(self, target: Collection[TopicPartition]) -> Exception | None:
-        """Assign partitions and call the listener with the new ones. Returns the error of the listener, or None."""
+        """Set the assignment to `target`, and call the listener with the partitions that are added.
+
+        Returns the exception that the listener has raised, or None.
+        """
         parts = self.components
         with parts.changing():
             added = tuple(sorted(set(target) - set(parts.subscription.assigned())))

@@ -37,7 +37,10 @@ class MockDriver(Driver):
             self._clock.advance(left)
 
     def wakeup(self) -> None:
-        """Make the running poll or else the next blocking call raise WakeupError. Any thread may call this."""
+        """Make the running poll raise WakeupError. If no poll is running, the next blocking call raises it.
+
+        Any thread may call this.
+        """
         self.wakeup_requested = True
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
@@ -135,7 +138,7 @@ class MockOperations(Operations):
         return {tp: self._broker.committed.get(tp) for tp in partitions}
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
-        """Returns the position of a partition. If there is none, sets it first."""
+        """Returns the position of a partition. If it has none, sets it first, as `MockReads.find_positions` does."""
         state = self._components.subscription.get(tp)
         if not state.has_valid_position:
             self.driver.raise_wakeup()

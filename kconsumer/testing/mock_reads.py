@@ -25,10 +25,13 @@ class MockReads:
         self._moved_from: dict[TopicPartition, FetchPosition] = {}  # the positions before the last `take`
 
     def take(self, max_records: int, max_bytes: float) -> ConsumerRecords:
-        """Take records of partitions in the order in which they are fetched, and advance the positions.
+        """Returns the next records of the partitions, and advances the positions behind them.
 
-        Raises NoOffsetForPartitionError if a partition has no position and the reset policy is `none`. With this
-        policy, raises OffsetOutOfRangeError if a position is out of range and no partition has records.
+        Partitions are read in the order in which a consumer fetches them. Returns at most `max_records` records, and
+        stops after the record with which their size in bytes reaches `max_bytes`.
+
+        Raises NoOffsetForPartitionError if a partition has no position and the reset policy is OffsetReset.NONE. With
+        this policy, raises OffsetOutOfRangeError if a position is out of range and no partition has records.
         """
         parts = self._components
         self._moved_from = {}
@@ -61,7 +64,7 @@ class MockReads:
     def find_positions(self) -> None:
         """Set the position of each partition that has none, to the committed offset or by the reset policy.
 
-        Raises NoOffsetForPartitionError if a partition has no committed offset and the policy is `none`.
+        Raises NoOffsetForPartitionError if a partition has no committed offset and the policy is OffsetReset.NONE.
         """
         parts = self._components
         subscription = parts.subscription
@@ -81,7 +84,11 @@ class MockReads:
                     subscription.maybe_seek_after_reset(tp, offset, strategy)
 
     def _reset_out_of_range(self) -> OffsetOutOfRangeError | None:
-        """Reset positions outside of their logs. Returns the error to raise if the reset policy is `none`, or None."""
+        """Drop the positions that are outside of their logs, so that `find_positions` sets them by the reset policy.
+
+        If the reset policy is OffsetReset.NONE, changes nothing, and returns the error for the first such position.
+        Returns None in all other cases.
+        """
         parts = self._components
         error = None
         with parts.changing():
@@ -107,7 +114,7 @@ class MockReads:
 
 
 def out_of_range_error(tp: TopicPartition, offset: int) -> OffsetOutOfRangeError:
-    """Returns the error for a position outside of the log, with the reset policy `none`."""
+    """Returns the error for a position outside of the log, for the reset policy OffsetReset.NONE."""
     return OffsetOutOfRangeError(
         f"offset {offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek() to an offset in"
         " range, or set auto_offset_reset",

@@ -32,9 +32,9 @@ class RecordMetadata(NamedTuple):
 
 
 def as_records(values: ProduceLike | Iterable[ProduceLike], key: Value, headers: Headers) -> list[Rec]:
-    """Returns the records to produce. `key` and `headers` are those of records that have none of their own.
+    """Returns the records to produce. `key` and `headers` are used for records that have none of their own.
 
-    Raises TypeError for a value of another type.
+    Raises TypeError if a value has a type that `FakeCluster.produce` does not accept.
     """
     rows: Iterable[object]
     if values is None or isinstance(values, Rec | bytes | bytearray | memoryview | str):
@@ -68,7 +68,10 @@ def _encoded(data: object, name: str) -> bytes | None:
 
 
 def split(records: Iterable[Rec]) -> Iterator[list[Rec]]:
-    """Yields the records of one batch after the other. Removes the offsets of the records."""
+    """Yields the records in batches: each list contains the records of one batch, without their offsets.
+
+    A batch ends with the record with which its size reaches BATCH_BYTES.
+    """
     rows: list[Rec] = []
     size = 0
     for record in records:

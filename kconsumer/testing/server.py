@@ -29,8 +29,8 @@ NOT_RUNNING = "the cluster is not running: use it inside `with FakeCluster(...) 
 class Server:
     """One listener for each broker of a cluster, and the thread that serves them.
 
-    `port`: the port of the first broker; the others have the ports behind it. 0: free ports. The brokers keep their
-    ports when they stop and start.
+    `port`: the port of the first broker; the other brokers have the ports that follow. 0: free ports. The brokers keep
+    their ports when they stop and start.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, tls: ssl.SSLContext | None = None, port: int = 0) -> None:

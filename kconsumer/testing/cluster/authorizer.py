@@ -86,7 +86,10 @@ KEY_TYPES = {0: GROUP, 1: TRANSACTIONAL_ID}  # of FindCoordinator
 
 
 class Authorizer:
-    """Calls the handlers of requests with what the ACLs allow, and adds errors for the rest to the responses."""
+    """Checks the ACLs of requests. Calls the handler of a request with the rows that the ACLs allow.
+
+    For each row that they do not allow, adds a row with an error code to the response.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

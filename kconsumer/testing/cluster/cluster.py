@@ -151,7 +151,7 @@ class Cluster:
     def handle(self, request: Request, now: float) -> Response:
         """Returns the response to a request.
 
-        Checks the authentication of the connection and the ACLs before its handler is called.
+        Checks that the connection is authenticated, and checks the ACLs, before it calls the handler of the request.
         """
         authenticator = request.connection.authenticator
         if authenticator is not None and (response := authenticator.intercept(request, now)) is not None:

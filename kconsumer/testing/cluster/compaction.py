@@ -29,7 +29,10 @@ def compact(log: Log, wall_ms: int) -> None:
 
 
 def closed_segments(log: Log) -> list[Segment]:
-    """Returns the segments that may be compacted: all but the last one that end at or below the last stable offset."""
+    """Returns the segments that may be compacted: those that end at or below the last stable offset.
+
+    The last segment of the log is not closed, so it is never among them.
+    """
     ends = [segment.base_offset for segment in log.segments[1:]]
     return [segment for segment, end in zip(log.segments, ends, strict=False) if end <= log.last_stable_offset]
 
@@ -81,8 +84,8 @@ class _Compaction:
     def _keeps(self, record: ConsumerRecord, batch: StoredBatch) -> bool:
         """Returns whether a record remains.
 
-        It remains if it is the last record with its key, and has a value or is not overdue. Records without a key do
-        not remain.
+        Only the last record with its key remains. If this record has no value, it remains only until its batch is
+        overdue. Records without a key do not remain.
         """
         if record.key is None or self._latest[record.key] != record.offset:
             return False

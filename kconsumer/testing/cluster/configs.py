@@ -135,9 +135,9 @@ class Configs:
     def _alter_group(
         self, row: AlterConfigsResource, response: AlterConfigsResourceResponse, validate_only: bool
     ) -> None:
-        """Change the settings of one group. If one change is not valid, sets the error of `response`.
+        """Change the settings of one group, unless `validate_only` is true.
 
-        If one change is not valid, or if `validate_only` is true, no setting changes.
+        If one change is not valid, changes no setting, and sets the error of `response`.
         """
         configs = self._cluster.groups.configs
         changes = [(config.name, None if config.config_operation == DELETE else config.value) for config in row.configs]

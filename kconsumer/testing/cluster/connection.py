@@ -154,8 +154,8 @@ class Connection:
     def _decode(self, frame: bytes, now: float) -> Request | None:
         """Returns the request in a frame, or None if the frame cannot be handled.
 
-        In the latter case, the connection was closed, or the client got the response to an unsupported version of
-        ApiVersions.
+        Before it returns None, this method closes the connection. There is one exception: if the version of ApiVersions
+        is not supported, it sends the response to such a request instead.
         """
         if len(frame) < 8:
             self.close()
@@ -180,7 +180,8 @@ class Connection:
     def _respond(self, request: Request, fault: Fault | None, response: Any, now: float) -> None:
         """Encode a response, and send it at once or after the delay that is set for its API.
 
-        Mutes the connection for the throttle time of the response. Does nothing if the connection is closed.
+        `fault`: a fault that may damage the encoded response. Mutes the connection for the throttle time of the
+        response. Does nothing if the connection is closed.
         """
         if self.closed:
             return
@@ -198,9 +199,10 @@ class Connection:
             self._send_response(data, close, now)
 
     def _send_response(self, data: bytes, close: bool, now: float) -> None:
-        """Send an encoded response. Then close the connection if `close` is true, or process the next requests.
+        """Send an encoded response. Then close the connection if `close` is true, or process the next requests if it is
+        not.
 
-        A fault may have changed or removed `data`.
+        `data`: the bytes after the effect of a fault; no bytes are sent if it is empty.
         """
         waited, self._busy = self._busy, False
         if data:

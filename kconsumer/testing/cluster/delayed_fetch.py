@@ -48,9 +48,9 @@ class DelayedFetch:
             partition.log.add_listener(self._on_change)
 
     def _on_change(self) -> None:
-        """Check at the next run of the timers whether the request can be completed.
+        """Set a timer that checks, when the timers run next, whether the request can be completed.
 
-        All changes until then cause one check.
+        Does nothing if this timer is set already. So there is one check for all changes until then.
         """
         if self._check_timer is None or not self._check_timer.active:
             self._check_timer = self._cluster.timers.soon(self._check)
@@ -60,7 +60,10 @@ class DelayedFetch:
             self._finish(now)
 
     def _finish(self, now: float) -> None:
-        """Stop waiting, and respond with what can be read now, unless the request has its response already."""
+        """Stop waiting: cancel the timers, and stop listening to changes.
+
+        If the request has no response yet, responds with what can be read now.
+        """
         for timer in (self._timeout, self._check_timer):
             if timer is not None:
                 timer.cancel()

@@ -65,9 +65,9 @@ ERROR_CODES = ("error_code", "partition_error_code")
 
 
 def error_response(cluster: Cluster, request: Request, error: int) -> Message:
-    """Returns the response to a request that contains the error code `error`.
+    """Returns the response to a request, with the error code `error`.
 
-    Depending on the API, the response itself has the error code, or each of its rows.
+    Depending on the API, the error code is in the response itself, or in each of its rows.
     """
     response: Any = request.api.response()
     _fill(response, _with_all_topics(cluster, request), request, error)
@@ -97,9 +97,10 @@ def _with_all_topics(cluster: Cluster, request: Request) -> Any:
 
 
 def _fill(response: Any, source: Any, request: Request, error: int) -> None:
-    """Set the error code of `response`, or add rows with the error code to it if the API reports errors in rows.
+    """Set the error code of a new response or row. If it reports this error in its rows, add them, each with the code.
 
-    `response`: a response, or one of its rows. `source`: the request or its row from which the added rows are made.
+    `response`: the response, or a row of it (rows can contain rows). `source`: what it responds to, the request or a
+    row of the request. One row is added for each row in `source`.
     """
     name, version = request.api.name, request.version
     for field in response.FIELDS:
@@ -118,7 +119,10 @@ def _fill(response: Any, source: Any, request: Request, error: int) -> None:
 
 
 def _rows(source: Any, api: str, field: Field) -> list[Any]:
-    """Returns the rows of a request, or the inner rows of one of its rows, that `field` of the response lists."""
+    """Returns the rows in `source` that correspond to the rows in `field` of the response.
+
+    `source`: a request, or a row of a request that contains rows. `api`: the name of the API.
+    """
     names = REQUEST_FIELDS.get((api, field.name), field.name), "topic_names"
     return next((rows for name in names if (rows := getattr(source, name, None))), [])
 

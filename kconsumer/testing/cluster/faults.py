@@ -28,7 +28,7 @@ HEADER_BYTES = 8  # the size and the correlation id of a response
 
 
 class FaultKind(enum.Enum):
-    """What happens to a request with a fault. The values describe it."""
+    """The effects that a fault can have on a request. The value of each member describes the effect."""
 
     ERROR = "the response has an error code, and the request has no effect"
     DISCONNECT_BEFORE = "the connection is closed, and the request has no effect"
@@ -86,10 +86,10 @@ class Faults:
         return None
 
     def error_response(self, request: Request, fault: Fault, now: float) -> Message:
-        """Returns the response with the error code of a fault.
+        """Returns the response to a request, with the error code of a fault.
 
-        In a Fetch response, each partition has the error code, and the fetch session continues. Errors that Kafka
-        reports for a whole Fetch response are exceptions.
+        In a Fetch response, each partition has the error code, and the fetch session continues. This does not apply to
+        the errors that Kafka reports for a whole Fetch response: for them, the response itself has the error code.
         """
         if request.api is FETCH and fault.error not in ROWS_BEFORE_TOP["Fetch"]:
             return self._cluster.fetch.failed_response(request, fault.error, now)
@@ -143,7 +143,7 @@ class Faults:
 
 
 def corrupt_batch(log: Log, offset: int) -> None:
-    """Make the checksum of the stored batch that contains an offset wrong.
+    """Change the checksum of the stored batch that contains `offset`, so that it is wrong.
 
     Raises ValueError if no batch contains the offset.
     """

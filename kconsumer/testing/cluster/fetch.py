@@ -68,7 +68,10 @@ class FetchHandlers:
         return pending
 
     def failed_response(self, request: Request, error: int, now: float) -> FetchResponse:
-        """Returns the response with an error code in each partition of a request, or of its fetch session."""
+        """Returns a Fetch response in which each partition has the error code `error`.
+
+        These are the partitions of the request or, if it has a fetch session, of the session.
+        """
         context = request.broker.fetch_sessions.open(request.message, request.version, self._name_of, now)
         errors: Results = {key: failed(row.index, error) for key, row in context.rows.items()}
         return self._respond(request, context, [], [], errors, now)
@@ -96,7 +99,7 @@ class FetchHandlers:
         errors: Results,
         now: float,
     ) -> FetchResponse:
-        """Returns the response to a request. The fetch session decides which results it contains.
+        """Returns the response to a request. The fetch session decides which of the results are in the response.
 
         `results`: the results of the partitions `rows`, which were read. `errors`: the results of all other partitions.
         A throttled client gets no results.

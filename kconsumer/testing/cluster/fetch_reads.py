@@ -115,10 +115,10 @@ class PartitionReader:
         return last_stable_offset if self._committed else high_watermark
 
     def diverging_epoch(self, partition: Partition, row: FetchRow) -> FetchEpochEndOffset | None:
-        """Returns epoch and end offset at which the log diverges from what the client has read, or None (KIP-595).
+        """Returns the epoch and end offset at which the log diverges from what the client has read (KIP-595).
 
-        Returns None also if the request has no last fetched epoch. Raises PartitionError if the log does not have this
-        epoch, or begins after the fetch offset.
+        Returns None if the log does not diverge, or if the request has no last fetched epoch. Raises PartitionError if
+        the log does not have this epoch, or begins after the fetch offset.
         """
         epoch, offset = row.asked.last_fetched_epoch, row.asked.fetch_offset
         if epoch < 0:

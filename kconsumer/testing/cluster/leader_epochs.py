@@ -42,11 +42,11 @@ class LeaderEpochs:
         return self._epochs[at - 1] if at else None
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int] | None:
-        """Returns the largest epoch that is not larger than `epoch`, and its end offset, or None.
+        """Returns the largest stored epoch that is not larger than `epoch`, and the end offset of that epoch.
 
-        Returns None if `epoch` is -1 or larger than the latest epoch, or if there are no entries. An epoch ends with
-        the start offset of the next one; the latest epoch ends with `log_end`. If all entries are larger than `epoch`,
-        returns `epoch` and the start offset of the first entry.
+        An epoch ends with the start offset of the next one; the latest epoch ends with `log_end`. If all stored epochs
+        are larger than `epoch`, returns `epoch` and the start offset of the first entry. Returns None if `epoch` is -1
+        or larger than the latest epoch, or if there are no entries.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return None

@@ -71,7 +71,10 @@ class ListOffsetsHandlers:
     def _row(
         self, request: Request, topic: str, asked: ListOffsetsPartition, count: int
     ) -> ListOffsetsPartitionResponse:
-        """Returns the response row of a partition, which occurs `count` times in the request."""
+        """Returns the response row of a partition. `count`: how often the partition is in the request.
+
+        If it is there more than once, the row has the error INVALID_REQUEST.
+        """
         try:
             if count > 1:
                 raise PartitionError(Errors.INVALID_REQUEST)
@@ -143,10 +146,10 @@ class ListOffsetsHandlers:
 
 
 def _find(partition: Partition, timestamp: int) -> tuple[int, int, int] | None:
-    """Returns timestamp, offset and leader epoch of the record that a requested timestamp matches, or None.
+    """Returns timestamp, offset and leader epoch of the record that `timestamp` selects, or None if none matches.
 
-    The timestamp may be one of the special ones except for LATEST. For those that select tiered records, the offset is
-    -1, because the model has no tiered records.
+    `timestamp` is a time in ms, or a special value other than LATEST. For the special values that select tiered
+    records, the result is (-1, -1, -1), because the model has no tiered records.
     """
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

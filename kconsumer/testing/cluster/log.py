@@ -170,8 +170,8 @@ class Log:
     def position(self, offset: int) -> tuple[int, int]:
         """Returns where reading from `offset` begins: the base offset of a segment, and a position in bytes in it.
 
-        This is the position of the batch that contains `offset`, otherwise of the next batch in the segment. If there
-        is none, it is the end of the segment.
+        This is the position of the first batch in the segment that ends at or after `offset`, or the end of the segment
+        if there is no such batch.
         """
         segment = self.segments[self._segment_of(offset)]
         at = segment.find(offset)
@@ -190,7 +190,7 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """Returns timestamp, offset and leader epoch of the first record with this timestamp or a later one, or None.
 
-        As in Kafka, only the first segment is searched whose largest timestamp is not below `timestamp`.
+        As in Kafka, searches only one segment: the first one whose largest timestamp is not below `timestamp`.
         """
         for segment in self.segments:
             if segment.batches and segment.largest_timestamp >= timestamp:
@@ -205,7 +205,7 @@ class Log:
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def end_offset_for(self, epoch: int, end: int | None = None) -> tuple[int, int] | None:
-        """Returns the same as `LeaderEpochs.end_offset_for` for a log that ends at `end`; None: at `Log.end`."""
+        """Returns what `LeaderEpochs.end_offset_for` returns for a log that ends at `end` (None: at `Log.end`)."""
         return self.epochs.end_offset_for(epoch, self.end if end is None else end)
 
     # --- removing ---

@@ -1,7 +1,7 @@
 """Quotas: how many bytes per second a client may produce and fetch, and for how long it is throttled (KIP-219).
 
-The rate is measured as in Kafka: over samples of one second, of which the last ten complete ones and the present one
-count. If a client exceeds its quota, the response contains a throttle time, and the connection is muted for this time.
+As in Kafka, the rate is measured over samples of one second: the last ten complete samples and the present one. If a
+client exceeds its quota, the response contains a throttle time, and the connection is muted for this time.
 """
 
 from __future__ import annotations

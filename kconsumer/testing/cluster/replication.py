@@ -48,7 +48,10 @@ class Replication:
             partition.leader = next(iter(running), NO_LEADER)
 
     def broker_stopped(self, broker_id: int) -> None:
-        """Remove a stopped broker from the in-sync replicas of its partitions, and elect leaders in place of it."""
+        """Remove a stopped broker from the in-sync replicas of its partitions.
+
+        Elects another leader for each partition that the broker led.
+        """
         for partition in self._cluster.partitions():
             if broker_id not in partition.replicas:
                 continue
@@ -72,9 +75,10 @@ class Replication:
             self._balance_later(partition)
 
     def elect(self, partition: Partition) -> None:
-        """Elect a leader: the first in-sync replica on a running broker, otherwise an eligible leader replica.
+        """Elect a leader of a partition. Only replicas on running brokers can be elected.
 
-        If there is neither, any running replica becomes the leader if the topic allows unclean elections. Otherwise the
+        The first in-sync replica becomes the leader. If there is none, an eligible leader replica does. If there is
+        none either, and the topic allows unclean elections, any other replica does. If no replica can be elected, the
         partition has no leader.
         """
         running = [node for node in partition.replicas if self._cluster.brokers[node].alive]

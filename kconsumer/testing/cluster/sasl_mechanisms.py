@@ -20,7 +20,11 @@ Users = Mapping[str, str]  # the passwords, by user name
 
 
 class SaslError(Exception):
-    """Raised if an authentication fails. If the text is empty, the client gets a general text that reveals no user."""
+    """Raised if an authentication fails.
+
+    The client gets the message of the exception. If the message is empty, the client gets a general one, which does not
+    reveal whether the user exists.
+    """
 
 
 class SaslServer(Protocol):
@@ -69,7 +73,7 @@ class ScramServer:
         self._nonce = ""
 
     def step(self, token: bytes) -> bytes:
-        """Returns server-first for client-first, and server-final for client-final.
+        """Returns the server-first message for the client-first message, and server-final for client-final.
 
         Raises SaslError if the authentication fails.
         """

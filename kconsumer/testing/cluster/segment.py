@@ -1,6 +1,6 @@
 """A segment of a log: consecutive batches that a broker keeps in one file.
 
-Retention deletes whole segments, and compaction leaves the last segment alone.
+Retention deletes whole segments. Compaction does not change the last segment of a log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of the records in ms. If no record has one, the creation time of the segment."""
+        """The largest timestamp of the records in ms.
+
+        If no record has a timestamp, this is the time at which the segment was created.
+        """
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def append(self, batch: StoredBatch, index_interval_bytes: int) -> None:
@@ -44,11 +47,18 @@ class Segment:
         self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
 
     def find(self, offset: int) -> int:
-        """Returns the index of the first batch that ends at or after an offset, or the number of batches."""
+        """Returns the index of the first batch that ends at or after `offset`.
+
+        If there is no such batch, returns the number of batches.
+        """
         return bisect_left(self.batches, offset, key=lambda batch: batch.last_offset)
 
     def upper_bound(self, position: int) -> int | None:
-        """Returns the last offset of the first indexed batch at or after a position in bytes, or None."""
+        """Returns the last offset of the first indexed batch at or after `position` (in bytes).
+
+        Returns None if there is no such batch. A batch is indexed if it has an entry in the offset index (see
+        `append`).
+        """
         at = bisect_left(self._indexed, position, key=self.positions.__getitem__)
         return self.batches[self._indexed[at]].last_offset if at < len(self._indexed) else None
 

@@ -102,10 +102,10 @@ class Partition:
         self.elr = [node for node in self.replicas if node in eligible and node not in isr]
 
     def elect(self, leader: int) -> None:
-        """Make a replica the leader, or none with NO_LEADER. The leader epoch grows by one.
+        """Make `leader` the leader and increase the leader epoch by one. With NO_LEADER, the partition has no leader.
 
-        Truncates the log to the log end offset of the new leader. If the leader was not in sync, it becomes the only
-        in-sync replica.
+        Truncates the log to the log end offset of the new leader. If the new leader was not in sync, it becomes the
+        only in-sync replica.
         """
         self.leader = leader
         self.leader_epoch += 1

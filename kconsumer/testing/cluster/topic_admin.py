@@ -108,7 +108,10 @@ class TopicAdmin:
         return result
 
     def _check_name(self, name: str) -> None:
-        """Raise AdminError if a name is invalid, exists, or differs from an existing one only by `.` and `_`."""
+        """Raise AdminError if a topic name is not valid, or if a topic with this name exists.
+
+        Also raises it if an existing name differs only by `.` and `_`.
+        """
         if not legal_name(name):
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
         if name in self._cluster.topics:

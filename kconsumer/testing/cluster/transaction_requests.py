@@ -227,7 +227,10 @@ def _results(topics: list[AddPartitionsToTxnTopic], errors: Mapping[Key, int]) -
 
 
 def _code(error: TransactionError, request: Request) -> int:
-    """Returns the error code for the version of the request: old versions have no PRODUCER_FENCED."""
+    """Returns the error code of `error`, for the version of the request.
+
+    If this version does not have PRODUCER_FENCED, returns INVALID_PRODUCER_EPOCH in place of it.
+    """
     if error.code == Errors.PRODUCER_FENCED and request.version < FIRST_WITH_FENCED[request.api]:
         return Errors.INVALID_PRODUCER_EPOCH
     return error.code

@@ -139,8 +139,8 @@ class Transactions:
     def _next_epoch(self, transaction: Transaction, expected: ProducerIdAndEpoch) -> None:
         """Set the next producer epoch, or a new producer id with epoch 0 if the epochs are exhausted.
 
-        If the request was sent again, the epoch stays. Raises TransactionError if another producer has increased the
-        epoch.
+        If the producer repeats a request that was already processed, the epoch does not change. Raises TransactionError
+        if another producer has increased the epoch.
         """
         if transaction.producer_epoch >= EXHAUSTED_EPOCH and expected[1] in (NO_PRODUCER_EPOCH, EXHAUSTED_EPOCH):
             transaction.previous_producer_id = transaction.producer_id
@@ -182,10 +182,10 @@ class Transactions:
     def verify_partition(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition, version: int, now: float
     ) -> int:
-        """Returns the error code of a transactional batch for a partition, or NONE. `version`: that of Produce.
+        """Returns the error code of a transactional batch for a partition, or NONE.
 
-        Since version 12, adds the partition to the transaction (KIP-890). In older versions, the partition must already
-        be in the transaction.
+        `version`: the version of the Produce request. From version 12 on, the partition is added to the transaction
+        (KIP-890). In older versions, the partition must already be in the transaction.
         """
         try:
             transaction = self.check(transactional_id, producer)
@@ -200,10 +200,11 @@ class Transactions:
     def verify_group(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, version: int, now: float
     ) -> int:
-        """Returns the error of offsets that a producer commits in its transaction, or NONE.
+        """Returns the error code of offsets that a producer commits in its transaction, or NONE.
 
-        `version`: that of TxnOffsetCommit. Since version 5 it adds the group to the transaction (KIP-890). Before,
-        AddOffsetsToTxn must have added it, or another group that is stored in the same partition.
+        `version`: the version of the TxnOffsetCommit request. From version 5 on, the group is added to the transaction
+        (KIP-890). In older versions, AddOffsetsToTxn must have added this group, or another group that is stored in the
+        same partition.
         """
         try:
             transaction = self.check(transactional_id, producer)

@@ -20,10 +20,12 @@ def preferred(members: Iterable[ConsumerMember]) -> str | None:
 def preferred_after(members: Iterable[ConsumerMember], before: ConsumerMember, updated: ConsumerMember) -> str | None:
     """Returns the assignor that most members prefer after a member was updated, or None without preferences.
 
-    `before` and `updated`: the old and the new state of the member. As in Kafka, the result can differ from that of
-    `preferred` if assignors have equal counts. Kafka copies the counts to a new Java hash map, removes the member's old
-    preference from the copy, and adds the new one. The copy can have another order than the group's own map. The group
-    then begins a new epoch at each heartbeat of the member.
+    `before` and `updated`: the old and the new state of the member.
+
+    As in Kafka, if several assignors have the highest count, the result can differ from that of `preferred`. Kafka
+    copies the counts to a new Java hash map, which can have another order than the group's own map. In the copy, it
+    removes the member's old preference, and adds the new one. While the two results differ, the group begins a new
+    epoch at each heartbeat of the member.
     """
     counts = _counts(members)
     if before.preferred_assignor is not None and counts.get(before.preferred_assignor):

@@ -218,9 +218,10 @@ class ClassicGroup(ClassicMembers, Group):
         self.transition(DEAD, now)
 
     def on_loaded(self, now: float) -> bool:
-        """Restore the stored state, and start the sessions of the members.
+        """Restore the stored state, and start the sessions of the members. Returns whether the group exists.
 
-        If no state is stored, the group becomes empty. Then returns False if there are no offsets of the group, either.
+        If no state is stored, the group becomes empty. An empty group without a stored state exists only if it has
+        offsets, either committed or in an open transaction.
         """
         stored = self._stored
         self.members, self.static_members, self.pending_sync = {}, {}, set()

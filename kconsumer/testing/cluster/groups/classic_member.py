@@ -101,9 +101,9 @@ class ClassicMember:
 
 
 def for_join_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Set a missing protocol name in a JoinGroup response: to "" before version 7, to null since.
+    """Set a missing protocol name in a JoinGroup response: to "" before version 7, and to null since version 7.
 
-    Returns `response`.
+    Returns `response`, the same object.
     """
     response.protocol_name = response.protocol_name or (None if version >= 7 else "")
     return response

@@ -130,9 +130,9 @@ class ClassicRebalance:
             self._complete_join(now)
 
     def _delay_initial(self, delay: float, remaining: float, now: float) -> None:
-        """End the joining phase after `delay` ms, or delay again if other members have joined until then.
+        """Start a timer that ends the joining phase after `delay` ms.
 
-        `remaining`: by how many more ms the phase can be delayed after that.
+        If other members join until then, the phase is extended instead, by at most `remaining` ms in total.
         """
         self._cancel_join_timer()
         self._join_timer = self._timers.add(now + delay, lambda at: self._initial_delay_ended(delay, remaining, at))
@@ -178,7 +178,10 @@ class ClassicRebalance:
         )
 
     def _elect_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has. Returns False if no member has joined."""
+        """Make a member that has joined the leader, if the present leader has not joined.
+
+        Returns False if no member has joined, otherwise True.
+        """
         group = self._group
         leader = group.members.get(group.leader_id or "")
         if leader is not None and leader.joining is not None:
@@ -189,7 +192,9 @@ class ClassicRebalance:
         return joined is not None
 
     def join_response(self, member: ClassicMember) -> JoinGroupResponse:
-        """Returns a member's JoinGroup response with the present generation. That of the leader lists the members."""
+        """Returns the JoinGroup response of a member, with the present generation. The leader's response lists the
+        members.
+        """
         group = self._group
         return JoinGroupResponse(
             generation_id=group.generation,
@@ -203,7 +208,7 @@ class ClassicRebalance:
     # --- the assignment phase ---
 
     def sync_received(self, member_id: str) -> None:
-        """Record that a member has sent SyncGroup. Cancels the sync timer when all members have."""
+        """Record that a member has sent SyncGroup. Cancels the sync timer when all members have sent it."""
         self._group.pending_sync.discard(member_id)
         if not self._group.pending_sync:
             self._cancel_sync_timer()

@@ -66,7 +66,7 @@ def heartbeat(group: ClassicGroup, request: Request, now: float) -> Response:
 def leave(group: ClassicGroup, request: Request, now: float) -> Response:
     """Handle LeaveGroup: remove the members that the request names, then rebalance.
 
-    Returns an error for each member.
+    Returns the response, with an error code for each of these members (NONE if it was removed).
     """
     count = len(group.members)
     rows = [_leave_row(group, identity, now) for identity in leaving_members(request)]
@@ -126,5 +126,8 @@ def _validate(group: ClassicGroup, request: Request) -> None:
 
 
 def _differs(name: str | None, present: str | None) -> bool:
-    """Returns whether the protocol in a request differs from that of the group. False if either is missing."""
+    """Returns whether `name`, the protocol in a request, differs from `present`, the protocol of the group.
+
+    Returns False if the request does not name a protocol, or if the group has none.
+    """
     return bool(name is not None and present and name != present)

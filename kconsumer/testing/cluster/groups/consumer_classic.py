@@ -42,7 +42,11 @@ KNOWN_ID_VERSION = 4  # of JoinGroup: dynamic members join with an id
 
 
 def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupResponse:
-    """Handle JoinGroup. Returns the response without waiting for other members. Raises GroupError for other errors."""
+    """Handle JoinGroup. Returns the response without waiting for other members.
+
+    Since version 4, the response to a new dynamic member has its member id and the error MEMBER_ID_REQUIRED. All other
+    errors raise GroupError.
+    """
     message = request.message
     is_new = not message.member_id
     member_id = message.member_id or _new_id(group)
@@ -96,7 +100,11 @@ def join(group: ConsumerGroup, request: Request, now: float) -> JoinGroupRespons
 
 
 def _validate_join(group: ConsumerGroup, request: Request, member_id: str) -> None:
-    """Raise GroupError if the settings or the protocols of the members do not allow that the sender joins."""
+    """Raise GroupError if the sender of JoinGroup must not join.
+
+    The settings must allow the classic protocol. A new member must find the group not full. One of the sender's
+    protocols must be supported by all members that use the classic protocol.
+    """
     message = request.message
     settings = group.coordinator.cluster.settings
     if settings.group_consumer_migration_policy == "disabled":
@@ -130,7 +138,7 @@ def _find_member(
 def _update(member: ConsumerMember, request: Request, subscription: Any) -> ConsumerMember:
     """Returns a copy of a member with the values of a JoinGroup request.
 
-    `subscription` is the decoded one of the request.
+    `subscription`: the decoded subscription in this request.
     """
     message = request.message
     updated = member.copy()

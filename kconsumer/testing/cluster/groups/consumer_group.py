@@ -112,7 +112,10 @@ class ConsumerGroup(Group):
                 del self._owners[owned]
 
     def begin_at(self, epoch: int) -> None:
-        """Set the group epoch and the target's epoch to the generation of a classic group that is upgraded."""
+        """Set the group epoch and the target's epoch to `epoch`.
+
+        `epoch` is the generation of the classic group that was upgraded to this group.
+        """
         self.epoch = self.target_epoch = epoch
 
     def waits_for_partitions(self, member: ConsumerMember) -> bool:
@@ -153,9 +156,9 @@ class ConsumerGroup(Group):
         self._signature = topics_signature(self.coordinator.cluster, names)
 
     def update_epoch(self, *, subscription_changed: bool) -> None:
-        """Increase the group epoch if a subscription has changed, or a subscribed topic since the last check.
+        """Increase the group epoch if a subscription or a subscribed topic has changed since the last check.
 
-        `subscription_changed`: whether a subscription has changed.
+        `subscription_changed`: whether a subscription has changed. Changes of topics are detected here.
         """
         version = self.coordinator.topics_version
         if not subscription_changed and version == self._topics_version:
@@ -361,5 +364,8 @@ class ConsumerGroup(Group):
 
 
 def _epoch_error(member: ConsumerMember) -> int:
-    """Returns the error code for an invalid epoch: ILLEGAL_GENERATION if the member uses the classic protocol."""
+    """Returns the error code for a member that sends an invalid epoch.
+
+    This is ILLEGAL_GENERATION if the member uses the classic protocol, and STALE_MEMBER_EPOCH if it does not.
+    """
     return Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION

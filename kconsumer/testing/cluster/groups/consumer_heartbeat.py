@@ -186,9 +186,9 @@ class ConsumerHeartbeatHandler:
         principal: str,
         now: float,
     ) -> None:
-        """Resolve the regular expressions if this is due.
+        """Start resolving the regular expressions of the group if `TopicRegexes.needs_refresh` returns True.
 
-        Removes the member's last expression if no member subscribes to it any more. `known`: how many members
+        Also removes the member's last expression if no member subscribes to it any more. `known`: how many members
         subscribed to each expression before this heartbeat.
         """
         subscribed = group.regex_counts()

@@ -92,7 +92,7 @@ def _expire(group: ConsumerGroup, member_id: str, now: float) -> None:
 
 
 def update_rebalance_timer(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
-    """Restart the rebalance timer of a member that has to revoke partitions, or else cancel the timer.
+    """Cancel the rebalance timer of a member. If the member has to revoke partitions, start a new one.
 
     When the timer expires, the member is removed if its epoch is still the same.
     """

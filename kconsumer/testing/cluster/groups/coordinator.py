@@ -1,8 +1,9 @@
 """The group coordinator: the registry of all groups, and which broker coordinates a group.
 
-The groups of one partition of the offsets topic form a shard. Its leader coordinates them. When the leader changes, the
-shard is unloaded at the old leader and loaded by the new one: requests that wait get NOT_COORDINATOR, and groups start
-again with their stored state. What a request does to a group is decided by the group and the modules of the APIs.
+The groups of one partition of the offsets topic form a shard. The leader of the partition coordinates the shard's
+groups. When the leader changes, the old leader unloads the shard, and the new leader loads it: requests that wait get
+NOT_COORDINATOR, and groups start again with their stored state. What a request does to a group is decided by the group
+and the modules of the APIs.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class GroupCoordinator:
         self.offsets.remove_topic(topic)
 
     def _follow_leader(self, shard: Shard, now: float) -> None:
-        """If the partition of a shard has a new leader, unload the groups and begin to load them there."""
+        """Unload the groups of a shard if its partition has a new leader, and begin to load them at the new leader."""
         epoch = shard.partition.leader_epoch
         if shard.leader_epoch == epoch:
             return

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class GroupDeletion:
-    """Handles DeleteGroups and OffsetDelete, and removes what has expired."""
+    """Handles DeleteGroups and OffsetDelete. Removes expired offsets, and empty groups without offsets."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -84,7 +84,7 @@ class GroupDeletion:
     # --- expiry ---
 
     def start_timer(self, now: float) -> None:
-        """Start the timer that removes what has expired. Does nothing if the timer runs.
+        """Start the timer that removes expired offsets and empty groups. Does nothing if the timer runs.
 
         After each check, the timer starts again if there are groups.
         """

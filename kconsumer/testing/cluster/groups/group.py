@@ -121,5 +121,5 @@ class Group(ABC):
 
 
 def is_old_release(release: str) -> bool:
-    """Returns whether a release of Kafka is older than 4.0, which has another group coordinator."""
+    """Returns whether a release of Kafka is older than 4.0. Older releases have a different group coordinator."""
     return int(release.partition(".")[0]) < 4

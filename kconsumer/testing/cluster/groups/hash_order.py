@@ -1,4 +1,7 @@
-"""The order in which hash maps of Java and Scala list strings. Coordinators decide by it between equal votes."""
+"""The order in which hash maps of Java and Scala list strings.
+
+If several protocols of a classic group have equally many votes, the coordinator chooses the first one in this order.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def hash_map_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity:
 
 
 def topic_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Returns topic ids, given in the order in which they were added, in the order of a Java hash map."""
+    """Returns topic ids in the order of a Java hash map to which they were added in the order of `topic_ids`."""
     return hash_map_order(topic_ids, uuid_hash)
 
 

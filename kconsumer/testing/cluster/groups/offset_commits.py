@@ -77,9 +77,10 @@ def commit_each(
     accept: Callable[[list[KnownPartition]], None],
     store: Callable[[KnownPartition], int],
 ) -> None:
-    """Store the offsets of existing partitions, and add the error code of each one to `errors`.
+    """Store the offsets of `partitions`, and add the error code of each partition to `errors`.
 
-    `accept`: raises GroupError if no partition may be committed. It is not called without partitions.
+    `accept`: called once with all partitions. If it raises GroupError, no offset is stored, and all partitions get the
+    error code of this exception. It is not called if `partitions` is empty.
     `store`: stores the offset of one partition, and returns its error code.
     """
     try:

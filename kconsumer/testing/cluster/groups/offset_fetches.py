@@ -134,7 +134,7 @@ def _with_error(topics: Sequence[Any] | None, error: int) -> list[OffsetFetchRes
 
 
 def _single_group(request: Request) -> OffsetFetchRequestGroup:
-    """Returns the group of a request before version 8 as a row of the newer versions."""
+    """Returns the group of a request in a version below 8, as a row of the newer versions."""
     message = request.message
     topics = message.topics
     if topics is not None:

@@ -77,7 +77,10 @@ class OffsetTransactions:
             raise GroupError(STALE_MEMBER.get(rejected.error, rejected.error)) from rejected
 
     def _validate(self, request: Request, now: float) -> None:
-        """Raise GroupError if the broker is not the coordinator, with an error that the version of the request has."""
+        """Raise GroupError if the broker is not the coordinator, or has not loaded the group.
+
+        The version of the request must support the error code of the exception.
+        """
         try:
             self._coordinator.validate(request.message.group_id, request, now)
         except GroupError as error:

@@ -45,8 +45,8 @@ class Reconciliation:
     def run(self, *, subscription_changed: bool) -> None:
         """Change the assignment, the state and the epoch of the member by one step.
 
-        If the member has reached its target, or still has to revoke partitions, only removes the partitions to which it
-        does not subscribe any more.
+        If the member has reached its target assignment, or still has to revoke partitions, this step only removes the
+        topics to which the member does not subscribe any more.
         """
         member = self._member
         reconciled = member.is_reconciled_to(self._target_epoch)
@@ -57,7 +57,7 @@ class Reconciliation:
             self._remove_unsubscribed()
 
     def _owns(self, partitions: AssignedPartitions) -> bool:
-        """Returns whether the member reports one of these partitions as owned, or has reported nothing."""
+        """Returns True if the member reports one of `partitions` as owned, or if it has not reported what it owns."""
         if self._owned is None:
             return True
         return any(

@@ -66,8 +66,8 @@ class TopicRegexes:
     ) -> bool:
         """Returns whether the expressions must be resolved.
 
-        `subscribed`: the number of expressions to which members subscribe. `is_new`: True if this heartbeat has added
-        one. `new_topics_version`: the version of the topics when the last topic was created.
+        `subscribed`: the number of expressions to which members subscribe. `is_new`: True if the present heartbeat has
+        added an expression. `new_topics_version`: the version of the topics when the last topic was created.
         """
         last = next(iter(self._resolved.values()), None)
         if last is None or not subscribed:

@@ -112,7 +112,11 @@ class _MixedAssignment:
         self.sizes[owner] += 1
 
     def _sorted(self, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Returns topics: those with the most partitions per subscriber first, then those with few subscribers."""
+        """Returns topics in the order in which partitions are assigned.
+
+        Topics with more partitions per subscriber come first. Of topics with the same ratio, those with fewer
+        subscribers come first.
+        """
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             subscribers = len(self._subscribers[topic_id])
