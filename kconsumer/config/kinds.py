@@ -317,7 +317,7 @@ _ADDRESS = re.compile(
 def parse_address(entry: str) -> tuple[str, int]:
     """Returns host and port of `host:port` or `[v6]:port`, with or without a listener name (`PLAINTEXT://`)."""
     entry = entry.strip()
-    if re.match(r"https?://", entry, re.IGNORECASE):
+    if entry.lower().startswith(("http://", "https://")):
         raise ValueError(f"{entry!r} is a web address; Kafka has its own protocol")
     match = _ADDRESS.fullmatch(entry)
     if match is None:

@@ -1,4 +1,4 @@
-"""The options that each kind of manager reads, as small frozen groups.
+"""The options that each kind of manager reads, as small immutable groups.
 
 A manager receives only its group and not the whole configuration. The fields have the names of the options, because
 `ConsumerConfig.select` sets them by name. The meaning and the allowed values of the options are in `options.py`.
@@ -6,17 +6,35 @@ A manager receives only its group and not the whole configuration. The fields ha
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NoReturn
 
 
-class RetryConfig(NamedTuple):
+class OptionGroup:
+    """Base of the groups, which are immutable. The annotations of a subclass are its fields.
+
+    The groups are neither named tuples nor dataclasses. Python would generate methods for each of these classes in
+    every process, which makes the first consumer slower.
+    """
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} is immutable: {name} cannot be set")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class RetryConfig(OptionGroup):
     """Options of managers that only retry: coordinator lookups, group queries."""
 
     retry_backoff_ms: int
     retry_backoff_max_ms: int
 
 
-class MetadataConfig(NamedTuple):
+class MetadataConfig(OptionGroup):
     """Options of metadata requests."""
 
     retry_backoff_ms: int
@@ -28,7 +46,7 @@ class MetadataConfig(NamedTuple):
     exclude_internal_topics: bool
 
 
-class OffsetConfig(NamedTuple):
+class OffsetConfig(OptionGroup):
     """Options of initial positions, resets, ListOffsets and validation."""
 
     retry_backoff_ms: int
@@ -38,7 +56,7 @@ class OffsetConfig(NamedTuple):
     read_committed: bool
 
 
-class CommitConfig(NamedTuple):
+class CommitConfig(OptionGroup):
     """Options of OffsetCommit and OffsetFetch."""
 
     retry_backoff_ms: int
@@ -47,7 +65,7 @@ class CommitConfig(NamedTuple):
     auto_commit_interval_ms: int
 
 
-class GroupRebalanceConfig(NamedTuple):
+class GroupRebalanceConfig(OptionGroup):
     """Options of the membership and the heartbeats of both protocols (Java `GroupRebalanceConfig`)."""
 
     retry_backoff_ms: int
@@ -60,7 +78,7 @@ class GroupRebalanceConfig(NamedTuple):
     group_remote_assignor: str | None
 
 
-class FetchConfig(NamedTuple):
+class FetchConfig(OptionGroup):
     """Options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
 
     retry_backoff_ms: int

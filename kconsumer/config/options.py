@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
 from kconsumer.config.kinds import option as _option
+from kconsumer.config.option_groups import OptionGroup
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kconsumer.config.signature import AllOptions
 
 log = get_logger(__name__)
-T = TypeVar("T", bound=NamedTuple)
+T = TypeVar("T", bound=OptionGroup)
 
 FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
 REQUIRED: Any = object()  # marks an option without a default, which the user must set
@@ -426,7 +427,7 @@ class ConsumerConfig(_Table):
 
     def select(self, group: type[T]) -> T:
         """Returns an instance of `group`, a class of `option_groups.py`, with the values of this configuration."""
-        return group._make(getattr(self, name) for name in group._fields)
+        return group({name: getattr(self, name) for name in group.__annotations__})
 
     def refers(self, name: str) -> bool:
         """Returns True if a secret option is a reference, for which `secret` may return another value each time."""

@@ -111,7 +111,6 @@ class CommitManager:
             ids=ids,
             is_auto_commit=automatic,
             before_rebalance=before_rebalance,
-            must_send=deadline is not None,
         )
         for earlier in self._commits:
             earlier.supersede(offsets, ids)

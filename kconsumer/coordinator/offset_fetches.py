@@ -45,7 +45,7 @@ class OffsetFetches:
         promise: Promise[Committed] = Promise()
         if wanted:
             backoff = RetryTimer(self._retry_backoff)
-            self.pending.append(PendingOffsetFetch(promise, backoff, deadline, partitions=wanted))
+            self.pending.append(PendingOffsetFetch(promise, backoff, deadline, wanted))
         else:
             promise.set_result({})
         return promise

@@ -7,7 +7,6 @@ and `offset_fetches.py` decide what a response means.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kconsumer.backoff import RetryTimer
@@ -19,16 +18,18 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(slots=True, eq=False)
 class PendingRequest:
     """One commit, or one fetch of committed offsets, that has no result yet."""
 
-    promise: Promise[Any]
-    backoff: RetryTimer
-    deadline: float | None  # ms; None: an asynchronous commit, which is sent once and not retried
-    in_flight: bool = False
-    tried: bool = False  # it was sent at least once
-    last_error: KafkaError | None = None
+    __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise", "tried")
+
+    def __init__(self, promise: Promise[Any], backoff: RetryTimer, deadline: float | None) -> None:
+        self.promise = promise
+        self.backoff = backoff
+        self.deadline = deadline  # ms; None: an asynchronous commit, which is sent once and not retried
+        self.in_flight = False
+        self.tried = False  # it was sent at least once
+        self.last_error: KafkaError | None = None
 
     def is_due(self, now: float) -> bool:
         """Returns True if the request must be sent now, or as soon as its backoff is over.
@@ -59,18 +60,31 @@ class PendingRequest:
             self.promise.set_exception(error)
 
 
-@dataclass(slots=True, eq=False)
 class PendingCommit(PendingRequest):
     """One commit that has no result yet."""
 
-    offsets: Offsets = field(default_factory=dict)
-    ids: Ids = field(default_factory=dict)  # topic ids at the time of the call; empty if one is unknown
-    before_rebalance: bool = False  # the rebalance waits for the result
-    is_auto_commit: bool = False
-    must_send: bool = False  # a caller or a rebalance waits: send it even if many others are in flight
-    merged: list[PendingCommit] = field(default_factory=list)  # later commits that are sent in the same request
-    _newer: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # from later commits, for a retry
-    _newer_ids: dict[TopicPartition, bytes] = field(default_factory=dict)  # the topic ids for `_newer`
+    __slots__ = ("_newer", "_newer_ids", "before_rebalance", "ids", "is_auto_commit", "merged", "must_send", "offsets")
+
+    def __init__(
+        self,
+        promise: Promise[Any],
+        backoff: RetryTimer,
+        deadline: float | None,
+        *,
+        offsets: Offsets,
+        ids: Ids,
+        is_auto_commit: bool,
+        before_rebalance: bool,
+    ) -> None:
+        super().__init__(promise, backoff, deadline)
+        self.offsets = offsets
+        self.ids = ids  # topic ids at the time of the call; empty if one is unknown
+        self.is_auto_commit = is_auto_commit
+        self.before_rebalance = before_rebalance  # the rebalance waits for the result
+        self.must_send = deadline is not None  # a caller or a rebalance waits: send it even if many are in flight
+        self.merged: list[PendingCommit] = []  # later commits that are sent in the same request
+        self._newer: dict[TopicPartition, OffsetAndMetadata] = {}  # from later commits, for a retry
+        self._newer_ids: dict[TopicPartition, bytes] = {}  # the topic ids for `_newer`
 
     def supersede(self, offsets: Offsets, ids: Ids) -> None:
         """Store the newer offsets of a later commit. A retry of this commit sends them instead of its own offsets.
@@ -103,11 +117,20 @@ class PendingCommit(PendingRequest):
             commit.promise.set_exception(error)
 
 
-@dataclass(slots=True, eq=False)
 class PendingOffsetFetch(PendingRequest):
     """One fetch of committed offsets that has no result yet."""
 
-    partitions: frozenset[TopicPartition] = frozenset()
+    __slots__ = ("partitions",)
+
+    def __init__(
+        self,
+        promise: Promise[Any],
+        backoff: RetryTimer,
+        deadline: float | None,
+        partitions: frozenset[TopicPartition],
+    ) -> None:
+        super().__init__(promise, backoff, deadline)
+        self.partitions = partitions
 
 
 R = TypeVar("R", bound=PendingRequest)

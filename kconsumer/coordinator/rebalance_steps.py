@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kconsumer.coordinator.pending_offsets import Offsets
 from kconsumer.managers import Promise
@@ -24,8 +24,7 @@ class CallbackKind(enum.Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RebalanceCallback:
+class RebalanceCallback(NamedTuple):
     """A call of the user's rebalance listener."""
 
     kind: CallbackKind

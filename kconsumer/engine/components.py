@@ -7,8 +7,7 @@ the commit requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class Group:
+class Group(NamedTuple):
     """The components that only a consumer with a `group_id` has."""
 
     member: Member | ConsumerMember

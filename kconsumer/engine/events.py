@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kconsumer.clock import Clock
 from kconsumer.engine.environment import Lock
@@ -50,13 +49,15 @@ BETWEEN: tuple[Row, ...] = (
 )
 
 
-@dataclass(slots=True, eq=False)
 class ApplicationEvent:
     """Reports to the network thread that a call has begun to wait, and which work is allowed during the wait."""
 
-    joining: bool = False  # the member may join the group
-    fetching: bool = False  # records may be fetched
-    active: bool = True  # False once the call no longer waits
+    __slots__ = ("active", "fetching", "joining")
+
+    def __init__(self, joining: bool = False, fetching: bool = False, active: bool = True) -> None:
+        self.joining = joining  # the member may join the group
+        self.fetching = fetching  # records may be fetched
+        self.active = active  # False once the call no longer waits
 
     def wait_began(self) -> None:
         """Mark that the call waits, again if it did before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import itemgetter
 
 from kconsumer.deferred_signals import SIGNALS
@@ -56,4 +55,4 @@ class StatusView:
         if parts.group is not None and parts.group.coordinator.connection_id is None:
             coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
         topic_problem = parts.metadata.problem_with(tp)
-        return replace(found, topic_problem=topic_problem, unreachable=unreachable, coordinator=coordinator)
+        return found._replace(topic_problem=topic_problem, unreachable=unreachable, coordinator=coordinator)

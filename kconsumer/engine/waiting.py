@@ -18,7 +18,6 @@ The rules of an operation:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from kconsumer.managers import Promise
@@ -29,15 +28,24 @@ AT_ONCE = 0.0
 """The deadline of a wait that does not block. The managers and the network are polled once."""
 
 
-@dataclass(slots=True, eq=False)
 class Wait:
     """A wait of an operation: what ends it, and which work is allowed meanwhile. Any activity may end it early."""
 
-    deadline: float  # the latest end of the wait; ms on the engine's clock
-    promise: Promise[Any] | None = None  # the wait ends when this promise is done
-    joining: bool = False  # the member may join the group during the wait
-    fetching: bool = False  # fetches may be sent, and buffered data ends the wait
-    managers: bool = True  # managers are polled; if False, the wait is only for requests in flight
+    __slots__ = ("deadline", "fetching", "joining", "managers", "promise")
+
+    def __init__(
+        self,
+        deadline: float,
+        promise: Promise[Any] | None = None,
+        joining: bool = False,
+        fetching: bool = False,
+        managers: bool = True,
+    ) -> None:
+        self.deadline = deadline  # the latest end of the wait; ms on the engine's clock
+        self.promise = promise  # the wait ends when this promise is done
+        self.joining = joining  # the member may join the group during the wait
+        self.fetching = fetching  # fetches may be sent, and buffered data ends the wait
+        self.managers = managers  # managers are polled; if False, the wait is only for requests in flight
 
 
 Operation: TypeAlias = Generator[Wait, None, T]

@@ -7,7 +7,6 @@ manager and the engine collect what the rules need in a `FetchContext`. The rule
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kconsumer.fetching.brokers import BackedOff, BrokerFetchState
@@ -31,8 +30,7 @@ class NodeFailure(NamedTuple):
     failures: int  # how many fetches failed in a row
 
 
-@dataclass(slots=True)
-class FetchContext:
+class FetchContext(NamedTuple):
     """The state of one partition, its broker and its buffered data at `now` (ms), for the rules to check."""
 
     now: float

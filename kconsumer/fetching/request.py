@@ -6,7 +6,7 @@ Decides the wait time and the minimum size of a response. `session.py` decides w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.brokers import BrokerFetchState
@@ -15,8 +15,7 @@ from kconsumer.schema.fetch import FetchRequest
 from kconsumer.types import Node, TopicPartition
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class InFlightFetch:
+class InFlightFetch(NamedTuple):
     """A Fetch request in flight, and the session as it was when the request was created."""
 
     broker: BrokerFetchState

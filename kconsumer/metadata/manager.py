@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import MetadataConfig
@@ -36,8 +36,7 @@ FIRST_VERSION_WITH_IDS = 12
 _log = get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _InFlightUpdate:
+class _InFlightUpdate(NamedTuple):
     """The Metadata request in flight."""
 
     full: bool  # whether the request is for all wanted topics

@@ -7,7 +7,6 @@ reset positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from kconsumer.backoff import RetryTimer
 from kconsumer.config.option_groups import OffsetConfig
@@ -37,15 +36,17 @@ PURPOSE = "looking up an offset"
 OffsetTable = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
-@dataclass(slots=True)
 class ListOffsetsResult:
     """The partitions of one response, grouped by outcome."""
 
-    found: dict[TopicPartition, OffsetAndTimestamp] = field(default_factory=dict)
-    #: Partitions without a record of the requested time or later, or whose log is too old to contain timestamps.
-    none: list[TopicPartition] = field(default_factory=list)
-    retry: dict[TopicPartition, KafkaError] = field(default_factory=dict)  # partitions to retry, with the reasons
-    unauthorized: list[TopicPartition] = field(default_factory=list)
+    __slots__ = ("found", "none", "retry", "unauthorized")
+
+    def __init__(self) -> None:
+        self.found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        #: Partitions without a record of the requested time or later, or whose log is too old to contain timestamps.
+        self.none: list[TopicPartition] = []
+        self.retry: dict[TopicPartition, KafkaError] = {}  # partitions to retry, with the reasons
+        self.unauthorized: list[TopicPartition] = []
 
     @property
     def authorization_error(self) -> TopicAuthorizationError | None:

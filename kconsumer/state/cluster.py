@@ -7,7 +7,6 @@ Decides which of two contradicting responses about a partition is newer (by lead
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kconsumer.errors import StaleMetadataError, error_class
@@ -40,27 +39,31 @@ class PartitionMetadata(NamedTuple):
     offline: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
 class TopicMetadata:
     """One topic of a metadata response."""
 
-    topic_id: bytes | None
-    internal: bool
-    partitions: dict[int, PartitionMetadata]
-    listed: int = 0  # the number of partitions in the response; `partitions` may lack those with outdated leader epochs
-    infos: tuple[PartitionInfo, ...] | None = None  # the public form, built when it is first needed
+    __slots__ = ("infos", "internal", "listed", "partitions", "topic_id")
+
+    def __init__(self, topic_id: bytes | None, internal: bool, listed: int) -> None:
+        self.topic_id = topic_id
+        self.internal = internal
+        self.listed = listed  # the number of partitions in the response
+        self.partitions: dict[int, PartitionMetadata] = {}  # may lack those with outdated leader epochs
+        self.infos: tuple[PartitionInfo, ...] | None = None  # the public form, built when it is first needed
 
 
-@dataclass(slots=True)
 class MetadataUpdate:
     """The changes that a metadata response made."""
 
-    full: bool  # the response replaced all topics
-    progressed: bool = False  # something in it was newer than the cache, so another request soon may help
-    stale: bool = False  # a leader in it is missing or moving, so metadata must be requested again
-    topics: frozenset[str] = frozenset()
-    topic_errors: dict[str, int] = field(default_factory=dict)  # the error code of each topic that has one
-    recreated: set[str] = field(default_factory=set)  # topics whose topic id changed
+    __slots__ = ("full", "progressed", "recreated", "stale", "topic_errors", "topics")
+
+    def __init__(self, topics: frozenset[str], *, full: bool) -> None:
+        self.topics = topics  # those that the response names
+        self.full = full  # the response replaced all topics
+        self.progressed = False  # something in it was newer than the cache, so another request soon may help
+        self.stale = False  # a leader in it is missing or moving, so metadata must be requested again
+        self.topic_errors: dict[str, int] = {}  # the error code of each topic that has one
+        self.recreated: set[str] = set()  # topics whose topic id changed
 
 
 class Cluster:
@@ -177,7 +180,7 @@ class Cluster:
         A full response replaces all topics, a partial one only the topics that it names. Topics for which
         `keep(name, internal)` is False are dropped. Brokers are always replaced.
         """
-        result = MetadataUpdate(full=full, topics=frozenset(t.name for t in response.topics if t.name))
+        result = MetadataUpdate(frozenset(t.name for t in response.topics if t.name), full=full)
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id if response.controller_id >= 0 else None
@@ -270,7 +273,7 @@ class Cluster:
             if last_id not in (None, new_id):
                 result.recreated.add(name)
             self._last_ids[name] = new_id
-        read = TopicMetadata(new_id, topic.is_internal, {}, len(topic.partitions))
+        read = TopicMetadata(new_id, topic.is_internal, len(topic.partitions))
         for partition in topic.partitions:
             result.stale |= _is_stale(partition.error_code)
             tp = TopicPartition(name, partition.partition_index)

@@ -114,9 +114,7 @@ class FetchHarness:
 
     def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
         """Returns the partition's row of `partition_states()`. `known` replaces fields of its context."""
-        situation = self.manager.context(tp, self.subscription.get(tp), self.now)
-        for name, value in known.items():
-            setattr(situation, name, value)
+        situation = self.manager.context(tp, self.subscription.get(tp), self.now)._replace(**known)
         return explain(situation, read_committed=self.config.read_committed)
 
     def update_metadata(self) -> None:

@@ -6,10 +6,10 @@ from typing import get_type_hints
 
 import pytest
 
-from kconsumer.config import option_groups
+from kconsumer.config.option_groups import OptionGroup
 from kconsumer.config.options import OPTIONS, ConsumerConfig
 
-GROUPS = [group for group in vars(option_groups).values() if isinstance(group, type) and hasattr(group, "_fields")]
+GROUPS = OptionGroup.__subclasses__()
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -32,5 +32,15 @@ def test_select_takes_the_values_of_the_configuration(group):
         bootstrap_servers="localhost:9092", group_id="g", isolation_level="read_committed", retry_backoff_ms=7
     )
     selected = config.select(group)
-    assert selected._asdict() == {name: getattr(config, name) for name in group._fields}
+    assert vars(selected) == {name: getattr(config, name) for name in get_type_hints(group)}
+    assert selected.retry_backoff_ms == 7
+    assert "retry_backoff_ms=7" in repr(selected)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_is_immutable(group):
+    """Fields of a group cannot be set."""
+    selected = ConsumerConfig(bootstrap_servers="localhost:9092", retry_backoff_ms=7).select(group)
+    with pytest.raises(AttributeError, match=f"^a {group.__name__} is immutable"):
+        selected.retry_backoff_ms = 8
     assert selected.retry_backoff_ms == 7

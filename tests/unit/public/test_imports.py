@@ -63,6 +63,24 @@ def test_a_group_consumer_loads_only_its_protocol() -> None:
     assert set() == modules & (SLOW | COLUMNS | HEALTH | OTHER_TABLES | OTHER_PROTOCOL | LEADERS_WORK)
 
 
+def test_a_group_consumer_creates_only_public_dataclasses() -> None:
+    """Of the classes that a classic member loads, only public values are dataclasses, which are slow to create."""
+    code = f"""
+import dataclasses, sys
+import kconsumer
+{CLASSIC}
+for name, module in sys.modules.items():
+    if name.startswith("kconsumer") and any(
+        dataclasses.is_dataclass(value) and value.__module__ == name
+        for value in vars(module).values()
+        if isinstance(value, type)
+    ):
+        print(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert {"kconsumer.assignors", "kconsumer.types"} == set(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("statement", "wanted"),
     [
