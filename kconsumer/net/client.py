@@ -24,6 +24,7 @@ from kconsumer.net.event_loop import ConnectionLoop
 from kconsumer.net.node import FOREVER, MAX_IN_FLIGHT, READY, NodeConnection, ReconnectPolicy
 from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.transport import Connect, Connector, Resolve, connect_tcp, make_connector, resolve
+from kconsumer.net.wakeup import Waker
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
 
@@ -59,6 +60,7 @@ class NetworkClient:
         connect_plain: Connect = connect_tcp,
         resolve: Resolve = resolve,
         start_thread: Start = in_thread,
+        make_waker: Callable[[], Waker] = Waker,
         rng: random.Random | None = None,
         metrics: ConnectionMetrics | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class NetworkClient:
             connect_plain,
             resolve,
             start_thread,
+            make_waker(),
             metrics,
         )
         self.receiver = self._loop.receiver

@@ -51,10 +51,11 @@ class ConnectionLoop:
         connect_plain: Connect,
         resolve: Resolve,
         start_thread: Start,
+        waker: Waker,
         metrics: ConnectionMetrics | None,
     ) -> None:
         self.nodes: dict[str, NodeConnection] = {}
-        self.waker = Waker()
+        self.waker = waker
         self.closed = False
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config

@@ -1,0 +1,1 @@
+"""Deterministic simulation: whole consumers and a model cluster in one thread and in virtual time."""

@@ -1,0 +1,413 @@
+"""The network of a simulation: connections between processes and the brokers of the model, selectors and wakers.
+
+Bytes arrive in order after a random latency. Faults hold them back, reset connections, or refuse connections. What an
+application can observe at a socket is the same as with TCP.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.net.transport import WOULD_BLOCK, Address
+from kconsumer.net.wakeup import Waker
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.connection import Connection
+from support.simulation.scheduler import FOREVER, Process, Scheduler, Task
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+MIN_LATENCY_MS, MAX_LATENCY_MS = 0.1, 1.5
+PARTIAL_WRITE_CHANCE = 0.03
+HOST = "simulated"
+
+
+class Descriptor:
+    """Something that a selector watches."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self.network = network
+        self.number = network.add(self)
+        self.watchers: list[SimulatedSelector] = []
+
+    def events(self) -> int:
+        """Returns the events (readable, writable) that are true now."""
+        raise NotImplementedError
+
+    def changed(self) -> None:
+        """Wake the selectors that watch this descriptor."""
+        for selector in self.watchers:
+            selector.notify(self)
+
+
+class SimulatedSocket(Descriptor):
+    """The client's end of a connection to a broker: a `Transport` (see kconsumer.net.transport)."""
+
+    plain = pending = crossed = False
+
+    def __init__(self, network: SimulatedNetwork, process: Process, broker_id: int) -> None:
+        super().__init__(network)
+        self.process = process
+        self.broker_id = broker_id
+        self.connection: Connection | None = None  # the broker's end, once connected
+        self.error = 0  # an errno, after the connection was refused or reset
+        self.closed = False
+        self._connected = False
+        self._input = bytearray()
+        self._ended = False  # the broker has closed the connection
+        self._requests = Direction(self)
+        self._responses = Direction(self)
+        network.deliver(self._requests, self._arrive_at_broker)
+
+    # --- the client's side ---
+
+    def fileno(self) -> int:
+        """Returns the number of the descriptor."""
+        return self.number
+
+    def events(self) -> int:
+        """Returns the events that are true now. An error makes the socket readable and writable."""
+        if self.error:
+            return READ | WRITE
+        if not self._connected:
+            return 0
+        return WRITE | (READ if self._input or self._ended else 0)
+
+    def finish_connect(self) -> bool:
+        """Returns True. Raises OSError if the connection was refused."""
+        self._check()
+        return True
+
+    def wants_write(self) -> bool:
+        """Returns True: a socket becomes writable when it is connected."""
+        return True
+
+    def recv_into(self, view: memoryview) -> int:
+        """Receive into `view`. Returns the number of bytes, 0 at the end, or WOULD_BLOCK."""
+        self._check()
+        if not self._input:
+            return 0 if self._ended else WOULD_BLOCK
+        size = min(len(view), len(self._input))
+        view[:size] = self._input[:size]
+        del self._input[:size]
+        return size
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Send bytes. Returns their number, which may be smaller than the size of `data`."""
+        self._check()
+        size = len(data)
+        if size > 1 and self.network.scheduler.random.random() < PARTIAL_WRITE_CHANCE:
+            size = self.network.scheduler.random.randrange(1, size)
+        sent = bytes(data[:size])
+        self.network.deliver(self._requests, lambda: self._received_by_broker(sent))
+        return size
+
+    def close(self) -> None:
+        """Close the socket."""
+        if not self.closed:
+            self.closed = True
+            self.network.remove(self)
+            self.network.deliver(self._requests, self._closed_by_client)
+
+    def _check(self) -> None:
+        if self.error:
+            raise OSError(self.error, os.strerror(self.error))
+        if self.closed:
+            raise OSError(errno.EBADF, "closed")
+
+    # --- the network ---
+
+    def reset(self) -> None:
+        """Reset the connection: both sides see an error at once."""
+        self.error = self.error or errno.ECONNRESET
+        self.network.sockets.pop(self, None)
+        if self.connection is not None:
+            self.connection.close()
+            self.network.pump()
+        self.changed()
+
+    def respond(self, data: bytes) -> None:
+        """Send bytes of the broker to the client."""
+        self.network.deliver(self._responses, lambda: self._received_by_client(data))
+
+    def end(self) -> None:
+        """Let the client see that the broker has closed the connection."""
+        self.network.deliver(self._responses, self._ended_by_broker)
+
+    def _arrive_at_broker(self) -> None:
+        """The client's first packet: the broker accepts the connection, or refuses it."""
+        if self.closed or self.error:
+            return
+        self.connection = self.network.cluster.connect(self.broker_id)
+        if self.connection is None:
+            self.error = errno.ECONNREFUSED
+            self.changed()
+            return
+        self.network.sockets[self] = None
+        self.network.by_connection[self.connection] = self
+        self.network.deliver(self._responses, self._accepted)
+
+    def _accepted(self) -> None:
+        self._connected = True
+        self.changed()
+
+    def _received_by_broker(self, data: bytes) -> None:
+        if self.connection is not None and not self.error:
+            self.connection.receive(data, self.network.scheduler.now)
+            self.network.pump()
+
+    def _received_by_client(self, data: bytes) -> None:
+        if not self.closed:
+            self._input += data
+            self.changed()
+
+    def _ended_by_broker(self) -> None:
+        self._ended = True
+        self.changed()
+
+    def _closed_by_client(self) -> None:
+        self.network.sockets.pop(self, None)
+        if self.connection is not None:
+            self.connection.close()
+            self.network.pump()
+
+
+class Direction:
+    """One direction of a connection. What is sent first arrives first."""
+
+    def __init__(self, socket: SimulatedSocket) -> None:
+        self.socket = socket
+        self.last_arrival = 0.0  # ms
+        self.held: list[Any] = []  # what waits for the end of a fault, in order
+
+    def __repr__(self) -> str:
+        return f"<Direction {self.socket.process.name} {self.socket.broker_id}>"
+
+
+class SimulatedWaker(Waker):
+    """Ends the select of a task (see `Waker`)."""
+
+    __slots__ = ("_descriptor", "_network")
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        super().__init__()
+        self._network = network
+        self._descriptor: _WakerDescriptor | None = None
+
+    def open(self) -> int:
+        """Returns the number of the descriptor to select on."""
+        if self._descriptor is None:
+            self._descriptor = _WakerDescriptor(self._network)
+        return self._descriptor.number
+
+    def wake(self) -> None:
+        """End the current select, or else the next one."""
+        self.is_set = True
+        self.wake_nowait()
+
+    def wake_nowait(self) -> None:
+        """End the current select without setting `is_set`."""
+        if self._descriptor is not None:
+            self._descriptor.written = True
+            self._descriptor.changed()
+
+    def drain(self) -> None:
+        """Discard the wakeups that select has reported."""
+        if self._descriptor is not None:
+            self._descriptor.written = False
+
+    def clear(self) -> None:
+        """Clear `is_set`."""
+        self.is_set = False
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._descriptor is not None:
+            self._network.remove(self._descriptor)
+            self._descriptor = None
+
+
+class _WakerDescriptor(Descriptor):
+    """The descriptor of a waker, readable after a wakeup."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        super().__init__(network)
+        self.written = False
+
+    def events(self) -> int:
+        return READ if self.written else 0
+
+
+class SimulatedSelector(selectors.BaseSelector):
+    """A selector whose waits are waits of the running task."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self._network = network
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._waiting: Task | None = None
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch a descriptor."""
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, fileobj, events, data)
+        self._network.descriptors[fileobj].watchers.append(self)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Stop watching a descriptor."""
+        descriptor = self._network.descriptors.get(fileobj)
+        if descriptor is not None:
+            descriptor.watchers.remove(self)
+        return self._keys.pop(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Change the events of a descriptor."""
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, fileobj, events, data)
+        return key
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """Returns the watched descriptors, by their numbers."""
+        return self._keys
+
+    def close(self) -> None:
+        """Stop watching all descriptors."""
+        for number in list(self._keys):
+            self.unregister(number)
+
+    def notify(self, descriptor: Descriptor) -> None:
+        """End the wait of the task in `select`, if it waits for an event of this descriptor."""
+        key = self._keys.get(descriptor.number)
+        if self._waiting is not None and key is not None and key.events & descriptor.events():
+            self._network.scheduler.wake(self._waiting)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait up to `timeout` seconds for events. Returns the keys with their events, in a random order."""
+        scheduler = self._network.scheduler
+        found = self._found()
+        if not found and (timeout is None or timeout > 0):
+            self._waiting = scheduler.current
+            try:
+                scheduler.park(FOREVER if timeout is None else scheduler.now + timeout * 1000)
+            finally:
+                self._waiting = None
+            found = self._found()
+        if len(found) > 1:
+            scheduler.random.shuffle(found)
+        return found
+
+    def _found(self) -> list[tuple[selectors.SelectorKey, int]]:
+        found = []
+        for key in self._keys.values():
+            descriptor = self._network.descriptors.get(key.fd)
+            events = key.events & descriptor.events() if descriptor is not None else 0
+            if events:
+                found.append((key, events))
+        return found
+
+
+class SimulatedNetwork:
+    """All connections of a simulation. The driver of the model: passes bytes to it and runs its timers."""
+
+    def __init__(self, scheduler: Scheduler, cluster: Cluster) -> None:
+        self.scheduler = scheduler
+        self.cluster = cluster
+        self.descriptors: dict[int, Descriptor] = {}
+        self.sockets: dict[SimulatedSocket, None] = {}  # those that are connected
+        self.by_connection: dict[Connection, SimulatedSocket] = {}
+        self.extra_latency_ms = 0.0
+        self._blocked: dict[tuple[str, int], None] = {}  # (process, broker) whose packets are held back
+        self._held: list[tuple[Direction, Any]] = []
+        self._numbers = 1000
+        self._timer_at = FOREVER
+        self._ports = {broker.port: broker.id for broker in cluster.brokers.values()}
+        for broker in cluster.brokers.values():
+            broker.host = HOST
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    def resolve(self, _host: str, port: int) -> list[Address]:
+        """Returns the address of a broker."""
+        return [Address(0, (HOST, port))]
+
+    def connect(self, process: Process, _host: str, address: Address, _config: ConsumerConfig) -> SimulatedSocket:
+        """Start to connect a process to a broker. Returns the socket."""
+        return SimulatedSocket(self, process, self._ports[address.sockaddr[1]])
+
+    def add(self, descriptor: Descriptor) -> int:
+        """Returns a number for a new descriptor."""
+        self._numbers += 1
+        self.descriptors[self._numbers] = descriptor
+        return self._numbers
+
+    def remove(self, descriptor: Descriptor) -> None:
+        """Forget a closed descriptor."""
+        self.descriptors.pop(descriptor.number, None)
+
+    # --- delivery ---
+
+    def deliver(self, direction: Direction, function: Any) -> None:
+        """Call a function when a packet that is sent now in this direction arrives."""
+        socket = direction.socket
+        if direction.held or (socket.process.name, socket.broker_id) in self._blocked:
+            direction.held.append(function)
+            return
+        scheduler = self.scheduler
+        latency = scheduler.random.uniform(MIN_LATENCY_MS, MAX_LATENCY_MS) + self.extra_latency_ms
+        arrival = max(scheduler.now + latency, direction.last_arrival)
+        direction.last_arrival = arrival
+        scheduler.call_at(arrival, function)
+
+    def block(self, process: Process, broker_id: int) -> None:
+        """Hold back all packets between a process and a broker."""
+        self._blocked[process.name, broker_id] = None
+
+    def unblock(self, process: Process, broker_id: int) -> None:
+        """Deliver the packets that were held back, and hold back no more."""
+        self._blocked.pop((process.name, broker_id), None)
+        for direction in self._directions(process, broker_id):
+            held, direction.held = direction.held, []
+            for function in held:
+                self.deliver(direction, function)
+
+    def _directions(self, process: Process, broker_id: int) -> list[Direction]:
+        return [
+            direction
+            for socket in self._all_sockets()
+            if socket.process is process and socket.broker_id == broker_id
+            for direction in (socket._requests, socket._responses)
+        ]
+
+    def _all_sockets(self) -> list[SimulatedSocket]:
+        opened = [entry for entry in self.descriptors.values() if isinstance(entry, SimulatedSocket)]
+        return list(dict.fromkeys([*opened, *self.sockets]))
+
+    # --- the model ---
+
+    def pump(self) -> None:
+        """Send the output of the model, and set the timer of its next deadline. Called after each change of it."""
+        writable = self.cluster.writable
+        while writable:
+            connection = next(iter(writable))
+            del writable[connection]
+            socket = self.by_connection.get(connection)
+            if socket is None:
+                continue
+            if not connection.closed and (data := connection.take_output()):
+                socket.respond(data)
+            if connection.closed:
+                del self.by_connection[connection]
+                socket.end()
+        deadline = self.cluster.next_deadline()
+        if deadline is not None and deadline < self._timer_at:
+            self._timer_at = max(deadline, self.scheduler.now)
+            self.scheduler.call_at(self._timer_at, self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._timer_at = FOREVER
+        self.cluster.run_timers(self.scheduler.now)
+        self.pump()

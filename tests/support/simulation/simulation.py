@@ -1,0 +1,181 @@
+"""A simulation: a cluster, processes with consumers, and the history of what happened.
+
+`Simulation.run` must be called on a thread that is not the main thread, because a consumer on the main thread replaces
+signal handlers during each call, and the calls of several simulated consumers overlap. `simulate` does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kconsumer import Consumer
+from kconsumer.assignors import Assignor
+from kconsumer.clock import Clock
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.base import Engine
+from kconsumer.engine.choice import create_engine
+from kconsumer.engine.environment import Environment, Event, Lock, ReentrantLock, Thread
+from kconsumer.net.client import NetworkClient
+from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.net.transport import Connector
+from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
+from support.simulation.network import SimulatedNetwork, SimulatedSelector, SimulatedWaker
+from support.simulation.scheduler import Process, Scheduler, Task
+from support.simulation.threads import (
+    SimulatedEvent,
+    SimulatedLock,
+    SimulatedReentrantLock,
+    SimulatedThread,
+)
+
+T = TypeVar("T")
+
+
+class SimulatedClock(Clock):
+    """The virtual time of a scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now(self) -> float:
+        """Returns the virtual time in ms."""
+        return self._scheduler.now
+
+    def wall_ms(self) -> int:
+        """Returns the virtual wall-clock time in ms since the Unix epoch."""
+        return int(WALL_MS + self._scheduler.now)
+
+
+class SimulatedEnvironment(Environment):
+    """The environment of the consumers of one process."""
+
+    def __init__(self, simulation: Simulation, process: Process) -> None:
+        super().__init__(simulation.clock)
+        self._scheduler = simulation.scheduler
+        self._network = simulation.network
+        self._process = process
+        self._threads: list[SimulatedThread] = []
+        self._caller = SimulatedThread(self._scheduler, process, "caller", bool)
+
+    def random_generator(self) -> random.Random:
+        """Returns a generator that is seeded from the simulation's."""
+        return random.Random(self._scheduler.random.getrandbits(64))
+
+    def client(self, config: ConsumerConfig, rng: random.Random, metrics: ConnectionMetrics) -> NetworkClient:
+        """Returns a client of the simulated network."""
+        network, process = self._network, self._process
+        return NetworkClient(
+            config,
+            self.clock,
+            selector_factory=lambda: SimulatedSelector(network),
+            connector=Connector(lambda host, address, options: network.connect(process, host, address, options)),
+            resolve=network.resolve,
+            start_thread=lambda work: SimulatedThread(self._scheduler, process, "background", work).start(),
+            make_waker=lambda: SimulatedWaker(network),
+            rng=rng,
+            metrics=metrics,
+        )
+
+    def lock(self) -> Lock:
+        """Returns a lock of the simulation."""
+        return SimulatedLock(self._scheduler)
+
+    def reentrant_lock(self) -> ReentrantLock:
+        """Returns a reentrant lock of the simulation."""
+        return SimulatedReentrantLock(self._scheduler)
+
+    def event(self) -> Event:
+        """Returns an event of the simulation."""
+        return SimulatedEvent(self._scheduler)
+
+    def thread(self, name: str, run: Callable[[], None]) -> Thread:
+        """Returns a thread of the simulation."""
+        thread = SimulatedThread(self._scheduler, self._process, name, run)
+        self._threads.append(thread)
+        return thread
+
+    def current_thread(self) -> Thread:
+        """Returns the thread that runs, or the caller's thread if that is none of those that `thread` has returned."""
+        current = self._scheduler.current
+        return next((thread for thread in self._threads if thread.task is current), self._caller)
+
+
+class SimulatedConsumer(Consumer):
+    """A consumer of a simulated process. All its code above the sockets is that of the library."""
+
+    def __init__(self, simulation: Simulation, process: Process, *topics: str, **options: Any) -> None:
+        self._environment = SimulatedEnvironment(simulation, process)
+        super().__init__(*topics, bootstrap_servers=simulation.network.bootstrap_servers, **options)
+
+    def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
+        return create_engine(config, self._environment, loaded)
+
+
+class Simulation:
+    """One run: everything that happens in it follows from the seed."""
+
+    def __init__(self, seed: int, brokers: int = 3, **cluster: Any) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed)
+        self.clock = SimulatedClock(self.scheduler)
+        self.cluster = Cluster(brokers, wall_offset_ms=WALL_MS, seed=seed, **cluster)
+        self.network = SimulatedNetwork(self.scheduler, self.cluster)
+        self.history: list[str] = []
+        self.errors: list[BaseException] = []
+
+    @property
+    def now(self) -> float:
+        """The virtual time in ms."""
+        return self.scheduler.now
+
+    @property
+    def random(self) -> random.Random:
+        """The only source of random numbers of the simulation."""
+        return self.scheduler.random
+
+    def record(self, who: str, what: str) -> None:
+        """Add an event to the history."""
+        self.history.append(f"{self.now:14.3f} {who}: {what}")
+
+    def digest(self) -> str:
+        """Returns a hash of the history, to compare two runs."""
+        return hashlib.sha256("\n".join(self.history).encode()).hexdigest()
+
+    def spawn(self, process: Process, name: str, function: Callable[[], object]) -> Task:
+        """Start a task of a process."""
+        return self.scheduler.spawn(f"{process.name}/{name}", process, function)
+
+    def consumer(self, process: Process, *topics: str, **options: Any) -> SimulatedConsumer:
+        """Returns a new consumer of a process."""
+        return SimulatedConsumer(self, process, *topics, **options)
+
+    def sleep(self, ms: float) -> None:
+        """Let the running task wait for `ms`."""
+        self.scheduler.sleep(ms)
+
+
+def off_main_thread(function: Callable[[], T]) -> T:
+    """Call a function on a thread that is not the main thread. Returns its result, or raises its exception."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="simulation")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+logging.getLogger("kconsumer").addHandler(logging.NullHandler())
