@@ -20,7 +20,7 @@ class Metadata(Protocol):
     """The part of MetadataManager that the check needs."""
 
     def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns an error text if the topic exists without this partition; otherwise an empty text."""
+        """Returns an error text if the topic exists without this partition, else an empty text."""
         ...
 
     def refresh(self) -> Promise[None]:

@@ -97,10 +97,10 @@ class MetadataManager:
     # --- what must be requested --------------------------------------------------------------------------
 
     def request_update(self, *, new_interest: bool = False) -> None:
-        """Request all wanted topics again, after the backoff.
+        """Request metadata of all wanted topics again, after the backoff.
 
-        With `new_interest`, something is needed that earlier requests did not ask for. Then the response to a request
-        in flight is not enough, and the backoff after responses that changed nothing is skipped.
+        Set `new_interest` if earlier requests did not ask for what is needed now. Then the response to a request in
+        flight does not suffice, and the backoff that grows with responses without changes is reset.
         """
         self._needs_full = True
         if new_interest:
@@ -110,7 +110,7 @@ class MetadataManager:
     def request_leaders(self) -> None:
         """Request metadata because partitions have no leader.
 
-        Does nothing if a request for new topics is due, because that request is sent first.
+        Does nothing while a request for new topics is due. The caller repeats the call in later polls.
         """
         if not self._needs_partial:
             self.request_update()
@@ -126,9 +126,9 @@ class MetadataManager:
         self._failures.until = self._quiet_until = 0.0
 
     def refresh(self) -> Promise[None]:
-        """Request all wanted topics. Returns a promise.
+        """Request metadata of all wanted topics. Returns a promise.
 
-        The response to a request that is sent after this call completes the promise.
+        The promise is done when a response has arrived whose request was sent after this call.
         """
         promise: Promise[None] = Promise()
         self.request_update(new_interest=True)
@@ -138,7 +138,7 @@ class MetadataManager:
     def add_topics(self, topics: Iterable[str]) -> None:
         """Request and keep metadata of these topics, even if they are not subscribed.
 
-        One call of `remove_topics` must undo each call.
+        Each call must be undone by one call of `remove_topics`.
         """
         names = set(topics)
         self._added_topics.update(names)
@@ -151,7 +151,7 @@ class MetadataManager:
         self._added_topics += Counter()  # removes topics whose count is 0
 
     def add_topic_ids(self, ids: frozenset[bytes]) -> None:
-        """Request and keep metadata of the topics with these ids. They replace the ids of the previous call."""
+        """Request and keep metadata of the topics with these ids. The set `ids` replaces that of the previous call."""
         self._ids = ids
         if any(self._cluster.topic_name(topic_id) is None for topic_id in ids):
             self._needs_partial = True
@@ -159,16 +159,17 @@ class MetadataManager:
     def fetch(
         self, topics: Collection[str] | None = None, deadline: float = FOREVER, *, fresh: bool = False
     ) -> Promise[TopicTable]:
-        """Look up the partitions of these topics (None: all topics). Returns a promise. Unknown topics are left out.
+        """Look up the partitions of these topics, or of all topics if `topics` is None. Returns a promise.
 
-        The cache is used if it contains all the topics and `fresh` is False. Otherwise a request is sent whose response
-        does not change the cache. The promise fails with TimeoutError at `deadline` (ms), or with the error of a topic,
-        such as InvalidTopicError.
+        Unknown topics are left out of the result. If the cache contains all these topics and `fresh` is False, the
+        cache is used. In all other cases a request is sent, whose response does not change the cache. The promise fails
+        with TimeoutError at `deadline` (ms), or with the error of a topic, such as InvalidTopicError.
         """
         return self._lookups.fetch(topics, deadline, fresh=fresh)
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int | None) -> None:
-        """Request metadata if this leader epoch is newer than the known one. It comes from a commit or a response."""
+        """Request metadata if `epoch`, a leader epoch from a committed offset or a response, is newer than the known
+        one."""
         if epoch is not None and self._cluster.update_last_seen_epoch(tp, epoch):
             self.request_update()
 
@@ -290,7 +291,8 @@ class MetadataManager:
             self._complete_refreshes(sent.serial)
 
     def _topics_of_ids(self, message: MetadataResponse) -> frozenset[str]:
-        """Returns the names of the added topic ids that this response or the cache contains."""
+        """Returns the names of the topics added by `add_topic_ids`, if this response or the cache contains the
+        names."""
         if not self._ids:
             return frozenset()
         named = {topic.topic_id: topic.name for topic in message.topics if topic.name}
@@ -329,7 +331,7 @@ class MetadataManager:
     def _warn_missing_partitions(self) -> None:
         """Log a warning for each assigned partition that does not exist.
 
-        The warning is not repeated until the partition has existed in between.
+        The warning for a partition is repeated only if the partition has existed since the last one.
         """
         missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
         for tp in sorted(missing - self._warned_partitions):
@@ -355,7 +357,8 @@ class MetadataManager:
         return self._topic_errors.get(topic, 0)
 
     def mark_raised(self, topics: Iterable[str]) -> None:
-        """Remove the errors of these topics, so that `take_error` does not return what the caller raises already."""
+        """Remove the errors of these topics, because the caller raises them already. `take_error` then does not return
+        them."""
         for topic in topics:
             self._unraised.pop(topic, None)
 
@@ -371,7 +374,7 @@ class MetadataManager:
         return str(error_for(code, f"topic {topic}")) if code else ""
 
     def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns an error text if the topic exists without this partition; otherwise an empty text."""
+        """Returns an error text if the topic exists without this partition, else an empty text."""
         cluster, topic = self._cluster, tp.topic
         if not cluster.lacks(tp):
             return ""
@@ -412,7 +415,8 @@ class MetadataManager:
     def _check_rebootstrap_trigger(self, now: float) -> float:
         """Start again from the bootstrap servers if a metadata request has been due for too long without success.
 
-        The limit is `metadata_recovery_rebootstrap_trigger_ms`. Returns the time (ms) until the next check.
+        The limit is `metadata_recovery_rebootstrap_trigger_ms`. Returns the time (ms) until the next check is
+        necessary.
         """
         if self._due_since is None or self._config.metadata_recovery_strategy != "rebootstrap":
             return FOREVER

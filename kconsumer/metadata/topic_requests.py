@@ -121,9 +121,10 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
-    """Returns the error to raise for these error codes by topic.
+    """Returns the error to raise for topics with error codes.
 
-    This is the error for topics that may not be read, if there are any; otherwise the error for illegal topic names.
+    If there are topics that may not be read, this is a TopicAuthorizationError with these topics. If not, it is an
+    InvalidTopicError with the topics whose names are illegal.
     """
     refused = frozenset(topic for topic, code in codes.items() if code == Errors.TOPIC_AUTHORIZATION_FAILED)
     if refused:

@@ -73,7 +73,7 @@ class Sensor:
     def record(self, value: float, now: float, count: int = 1) -> None:
         """Record a value at `now` (ms). If `count` is more than 1, `value` is the sum of `count` values.
 
-        Minimum and maximum treat such a sum as one value.
+        For the minimum and the maximum, such a sum counts as one value.
         """
         window = self._current
         if window is None or now - window.start >= self._window_ms:
@@ -120,8 +120,9 @@ class Sensor:
     def _elapsed_s(self, windows: list[_Window], now: float) -> float:
         """Returns the time (s) by which a sum is divided to compute a rate.
 
-        This is the time since the oldest window began. If fewer windows than the configured number, less one, have
-        passed, the missing ones are added to this time. Otherwise the first second of work would give a high rate.
+        This is the time since the oldest window began, but at least 1 ms. As in Java, at least `samples - 1` windows
+        must have passed: for each window that is missing, the length of a window is added. Without this, the rate would
+        be far too high during the first seconds.
         """
         elapsed = now - windows[0].start if windows else 0.0
         full, required = int(elapsed / self._window_ms), self._samples - 1
@@ -199,7 +200,7 @@ class Metrics:
             self._reporters.close()
 
     def snapshot(self, now: float) -> dict[MetricName, float]:
-        """Returns the values of all metrics at `now`."""
+        """Returns the values of all metrics at `now` (ms)."""
         return {name: measure(now) for name, measure in list(self._measures.items())}
 
     def __len__(self) -> int:

@@ -45,7 +45,7 @@ class MetricsReporter:
         """Called with the metrics that exist when a consumer is created, before its constructor returns."""
 
     def metric_change(self, metric: Metric) -> None:
-        """Called for a new metric, or one that replaces a metric with the same name."""
+        """Called for a metric that is new, or that replaces a metric with the same name."""
 
     def metric_removal(self, metric: Metric) -> None:
         """Called for a metric that was removed, such as one of a partition that is no longer assigned."""

@@ -66,7 +66,7 @@ def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartiti
 def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:
     """Returns the error for partitions that may not be read.
 
-    `offsets` contains these partitions. Their offsets are mentioned in the error message, unless they are None.
+    The keys of `offsets` are these partitions. The error message contains the offsets that are not None.
     """
     names = ", ".join(str(tp) if offset is None else f"{tp} at offset {offset}" for tp, offset in offsets.items())
     topics = frozenset(tp.topic for tp in offsets)

@@ -55,8 +55,9 @@ class PositionsManager:
     def take_error(self) -> KafkaError | None:
         """Returns the error that the next `poll` or `position` must raise, or None, and clears it.
 
-        An error for partitions without a committed offset contains only those that still have no position. Others may
-        have got one meanwhile: with a network thread, the lookup may run between the caller's `assign` and `seek`.
+        An error for partitions without a committed offset contains only those that still have no position. The others
+        have got a position meanwhile. This can happen with a network thread, when the lookup runs between the caller's
+        `assign` and `seek`.
         """
         error, self._error = self._error, None
         if not isinstance(error, NoOffsetForPartitionError):
@@ -100,9 +101,10 @@ class PositionsManager:
         self._named.add(tp)
 
     def _pause_ms(self, now: float) -> float:
-        """Returns how long (ms) the next lookup must wait.
+        """Returns the time (ms) for which the next lookup must wait.
 
-        Starts a backoff if the last lookup failed. Ends the backoff if the assignment has changed since.
+        If the last lookup failed, the first call after it starts a backoff. If the assignment has changed since the
+        failure, there is no backoff.
         """
         if self._failed_assignment != self._subscription.assignment_version:
             self._failed = False
@@ -115,8 +117,8 @@ class PositionsManager:
     def _abandon_lookup(self) -> None:
         """Stop the lookup in flight, because the set of partitions that need a position has changed.
 
-        Otherwise a lookup that is retried for a revoked partition would delay all other partitions. (Java compares the
-        sets, too.)
+        If it continued, a lookup that is retried for a revoked partition would delay all other partitions. (Java
+        compares the sets, too.)
         """
         lookup, self._lookup = self._lookup, None
         self._requested_partitions = frozenset()
@@ -157,9 +159,10 @@ class PositionsManager:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Set the positions to these committed offsets. Partitions whose offset is None await a reset.
+        """Set the positions to these committed offsets. Partitions whose offset is None await a reset. Returns True.
 
-        Returns False if a partition has no committed offset and there is no reset policy.
+        If there are such partitions and the reset policy is OffsetReset.NONE, they keep their state. Then stores the
+        error for `take_error`, and returns False.
         """
         subscription = self._subscription
         for tp, offset in committed.items():

@@ -57,7 +57,8 @@ class ListOffsetsResult:
 def by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-    """Returns the partitions by the broker id of their leader, and the partitions without a leader."""
+    """Returns a dict of broker id -> the partitions that this broker leads, and the list of partitions without a
+    leader."""
     by_node: dict[int, list[TopicPartition]] = {}
     leaderless: list[TopicPartition] = []
     for tp in partitions:
@@ -70,7 +71,7 @@ def by_leader(
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Returns the partitions by topic, in the order given."""
+    """Returns a dict of topic -> its partitions. Topics and partitions keep the order in which they are given."""
     topics: dict[str, list[TopicPartition]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp)
@@ -88,9 +89,9 @@ class ListOffsetsRequests:
     def request(
         self, node_id: int, timestamps: Mapping[TopicPartition, int], handler: Callable[[Reply], None]
     ) -> UnsentRequest:
-        """Returns a ListOffsets request to this broker. `handler` is called with the response.
+        """Returns a ListOffsets request to the broker `node_id`. `handler` is called with the response.
 
-        `timestamps` contains a time (ms), LATEST or EARLIEST for each partition.
+        `timestamps` contains a time (ms since 1970), LATEST or EARLIEST for each partition.
         """
         topics = [
             ListOffsetsTopic(name=topic, partitions=[self._row(tp, timestamps[tp]) for tp in partitions])
@@ -115,7 +116,7 @@ class ListOffsetsRequests:
 def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
     """Returns the partitions of a response, grouped by outcome.
 
-    Requested partitions that the response does not contain are among those to retry.
+    Partitions in `requested` that the response does not contain are in the group of those to retry.
     """
     result = ListOffsetsResult()
     missing = dict.fromkeys(requested)

@@ -104,8 +104,8 @@ class ResetManager:
     def lasting_error(self) -> KafkaError | None:
         """Returns the error for partitions whose log was truncated below their position, or None.
 
-        There is such an error only without a reset policy. The partitions are not read until the user acts, for example
-        seeks. Each call returns the error until then.
+        There is such an error only if the reset policy is OffsetReset.NONE. The partitions are not read until the user
+        acts, for example seeks. Until then, each call returns the error.
         """
         return self._validator.truncation()
 
@@ -118,7 +118,8 @@ class ResetManager:
         return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
-        """Store an error for `take_error`. Keeps the stored error instead if its partitions still need a position."""
+        """Store an error for `take_error`. If another error is stored, and its partitions still need a position, keeps
+        that one."""
         if self._error is None or not self._still_waiting(self._error[1]):
             self._error = error, tuple(partitions)
 
@@ -208,11 +209,12 @@ class ResetManager:
     # --- lookups for the user ----------------------------------------------------------------------------
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
-        """Look up the offset of the first record at or after each timestamp (ms; LATEST or EARLIEST for the ends).
+        """Look up the offset of the first record at or after each of `timestamps` (ms since 1970).
 
-        Returns a promise of the offsets; the value is None for a partition without such a record. Partitions need not
-        be assigned. The promise fails with TimeoutError at `deadline` (ms), or with an error that is not retriable,
-        such as TopicAuthorizationError or InvalidTopicError. To stop the lookup earlier, fail the promise.
+        The timestamp EARLIEST requests the first offset of the log, and LATEST the end of the log. Returns a promise of
+        the offsets. The value is None for a partition without such a record. Partitions need not be assigned. The
+        promise fails with TimeoutError at `deadline` (ms), or with an error that is not retriable, such as
+        TopicAuthorizationError or InvalidTopicError. To stop the lookup earlier, fail the promise.
         """
         backoff = RetryTimer(self._retry_backoff)
         call = ListOffsetsCall(self._requests, self._cluster, self._metadata, timestamps, deadline, backoff)
@@ -238,7 +240,8 @@ class ResetManager:
         promise.add_done_callback(lambda _: self._end_requests.discard(state))
 
     def _store_ends(self, ends: frozenset[TopicPartition], promise: Promise[OffsetTable]) -> None:
-        """Store end offsets of assigned partitions, so that `current_lag` can use them."""
+        """Store the end offsets that a lookup found for assigned partitions in `ends`, so that `current_lag` can use
+        them."""
         for tp, found in (promise.value or {}).items():
             state = self._subscription.find(tp) if tp in ends else None
             if state is None or found is None:

@@ -133,7 +133,7 @@ class Validator:
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
-        """Store truncations, which the user must handle because there is no reset policy.
+        """Store truncations for `take_truncation`. The user must handle them, because there is no reset policy.
 
         The positions are validated again after each backoff, because the log of a later leader may contain them.
         """

@@ -177,8 +177,8 @@ class Cluster:
     ) -> MetadataUpdate:
         """Apply a MetadataResponse of this version. Returns the changes.
 
-        A full response replaces all topics, a partial one only the topics that it names. Topics for which
-        `keep(name, internal)` is False are dropped. Brokers are always replaced.
+        If `full` is True, the response replaces all topics. If not, it replaces only the topics that it names. Topics
+        for which `keep(name, internal)` is False are dropped. Brokers are always replaced.
         """
         result = MetadataUpdate(frozenset(t.name for t in response.topics if t.name), full=full)
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
@@ -206,7 +206,8 @@ class Cluster:
         return result
 
     def update_leader(self, tp: TopicPartition, leader_id: int, epoch: int, node: Node | None = None) -> bool:
-        """Set the leader that a Fetch response contains (KIP-951). `node` is its address, if the response has one.
+        """Set the leader that a Fetch response contains (KIP-951). `node` is this leader, if its address is in the
+        response.
 
         Returns True if the leader was set. Returns False and changes nothing if the leader epoch is not newer than the
         newest known one, or if the partition or the broker's address is unknown.
@@ -235,8 +236,8 @@ class Cluster:
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
         """Record a leader epoch from a committed offset or a ListOffsets response.
 
-        Returns True if this epoch is newer than the known one. The cached leader is then outdated, and metadata should
-        be requested. Otherwise, or if no epoch is known, returns False and changes nothing.
+        Returns True if it is newer than the newest known epoch. The cached leader is then outdated, and metadata should
+        be requested. Returns False and changes nothing if it is not newer, or if no epoch of the partition is known.
         """
         known = self._epochs.get(tp)
         if known is None or epoch <= known:
@@ -249,8 +250,9 @@ class Cluster:
     def forget(self) -> None:
         """Drop brokers and topics, so that the client can bootstrap again (KIP-899).
 
-        Leader epochs and topic ids are kept. But, as in Java, the next response with the id of a topic may have older
-        leader epochs. Otherwise a cluster that was restored from a backup would stay without leaders for this client.
+        Leader epochs and topic ids are kept. But, as in Java, the next response with the id of a topic is accepted even
+        if its leader epochs are older. If it were not, a cluster that was restored from a backup would stay without
+        leaders for this client.
         """
         self.nodes, self._topics = {}, {}
         self._forgotten = set(self._last_ids)

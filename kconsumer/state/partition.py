@@ -135,10 +135,11 @@ class PartitionState:
     # --- transitions -------------------------------------------------------------------------------------
 
     def transition_to(self, new: FetchState, position: FetchPosition | None = None) -> None:
-        """Change the state, and the position unless `position` is None.
+        """Change the state. If `position` is given, also set the position. Ends a backoff and clears `last_error`.
 
-        A partition in the state INITIALIZING or AWAIT_RESET has no position. Raises StateError and changes nothing if
-        `TRANSITIONS` does not allow the change, or if the new state needs a position and there is none.
+        In the states INITIALIZING and AWAIT_RESET, a partition has no position, so the position is dropped. Raises
+        StateError and changes nothing if `TRANSITIONS` does not allow the change, or if the new state needs a position
+        and there is none.
         """
         old = self.fetch_state
         checked_transition(TRANSITIONS, f"partition {self.topic_partition}", old, new)
@@ -188,7 +189,7 @@ class PartitionState:
         """Reset a position that is out of range.
 
         The first reset is requested at once. If the resulting offset is out of range, too, the second reset is delayed
-        by `delay_ms(0)`, the third by `delay_ms(1)`, and so on.
+        by `delay_ms(0)` ms, the third by `delay_ms(1)` ms, and so on.
         """
         resets = self.out_of_range
         self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
@@ -223,9 +224,10 @@ class PartitionState:
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
     def maybe_validate(self, leader: LeaderAndEpoch) -> bool:
-        """Validate the position again if its leader is not `leader`, the current leader of the partition.
+        """Let the position await a validation, unless it was validated against `leader` already.
 
-        Returns True if the position awaits validation.
+        `leader` is the current leader of the partition. Does nothing if the leader is unknown, or if the partition has
+        no position. Returns True if the position awaits validation.
         """
         position = self.position
         if position is None or leader.leader is None:
@@ -243,13 +245,15 @@ class PartitionState:
     # --- retries -----------------------------------------------------------------------------------------
 
     def retry_at(self, at: float, error: str = "") -> None:
-        """Delay the next request for this partition until `at` (ms). `partition_states()` shows a given `error`."""
+        """Delay the next request for this partition until `at` (ms). `partition_states()` shows `error`, unless it is
+        empty."""
         self.next_retry = at
         if error:
             self.last_error = error
 
     def back_off(self, now: float, delay_ms: Callable[[int], float], error: str) -> None:
-        """Count a failure, and delay the next request by `delay_ms(n)` ms, where n counts the earlier failures."""
+        """Count a failure, and delay the next request by `delay_ms(n)` ms. n is the number of earlier failures in a
+        row."""
         self.failures += 1
         self.retry_at(now + delay_ms(self.failures - 1), error)
 
@@ -342,16 +346,17 @@ class PartitionState:
         return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:
-        """Returns the last stable offset for read_committed, else the high watermark; None if it is unknown."""
+        """Returns the last stable offset if `read_committed` is True, else the high watermark. Returns None if it is
+        unknown."""
         return self.last_stable_offset if read_committed else self.high_watermark
 
     def lag(self, read_committed: bool = False) -> int | None:
-        """Returns the number of offsets from the position to `end_offset`, or None if one of them is unknown."""
+        """Returns the number of offsets from the position to `end_offset`, or None if one of these two is unknown."""
         end = self.end_offset(read_committed)
         return None if end is None or self.position is None else end - self.position.offset
 
     def lead(self) -> int | None:
-        """Returns the number of offsets from the log start to the position, or None if one of them is unknown."""
+        """Returns the number of offsets from the log start to the position, or None if one of these two is unknown."""
         start = self.log_start_offset
         return None if start is None or self.position is None else self.position.offset - start
 

@@ -115,7 +115,10 @@ class SubscriptionState:
         return self._set_topics(frozenset(topics))
 
     def update_matched(self, cluster: Cluster, *, exclude_internal: bool) -> bool:
-        """Match the pattern against the cluster's topics. Returns True if the subscribed topics changed."""
+        """Match the pattern against the cluster's topics. Returns True if the subscribed topics changed.
+
+        If `exclude_internal` is True, topics that Kafka itself uses do not match.
+        """
         excluded = cluster.internal_topics if exclude_internal else frozenset()
         return self.subscribe_matched(t for t in cluster.topics() - excluded if self.matches_subscription(t))
 
@@ -165,7 +168,8 @@ class SubscriptionState:
 
     @property
     def has_pattern(self) -> bool:
-        """True if the subscription is a pattern that the client matches. This needs metadata of all topics."""
+        """True if the subscription is a pattern that the client matches. Such a subscription needs metadata of all
+        topics."""
         return self.kind is SubscriptionKind.PATTERN
 
     def subscribed_topics(self) -> frozenset[str]:
@@ -188,7 +192,10 @@ class SubscriptionState:
         return topic in self._topics or topic in self._group_topics
 
     def matches_subscription(self, topic: str) -> bool:
-        """Returns True if the topic is subscribed, by name or by pattern."""
+        """Returns True if the topic is subscribed, by name or by pattern.
+
+        If only the coordinator matches the pattern, returns True for every topic.
+        """
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         if self.kind is SubscriptionKind.BROKER_PATTERN:
@@ -198,7 +205,8 @@ class SubscriptionState:
     def group_subscribe(self, topics: Iterable[str]) -> bool:
         """Add all members' topics to `metadata_topics()`, because this consumer is the leader of the group.
 
-        Returns True if some of these topics are not topics of this consumer. Raises StateError without a subscription.
+        Returns True if some of `topics` are not topics of this consumer. Raises StateError if this consumer has no
+        subscription.
         """
         if not self.is_group_managed:
             raise StateError("only a subscription takes part in a group")
@@ -219,7 +227,7 @@ class SubscriptionState:
     def assign_from_group(self, partitions: Collection[TopicPartition]) -> None:
         """Apply an assignment of the group. Partitions that were assigned before keep their state.
 
-        Raises StateError without a subscription.
+        Raises StateError if this consumer has no subscription.
         """
         if not self.is_group_managed:
             raise StateError("the group cannot assign partitions to a consumer that has no subscription")
@@ -271,8 +279,9 @@ class SubscriptionState:
     ) -> None:
         """Set the position to `offset`. Raises StateError if the partition is not assigned.
 
-        `epoch` is the leader epoch of the record before `offset`. If it is given, the position is validated first, as
-        soon as the leader's current epoch is known. `leader` is the partition's leader, if known.
+        `epoch` is the leader epoch of the record before `offset`, if known. `leader` is the partition's leader, if
+        known. A position with an `epoch` is validated before it is used. If the current leader epoch is unknown, the
+        validation starts as soon as that epoch is known.
         """
         position = FetchPosition(offset, epoch, leader)
         state = self.get(tp)
@@ -282,10 +291,10 @@ class SubscriptionState:
             state.seek_unvalidated(position)
 
     def request_reset(self, tp: TopicPartition, strategy: OffsetReset | None = None, retry_at: float = 0.0) -> None:
-        """Drop the position and await a reset by `strategy` (None: by the reset policy).
+        """Drop the position and await a reset by `strategy`, or by the reset policy if `strategy` is None.
 
-        The reset is not requested before `retry_at` (ms). Raises NoOffsetForPartitionError if the strategy is `none`,
-        and StateError if the partition is not assigned.
+        The reset is not requested before `retry_at` (ms). Raises NoOffsetForPartitionError if the strategy that applies
+        is OffsetReset.NONE, and StateError if the partition is not assigned.
         """
         state = self.get(tp)
         strategy = strategy or self.default_reset
@@ -294,10 +303,10 @@ class SubscriptionState:
         state.reset(strategy, retry_at)
 
     def reset_out_of_range(self, tp: TopicPartition, delay_ms: Callable[[int], float]) -> None:
-        """Reset a position that is out of range, by the reset policy.
+        """Drop a position that is out of range, and await a reset by the reset policy.
 
         `delay_ms` delays repeated resets, as in `PartitionState.reset_out_of_range`. Raises NoOffsetForPartitionError
-        if the reset policy is `none`.
+        if the reset policy is OffsetReset.NONE, and StateError if the partition is not assigned.
         """
         state = self.get(tp)
         if self.default_reset == OffsetReset.NONE:
@@ -305,9 +314,10 @@ class SubscriptionState:
         state.reset_out_of_range(self.default_reset, delay_ms)
 
     def reset_initializing(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Reset the assigned partitions that never had a position. `partitions` restricts this to the given ones.
+        """Let the assigned partitions that never had a position await a reset by the reset policy.
 
-        If the reset policy is `none`, changes nothing and raises NoOffsetForPartitionError with these partitions.
+        If `partitions` is given, does this only for those of them that are in `partitions`. If the reset policy is
+        OffsetReset.NONE, changes nothing, and raises NoOffsetForPartitionError if there are such partitions.
         """
         waiting = self.partitions_to_initialize()
         if partitions is not None:
@@ -334,15 +344,21 @@ class SubscriptionState:
         return True
 
     def position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Returns the position, validated or not, or None. Raises StateError if the partition is not assigned."""
+        """Returns the position, which may await validation, or None if there is no position.
+
+        Raises StateError if the partition is not assigned.
+        """
         return self.get(tp).position
 
     def set_position(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Replace a valid position. Raises StateError if the partition has none or is not assigned."""
+        """Replace a valid position. Raises StateError if the partition has no valid position, or is not assigned."""
         self.get(tp).set_position(position)
 
     def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
-        """Store the positions from before a `poll` moved them. Commits use these until `poll` returns its records."""
+        """Store the positions that partitions had before the running `poll` moved them.
+
+        Commits use these positions until `poll` returns its records.
+        """
         self.unreturned = positions
 
     def clear_unreturned(self) -> None:
@@ -350,7 +366,11 @@ class SubscriptionState:
         self.unreturned = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the valid positions as offsets to commit. Records that `poll` has not returned yet do not count."""
+        """Returns the valid positions as offsets to commit.
+
+        If the running `poll` has moved a position, but has not returned the records yet, returns the position from
+        before.
+        """
         unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
@@ -397,9 +417,10 @@ class SubscriptionState:
                 state.retry_at(at, error)
 
     def back_off(self, reasons: Mapping[TopicPartition, object], now: float, delay_ms: Callable[[int], float]) -> None:
-        """Count a failure of each partition, and back it off for `delay_ms(n)` ms, where n is its earlier failures.
+        """Count a failure of each partition in `reasons`, and back the partition off for `delay_ms(n)` ms.
 
-        `partition_states()` shows the reasons. Partitions that are no longer assigned are skipped.
+        n is the number of the partition's earlier failures in a row. `partition_states()` shows the reasons. Partitions
+        that are no longer assigned are skipped.
         """
         for tp, reason in reasons.items():
             state = self._states.get(tp)
@@ -409,9 +430,10 @@ class SubscriptionState:
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 
     def maybe_validate(self, tp: TopicPartition, leader: LeaderAndEpoch) -> bool:
-        """Validate the position again if its leader is not `leader`, the current leader of the partition.
+        """Let the position await a validation, unless it was validated against `leader` already.
 
-        Returns True if the position awaits validation.
+        `leader` is the current leader of the partition. Does nothing if the leader is unknown, or if the partition has
+        no position. Returns True if the position awaits validation.
         """
         state = self._states.get(tp)
         return state is not None and state.maybe_validate(leader)
@@ -422,7 +444,8 @@ class SubscriptionState:
         return self._tally.unchecked_leaders
 
     def validate_all(self, cluster: Cluster) -> None:
-        """Validate each position again whose leader is not the partition's current leader in `cluster`."""
+        """Let each position await a validation if it was not validated against the partition's current leader in
+        `cluster`."""
         self._tally.clear_unchecked_leaders()
         leader_of = cluster.leader
         for tp, state in self._states.items():
@@ -453,12 +476,13 @@ class SubscriptionState:
     ) -> Truncation | None:
         """Handle the response to a validation of the position `requested`.
 
-        `end_offset` and `end_epoch` are the end of the position's leader epoch in the leader's log, or -1 if the log
-        has no such epoch. A position that is not beyond the end is valid. Otherwise the log was truncated. With a reset
-        policy, the position then moves to the divergent offset, or is reset if that offset is unknown.
+        `end_offset` is the offset at which the position's leader epoch ends in the leader's log, and `end_epoch` is the
+        leader epoch there. They are -1 if the log has no such epoch. If the position is not greater than `end_offset`,
+        it is valid. If it is greater, or if there is no such epoch, the log was truncated.
 
-        Returns None, except for a truncation with the reset policy `none`: then returns the truncation and changes
-        nothing. Does nothing if the position has changed since the request.
+        After a truncation, the position moves to `end_offset`, or is reset if there is no such epoch. But with the
+        reset policy OffsetReset.NONE, nothing is changed, and the truncation is returned. In all other cases the result
+        is None. Does nothing if the position has changed since the request.
         """
         state = self._awaiting_validation(tp, requested)
         if state is None:
@@ -550,7 +574,11 @@ class SubscriptionState:
                 state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
-        """Stop fetching these partitions until on_assign has returned. Then call this with `awaiting=False`."""
+        """Stop fetching these partitions until on_assign has returned. Partitions that are no longer assigned are
+        skipped.
+
+        When on_assign has returned, call this with `awaiting=False` to allow fetching.
+        """
         for tp in partitions:
             state = self._states.get(tp)
             if state is not None:
@@ -562,7 +590,10 @@ class SubscriptionState:
         return state is not None and state.fetchable
 
     def fetchable(self, available: Callable[[TopicPartition], bool] | None = None) -> list[TopicPartition]:
-        """Returns the fetchable partitions in fetch order. If `available` is given, only those for which it is True."""
+        """Returns the fetchable partitions in fetch order.
+
+        If `available` is given, returns only those for which `available(partition)` is True.
+        """
         if available is None:
             return [tp for tp, state in self._states.items() if state.fetchable]
         return [tp for tp, state in self._states.items() if state.fetchable and available(tp)]
@@ -595,7 +626,10 @@ class SubscriptionState:
 
 
 def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTruncationError:
-    """Returns the error for partitions whose log was truncated below the position, with the reset policy `none`."""
+    """Returns the error for partitions whose log was truncated below the position.
+
+    It is raised if the reset policy is OffsetReset.NONE.
+    """
     offsets = {tp: cut.position.offset for tp, cut in truncations.items()}
     divergent = {tp: cut.divergent for tp, cut in truncations.items() if cut.divergent is not None}
     names = ", ".join(f"{tp} at offset {offset}" for tp, offset in offsets.items())
@@ -608,7 +642,8 @@ def truncation_error(truncations: Mapping[TopicPartition, Truncation]) -> LogTru
 
 
 def no_offset_error(partitions: Iterable[TopicPartition]) -> NoOffsetForPartitionError:
-    """Returns the error for partitions without a committed offset, with the reset policy `none`."""
+    """Returns the error for partitions without a committed offset. It is raised if the reset policy is
+    OffsetReset.NONE."""
     names = tuple(sorted(partitions))
     return NoOffsetForPartitionError(
         f"no committed offset for {', '.join(map(str, names))} and auto_offset_reset is none: "

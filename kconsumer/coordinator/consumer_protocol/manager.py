@@ -195,10 +195,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
         self._metrics.left()
 
     def _known_to_listener(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Returns those of `partitions` that the listener knows, sorted. on_revoke and on_lost are called only for
-        these.
+        """Returns those of `partitions` that must be passed to on_revoke or on_lost when they are given up, sorted.
 
-        The listener knows a partition if it was passed to on_assign, and has not been passed to on_revoke since.
+        These are the partitions that were passed to on_assign, and have not been passed to on_revoke since.
         """
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
