@@ -87,8 +87,8 @@ class Engine:
         """Returns at most `max_records` records. Waits up to `timeout_ms` for the first record.
 
         The result is empty after the timeout. It is also empty if a position moved over control records and there were
-        no other records. If `max_bytes` is given, the record that reaches this size is the last one, and no
-        deserializer runs.
+        no other records. With `max_bytes`, the result ends with the record with which the serialized size of the
+        records reaches this number of bytes. In this mode, deserializers do not run.
         """
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
@@ -122,7 +122,10 @@ class Engine:
         return run(self._poll_full(timer, max_records, max_bytes), driver.wait)
 
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Wait for a fetch in flight. Returns its records. If something else ends the wait, runs `_poll_full`."""
+        """Wait for a fetch in flight, without polling managers. Returns its records.
+
+        If the wait ends without records, returns the result of `_poll_full`.
+        """
         driver = self.driver
         yield Wait(min(timer.deadline, driver.next_manager_poll), managers=False)
         if not driver.wakeup_requested and self.components.buffer.has_data() and self._group_idle():
@@ -133,7 +136,10 @@ class Engine:
         return (yield from self._poll_full(timer, max_records, max_bytes))
 
     def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
-        """Poll the managers, run callbacks, and return buffered records. Repeat until there are some or time is up."""
+        """Returns buffered records, after it has polled the managers and run the callbacks that are due.
+
+        Repeats this until there are records or the timer has expired. Then the result is empty.
+        """
         driver = self.driver
         self._last_poll_empty = False
         self._begin_poll()
@@ -159,7 +165,9 @@ class Engine:
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
-        """Raise the error of a partition that only the user can resolve. Every poll without records calls this."""
+        """Raise the error of a partition if only the user can resolve this error. Every poll without records calls
+        this.
+        """
         error = self.components.offsets.lasting_error()
         if error is not None:
             raise error
@@ -307,7 +315,10 @@ class Engine:
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """End the running blocking call, or else the next one. Any thread or signal handler may call this."""
+        """Make the running blocking call raise WakeupError. If none is running, the next blocking call raises it.
+
+        Any thread or signal handler may call this.
+        """
         self.driver.wakeup()
 
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:

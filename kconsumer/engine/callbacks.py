@@ -83,8 +83,8 @@ class Callbacks:
     def _start_due(self, group: Group) -> RebalanceCallback | None:
         """Mark the due callback as begun. Returns the callback, or None if none is due.
 
-        Both happen under one lock. Otherwise the heartbeat thread could receive a response in between that fences the
-        member, and another callback would be due.
+        Both happen under one lock. If the lock were released in between, the heartbeat thread could receive a response
+        that fences the member, and another callback would be due.
         """
         with self._components.changing():
             callback = group.membership.due_callback

@@ -41,9 +41,9 @@ class CloseSequence:
         self._ending_sessions: Collection[str] = ()
 
     def run(self, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
-        """Commit if `auto_commit`, leave the group, end the fetch sessions, and close the connections.
+        """Commit if `auto_commit` is True, leave the group, end the fetch sessions, and close the connections.
 
-        Every step runs. Raises the first error of a step at the end.
+        `_steps` has the exact order. Every step runs, and the first error of a step is raised at the end.
         """
         first_error: Exception | None = None
         try:

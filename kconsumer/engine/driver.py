@@ -31,7 +31,8 @@ MAX_MANAGER_POLL_INTERVAL_MS = 50.0
 class Driver(ABC):
     """Polls the managers and runs the network of one consumer.
 
-    The thread inside a public call calls its methods. Any thread may call `wakeup`.
+    Only the thread that is inside a public method of the consumer uses a driver. There is one exception: any thread may
+    call `wakeup`.
     """
 
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
@@ -112,7 +113,10 @@ class Driver(ABC):
         """End the threads of this driver."""
 
     def wakeup(self) -> None:
-        """End the running blocking call, or else the next one. May be called by any thread or signal handler."""
+        """Make the running blocking call raise WakeupError. If none is running, the next blocking call raises it.
+
+        Any thread or signal handler may call this.
+        """
         self.wakeup_requested = True
         self._components.end_wait()
 

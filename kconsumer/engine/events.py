@@ -60,7 +60,7 @@ class ApplicationEvent:
         self.active = active  # False once the call no longer waits
 
     def wait_began(self) -> None:
-        """Mark that the call waits, again if it did before."""
+        """Mark that the call waits again, after `wait_ended`. A new event is marked already."""
         self.active = True
 
     def wait_ended(self) -> None:

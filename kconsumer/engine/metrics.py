@@ -41,7 +41,10 @@ class ConsumerMetrics:
         metrics.seconds_since(name, lambda: self._last)
 
     def poll_began(self, now: float) -> None:
-        """Record a poll that may have to wait. The time before the first poll counts as 0, as in Java."""
+        """Record a poll that may have to wait, and the time since the poll before it.
+
+        For the first poll, this time is 0, as in Java.
+        """
         self.settle()
         self._work_ms = 0.0 if self._last is None else now - self._last
         self._between.record(self._work_ms, now)

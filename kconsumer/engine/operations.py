@@ -78,8 +78,8 @@ class Operations:
     def commit(self, offsets: Offsets | None, timer: Timer, *, automatic: bool = False) -> Operation[None]:
         """Commit `offsets`, or all positions if it is None, and wait for the response.
 
-        If the timer has expired already, the commit is sent once, and TimeoutError is raised at once unless the commit
-        is already done. `automatic` is True for an auto-commit.
+        If the timer has expired already, the commit is sent only once, as in Java. Unless it is already done then,
+        TimeoutError is raised at once. `automatic` is True for an auto-commit.
         """
         group, driver = self.group(), self.driver
         what = f"the commit in group {group.member.group_id!r}"
@@ -163,9 +163,9 @@ class Operations:
         return (yield from self.result(promise, timer, what, timestamps))
 
     def topics(self, names: Collection[str] | None, timer: Timer, *, fresh: bool = False) -> Operation[TopicTable]:
-        """Returns the partitions of these topics, or of all topics if `names` is None.
+        """Returns the partitions of the topics in `names`, or of all topics if it is None.
 
-        Uses cached metadata where it contains the topics, unless `fresh`.
+        Uses the cached metadata if it contains all these topics and `fresh` is False.
         """
         with self._components.changing():
             promise = self._components.metadata.fetch(names, timer.deadline, fresh=fresh)

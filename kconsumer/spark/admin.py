@@ -142,10 +142,10 @@ class Admin:
         return self.bind(self.unbound(limit, partitions, starting=starting))
 
     def unbound(self, limit: Limit, partitions: set[TopicPartition], *, starting: bool) -> Offsets:
-        """Returns the offset in each partition at which the query starts or ends. It may be EARLIEST or LATEST.
+        """Returns the offset in each partition at which the query starts or ends according to `limit`.
 
-        `starting` is False if the limit ends the query. Raises ConfigError if the limit has an entry for each of its
-        partitions, and these are not exactly the given `partitions`.
+        Unlike the result of `resolve`, it may be EARLIEST or LATEST. `starting` is False if the limit ends the query.
+        Raises ConfigError if the limit lists partitions, and these are not exactly `partitions`.
         """
         side = "starting" if starting else "ending"
         if isinstance(limit, Named):
@@ -169,9 +169,9 @@ class Admin:
     def bytes_per_offset(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """Returns an estimate of the bytes of keys and values per offset, for each partition.
 
-        The estimate is made from a sample of records from the partition's offset in `start` on. Partitions without
-        such records are omitted, and so are partitions whose records cannot be read. The task that reads these records
-        later applies `onCorrupt`.
+        The estimate is made from a sample of records from the partition's offset in `start` on. Partitions without such
+        records are omitted. Partitions whose records cannot be read are omitted, too, and not reported: the task that
+        reads these records applies the option onCorrupt.
         """
         found: dict[TopicPartition, float] = {}
         for tp, offset in start.items():

@@ -49,9 +49,9 @@ def plan_batch(
 def _check_resolved(admin: Admin, start: Offsets, end: Offsets) -> None:
     """Raise ConfigError if a partition starts beyond its end.
 
-    Planning drops empty ranges, so without this check the rows of the partition would be missing without an error. If a
-    range has an offset as one of its bounds and EARLIEST or LATEST as the other one, the latter is requested as an
-    offset, to compare the two. A range from EARLIEST to LATEST needs no request.
+    Planning drops empty ranges, so without this check the rows of the partition would be missing without an error. If
+    one bound of a range is an offset and the other one is EARLIEST or LATEST, the offset for EARLIEST or LATEST is
+    requested, to compare the two. A range from EARLIEST to LATEST needs no request.
     """
     first = admin.earliest(tp for tp, at in start.items() if at == EARLIEST and end[tp] != LATEST)
     fixed = {tp: at for tp, at in start.items() if at > 0}

@@ -42,7 +42,10 @@ def encoded(data: bytes | None) -> str | None:
 
 
 def folder(path: str) -> Path:
-    """Convert a deadLetterPath to a path. Raises ConfigError for a URL other than `file:`."""
+    """Returns the folder that the option deadLetterPath names: a path, or a URL with the scheme `file`.
+
+    Raises ConfigError for a URL with another scheme.
+    """
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         raise ConfigError(

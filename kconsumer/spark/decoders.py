@@ -59,8 +59,8 @@ def build_columns(
 ) -> list[pa.Array]:
     """Build columns of Python objects with `make`. Returns columns that have one row per object in total.
 
-    An object for which `make` raises becomes null, and its row number is added to `bad` with `reason`. `start` is the
-    row number of the first object. Such objects are rare, so they are found by halving the list.
+    An object for which `make` raises becomes null, and its row number is added to `bad` with `reason`. Because such
+    objects are rare, they are found by halving the list. `start` is the row number of the first object.
     """
     import pyarrow as pa
 

@@ -189,7 +189,10 @@ class Scan:
         return after
 
     def _readable(self, start: int, end: int) -> bool:
-        """Returns whether the batch that contains the offset `start` can be read, or is only above the size limit."""
+        """Returns whether the batch that contains the offset `start` is free of errors.
+
+        A batch that is larger than the size limit counts as readable. `end` is the end of the range that is read.
+        """
         with self._client.read_range(
             self._task.topic_partition, start, end, columns=["offset"], max_rows=1, on_data_loss="skip"
         ) as reader:

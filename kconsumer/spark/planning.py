@@ -110,8 +110,8 @@ def split_spark(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[OffsetR
 def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[OffsetRange]:
     """Split ranges into about `minimum` ranges, the larger ones into more parts.
 
-    As in Spark's source, the parts are proportional to the sizes. Ranges that get only one part are left whole, and
-    the remaining parts are then divided among the other ranges.
+    As in Spark's source, the number of parts of a range is proportional to its size. Ranges that get only one part are
+    left whole. Then the other parts are divided among the other ranges.
     """
     total = sum(item.size for item in ranges)
     whole = {item.topic_partition for item in ranges if _share(item.size, total, minimum) == 1}
@@ -250,12 +250,12 @@ def plan_unbound(
     name: str,
     hints: PlanHints,
 ) -> list[OffsetRange]:
-    """Split ranges that may start at EARLIEST or end at LATEST, with the planner `name`. Returns one range per task.
+    """Split ranges with the planner `name`. Returns one range per task, with EARLIEST and LATEST where `unbound` has
+    them.
 
-    `bound` contains the ranges of `unbound` with offsets in place of EARLIEST and LATEST. Its offsets decide only where
-    ranges are split. As in Spark's source, the sizes of the unbound ranges decide whether ranges are split at all. In
-    this decision, a range from EARLIEST (-2) to LATEST (-1) has a size of one offset. So maxRecordsPerPartition alone
-    does not split it.
+    `unbound` maps partitions to ranges that may start at EARLIEST or end at LATEST. `bound` maps them to the same
+    ranges with offsets instead, and the planner splits these. If `wants_splits` returns False, `bound` is not used, and
+    the ranges of `unbound` are returned whole. Empty ranges are dropped.
     """
     ranges = sorted(OffsetRange(*tp, *bounds) for tp, bounds in unbound.items())
     if not wants_splits(ranges, name, hints):
@@ -265,9 +265,12 @@ def plan_unbound(
 
 
 def wants_splits(unbound: Sequence[OffsetRange], name: str, hints: PlanHints) -> bool:
-    """Returns True if the planner may split these ranges.
+    """Returns True if the planner `name` may split these ranges. `plan_unbound` then needs offsets for EARLIEST and
+    LATEST.
 
-    In this case the driver must first replace EARLIEST and LATEST in the ranges by offsets.
+    For the planner `spark`, the result depends on minPartitions and maxRecordsPerPartition, as in Spark's source. The
+    latter is compared with the sizes of the unbound ranges: EARLIEST is -2 and LATEST is -1, so a range from EARLIEST
+    to LATEST has the size 1, and maxRecordsPerPartition alone does not split it. For every other planner, returns True.
     """
     if name != "spark":
         return True

@@ -88,7 +88,8 @@ class Projection:
 def default_projection(config: SourceConfig) -> Projection:
     """Returns the columns of a query without `.schema(...)`: those of the option `columns`, or all.
 
-    Without `columns`, `headers` is included only if includeHeaders is true or headers is `map`.
+    Without `columns`, the column `headers` is included only if the option includeHeaders is true or the option headers
+    is `map`.
     """
     as_map = config["headers"] == "map"
     chosen: Sequence[str] | None = config["columns"]

@@ -90,10 +90,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> Document:  # noqa: N802
         """Returns the end offsets of the next micro-batch.
 
-        Before pyspark 4.2 Spark passes no `start`, and the end of the previous micro-batch takes its place. The start
-        of the first micro-batch is unknown then: a stream with a checkpoint may continue far beyond the initial
-        offsets. A limit that is applied to the initial offsets could give an end before the real start, and records
-        would be repeated. So the first micro-batch reads everything available.
+        Before pyspark 4.2, Spark passes no `start`. A micro-batch then starts at the end of the previous one. The start
+        of the first micro-batch is unknown: a stream with a checkpoint may continue far beyond the initial offsets. If
+        a limit were applied to the initial offsets, the end could be before the real start, and records would be
+        repeated. So the first micro-batch reads everything available.
         """
         unknown = start is None and self._last is None
         if start is None:

@@ -69,7 +69,8 @@ class StreamProgress:
         self._available_now, self._ceiling = True, None
 
     def latest(self, start: Mapping[TopicPartition, int], now: float, *, everything: bool = False) -> Offsets:
-        """Returns the end offsets of the micro-batch that begins at `start`, or `start` itself if it must wait.
+        """Returns the end offsets of the micro-batch that begins at `start`, or `start` itself if the micro-batch must
+        wait.
 
         `now` is the time in ms. With `everything`, the limits of a micro-batch do not apply.
         """
@@ -165,7 +166,10 @@ class StreamProgress:
         return found
 
     def _check_decreased(self, decreased: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Report a loss for each partition whose end is before its beginning, unless a restart explains that.
+        """Report a loss for each partition in which the micro-batch ends before it begins, unless a restart explains
+        that.
+
+        `decreased`: partition -> (begin, end) of these partitions.
 
         If a query is stopped during its first micro-batch, its checkpoint contains the end of that micro-batch but no
         start. The restarted query requests LATEST again, and so may get a start after this end. In this case no records

@@ -34,10 +34,13 @@ def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
 
 
 def decoded(records: Any, decode: Decode) -> Any:
-    """Decode records. Returns rows that contain fields, metadata, `event_time`, `_record` and `_reason`.
+    """Decode a DataFrame of records. Returns a DataFrame with one row per record.
 
-    `_record` is the unchanged record. `_reason` is why it is invalid, or null if it is valid. Raises ConfigError for a
-    wrong expression.
+    Its columns are the decoded fields (the column `value` unless the format is JSON), the metadata, `event_time`,
+    `_record` and `_reason`. `_record` is the unchanged record. `_reason` is why the record is invalid, or null if it is
+    valid. With `on_invalid = "fail"`, an invalid record fails the query.
+
+    Raises ConfigError if the schema or an expression in the section `decode` is wrong.
     """
     metadata = (F.col(name.removeprefix("kafka_")).alias(name) for name in METADATA)
     frame = records.select(F.struct(*records.columns).alias(_RECORD), *metadata)
@@ -142,9 +145,10 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
 
 
 def partitioned(frame: Any, sink: Sink, time: str) -> Any:
-    """Add the columns `date` and `hour`, made from the column `time`, if the output is partitioned by them.
+    """Add the columns `date` and `hour` if the output is partitioned by them. Both are made from the column that `time`
+    names.
 
-    Raises ConfigError if it is partitioned by a column that does not exist.
+    Raises ConfigError if the output is partitioned by another column that does not exist.
     """
     derived = {"date": "yyyy-MM-dd", "hour": "HH"}
     for name in sink.partition_by:

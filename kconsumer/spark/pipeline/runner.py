@@ -277,7 +277,10 @@ def _stop_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | None = None) -> Outcome:
-    """Run a pipeline, as `kconsumer.spark.pipeline.run` describes. Another thread can set `stop` to end the run."""
+    """Run a pipeline, as `kconsumer.spark.pipeline.run` describes. `given`: the session, or None to create one.
+
+    Another thread can set `stop` to end the run.
+    """
     stop = stop or threading.Event()
     with _stop_signals(stop), _session(config, given) as spark, _stop_signals(stop):
         findings = checks.before_start(config, spark)

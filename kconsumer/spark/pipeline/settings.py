@@ -456,7 +456,9 @@ def _check_place(section: str, sink: Sink) -> None:
 
 
 def _check_places(config: PipelineConfig) -> None:
-    """Check that no folder is inside another one, because its files would be read as part of the wrong output."""
+    """Raise ConfigError if a folder of the pipeline is inside another one: its files would be read as part of the outer
+    one.
+    """
     places = {
         "sink.path": config.sink.path,
         "aggregate.path": config.aggregate and config.aggregate.path,
