@@ -149,11 +149,12 @@ class FetchPlanner:
 
     @property
     def next_release(self) -> float:
-        """The time (ms) at which the next backoff of a partition ends."""
+        """The time (ms) at which the next backoff of a partition ends; FOREVER if no partition is backed off."""
         return self._next_release
 
     def update(self, now: float) -> None:
-        """Decide again which broker to fetch each partition from, if its state, metadata or buffer changed."""
+        """Decide again from which broker each partition is fetched, if its state, metadata or buffered data has
+        changed."""
         states = self._subscription.states()
         changes = self._subscription.take_changes()
         dirty = self._buffer.take_dirty()
@@ -185,7 +186,7 @@ class FetchPlanner:
     def back_off(
         self, chain: FetchChain, leader: LeaderAndEpoch, reason: str, now: float, delay_ms: Callable[[int], float]
     ) -> None:
-        """Back off a partition for `delay_ms(n)`, where n is the number of failures in a row before this one.
+        """Back off the partition of `chain` for `delay_ms(n)` ms. n is its number of failures in a row before this one.
 
         The backoff ends early if the partition gets another leader than `leader`.
         """
@@ -196,12 +197,13 @@ class FetchPlanner:
         self._buffer.mark_dirty(tp)
 
     def backed_off(self, tp: TopicPartition, state: PartitionState) -> BackedOff | None:
-        """Returns the partition's backoff, or None."""
+        """Returns the backoff of the partition, or None if it is not backed off."""
         position = state.position
         return self._backed_off[tp] if position is not None and self._is_backed_off(tp, position.leader) else None
 
     def leaderless_since(self, tp: TopicPartition) -> float:
-        """Returns when the partition lost its leader, according to metadata (ms); 0 if it has a leader."""
+        """Returns the time (ms) at which the partition lost its leader, according to metadata. Returns 0 if it has a
+        leader."""
         return self._leaderless.get(tp, 0.0)
 
     def broker_for(self, tp: TopicPartition) -> BrokerFetchState | None:
@@ -215,8 +217,8 @@ class FetchPlanner:
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
         """Returns the broker from which to fetch the partition, or None if no leader is known.
 
-        This is the replica that the leader prefers for this consumer (KIP-392), while the replica is online and its
-        lease has not ended. Otherwise it is the leader.
+        If the leader prefers a replica for this consumer (KIP-392), and this replica is online and its lease has not
+        ended, it is that replica. In all other cases it is the leader.
         """
         preferred = state.preferred_replica(now)
         if preferred is not None:
@@ -273,7 +275,7 @@ class FetchPlanner:
     def _follow_leader(self, chain: FetchChain, state: PartitionState) -> None:
         """Continue the chain in the log of a new leader, if all data from the old leader has been read.
 
-        Otherwise record in the chain that the leader has changed.
+        If some of that data is still buffered, only records in the chain that the leader has changed.
         """
         position = state.position
         if position is None or chain.leader == position.leader:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class CompletedFetch:
     """The part of a Fetch response for one partition.
 
-    It contains data, or an error code, or the offset at which the leader's log begins to differ from the records that
-    were read (`diverging_epoch`).
+    It contains one of three things: data, an error code, or the offset at which the leader's log begins to differ from
+    the records that were read (`diverging_epoch`).
     """
 
     __slots__ = (
@@ -237,7 +237,10 @@ class FetchBuffer:
     # --- called by the fetch manager -------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """Returns the partition's chain if it continues at `position`. Otherwise replaces it by an empty chain."""
+        """Returns the partition's chain if it continues at `position`. If it does not, replaces it by an empty chain.
+
+        The result is then the empty chain.
+        """
         chain = self.drop_stale(tp, state, position)
         if chain is None:
             chain = self._chains[tp] = FetchChain(tp, state, position)
@@ -250,9 +253,9 @@ class FetchBuffer:
     def drop_stale(
         self, tp: TopicPartition, state: PartitionState, position: FetchPosition | None
     ) -> FetchChain | None:
-        """Drop the partition's chain unless it continues at `position` (None: the partition has no position).
+        """Drop the partition's chain unless it continues at `position`. Returns the chain if it was kept, else None.
 
-        Returns the chain if there is one and it was kept, else None.
+        `position` is None if the partition has no position. The chain is then dropped.
         """
         chain = self._chains.get(tp)
         if chain is not None and (position is None or not chain.holds(state, position)):
@@ -261,12 +264,18 @@ class FetchBuffer:
         return chain
 
     def accepts(self, chain: FetchChain, offset: int, leader: LeaderAndEpoch) -> bool:
-        """Returns True if the chain was not dropped and data fetched from `offset` at `leader` continues it."""
+        """Returns True if data that was fetched from `offset` in the log of `leader` continues the chain.
+
+        Returns False if the chain was dropped meanwhile.
+        """
         kept = self._chains.get(chain.topic_partition) is chain
         return kept and chain.next_offset == offset and chain.leader == leader
 
     def append(self, fetch: CompletedFetch, next_offset: int | None) -> None:
-        """Add a fetch at the end of its chain. The next fetch starts at `next_offset` (None: unknown until decoded)."""
+        """Add a fetch at the end of its chain. The next fetch starts at `next_offset`.
+
+        `next_offset` is None if it is unknown until the data of this fetch is decoded.
+        """
         chain = fetch.chain
         self.clear_error(chain)
         if not chain.fetches:
@@ -282,9 +291,9 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Record that a batch of `fetch` was decompressed into the memory `output`.
+        """Count the memory `output`, into which a batch of `fetch` was decompressed, as used by the fetch.
 
-        Counts this memory as used by the fetch, and releases the memory of the fetch's previous batch.
+        Releases the memory of the batch that was decompressed before.
         """
         if fetch.decompressed_block is not None:
             self.memory.release(fetch.decompressed_block)
@@ -302,7 +311,7 @@ class FetchBuffer:
         self.dirty[tp] = None
 
     def take_dirty(self) -> dict[TopicPartition, None]:
-        """Returns the partitions whose chain changed since the last call, and clears this set."""
+        """Returns the partitions whose chain has changed since the last call."""
         dirty, self.dirty = self.dirty, {}
         return dirty
 
@@ -312,7 +321,7 @@ class FetchBuffer:
         return drained
 
     def fail(self, error: KafkaError) -> None:
-        """Store an error that the next collect raises."""
+        """Store an error that the next call of `Collector.collect` raises."""
         self._failure = error
 
     def take_failure(self) -> KafkaError | None:
@@ -350,7 +359,8 @@ class FetchBuffer:
             chain.next_offset = chain.position  # the old value was unknown, or wrong because of a corrupt header
 
     def requeue(self, fetch: CompletedFetch) -> None:
-        """Move a raised error behind the fetches of all other partitions. It stays the first of its chain."""
+        """Move an error that was raised behind the fetches of all other partitions. It stays the first fetch of its
+        chain."""
         self._current = None
         self._turns.append(fetch)
 
@@ -400,12 +410,13 @@ class FetchBuffer:
         return 0 if chain is None else chain.size
 
     def failed_fetch(self, tp: TopicPartition) -> CompletedFetch | None:
-        """Returns the partition's oldest fetch if it cannot be read, else None."""
+        """Returns the partition's oldest fetch if reading it has failed, else None."""
         chain = self._chains.get(tp)
         return chain.fetches[0] if chain is not None and chain.fetches and chain.fetches[0].failure else None
 
     def failure(self, tp: TopicPartition) -> str:
-        """Returns the reason why the partition's oldest fetch cannot be read, such as a corrupt record, or ""."""
+        """Returns the reason why the partition's oldest fetch cannot be read, such as a corrupt record. Returns "" if
+        it can."""
         fetch = self.failed_fetch(tp)
         return "" if fetch is None else fetch.failure
 

@@ -66,11 +66,12 @@ class Collector:
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Returns up to `max_records` of the buffered records. Never waits.
 
-        With `max_bytes`, the record that reaches this size is the last one, and no deserializer runs.
+        With `max_bytes`, stops after the record with which the serialized size of the records reaches this many bytes.
+        Deserializers do not run in this mode.
 
-        Raises the error of a partition when its fetch is next to be read. Examples are corrupt records, a missing
-        permission, an offset out of range without a reset policy, or an error of a deserializer. The position of that
-        partition does not move.
+        If the next fetch to read has an error, raises the error. If this call has taken records already, it returns
+        them, and the next call raises the error. Examples are corrupt records, a missing permission, an offset out of
+        range without a reset policy, or an error of a deserializer. The position of that partition does not move.
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
@@ -145,7 +146,8 @@ class Collector:
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
-        """Set a partition's position back to `position`. Does nothing unless it is still `reached`."""
+        """Set a partition's position back to `position`. Does nothing if the current position is no longer
+        `reached`."""
         state = self._subscription.find(tp)
         if state is None or not state.has_valid_position or state.position is None:
             return
@@ -163,9 +165,11 @@ class Collector:
         moved_to: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
-        """Take up to `limit` records, and about `room` bytes, from the first fetch of the buffer.
+        """Take up to `limit` records from `fetch`, which is the first fetch of the buffer. Returns the number of
+        records taken.
 
-        Returns the number of records taken.
+        Stops after the record with which the size of the records reaches `room` bytes. Adds the records to `runs`, the
+        new position to `moved_to`, and skipped records to `skipped`.
         """
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
@@ -240,8 +244,9 @@ class Collector:
         """Handle an error at the head of the buffer: move or reset the position by policy, or raise the error.
 
         A raised error stays in the buffer until the user acts or another response replaces it. `first` is True if this
-        `collect` has taken no records yet. Then it raises the error, which moves behind the data of other partitions.
-        Otherwise it returns the records taken, the error stays at the head, and the next `collect` raises it.
+        `collect` has moved no position yet. Then `collect` raises the error, and the error moves behind the data of
+        other partitions. If `first` is False, `collect` returns the records that it has taken. The error stays at the
+        head, and the next `collect` raises it.
         """
         tp = fetch.chain.topic_partition
         error = self._error_of(tp, fetch)

@@ -14,8 +14,8 @@ from kconsumer.types import TopicPartition
 class FetchErrorAction(ErrorAction):
     """The consumer's reaction to an error code; the value describes it.
 
-    RESET and RAISE follow when the partition is next to be read, so that the records before the error are returned
-    first. The other actions follow when the response arrives.
+    RESET and RAISE are carried out when the partition is next to be read, so that the records before the error are
+    returned first. The other actions are carried out when the response arrives.
     """
 
     ACCEPT = "the consumer uses the records"
@@ -52,7 +52,7 @@ NAMES_LEADER = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EP
 
 
 def fetch_error(tp: TopicPartition, offset: int, code: int) -> BrokerError:
-    """Returns the exception for an error code, with the partition and the offset of the fetch."""
+    """Returns the exception for an error code. It contains the partition and the offset that was fetched from."""
     error: BrokerError
     if code == Errors.TOPIC_AUTHORIZATION_FAILED:
         about = f"fetching from {tp} at offset {offset}"

@@ -205,12 +205,12 @@ class FetchManager:
         return self._memory.reserve_for(self._max_bytes(broker, active_brokers))
 
     def _make_room(self, broker: BrokerFetchState, active_brokers: int, now: float) -> UnsentRequest | None:
-        """Make room for a fetch while the buffer contains nothing that the caller could read.
+        """Returns a fetch request to `broker`, or None if it must wait for the fetches in flight.
 
-        Drops data of paused partitions if there would be no room even when all responses in flight are empty. This data
-        is fetched again later. Returns the request, or None if it must wait for the fetches in flight. If nothing is in
-        flight, returns the request even if there is no room. The memory is then used by a batch that is larger than all
-        limits, and waiting would not free it.
+        Called while the buffer contains nothing that the caller could read. If there would be no room for the response
+        even when all responses in flight are empty, drops data of paused partitions. This data is fetched again later.
+        If nothing is in flight, returns the request even if there is no room. The memory is then used by a batch that
+        is larger than all limits, and waiting would not free it.
         """
         memory, cost = self._memory, self._cost(broker, active_brokers)
         while self._buffer.has_paused and cost > memory.room + memory.reserved:
@@ -236,7 +236,7 @@ class FetchManager:
     ) -> float:
         """Append an expedited fetch for the partitions that the fetch in flight does not contain.
 
-        Returns the time (ms) at which to try again.
+        Returns the time (ms) at which to call this again, or FOREVER.
         """
         flight = self._in_flight.get(broker.node.id)
         if flight is None or broker.node.id in self._expedited or self._buffer.has_data():
@@ -264,7 +264,11 @@ class FetchManager:
         return FOREVER
 
     def _is_wanted_elsewhere(self, tp: TopicPartition, chain: FetchChain, flight: InFlightFetch) -> bool:
-        """Returns True if neither the fetch in flight nor an earlier expedited one requests the current offset."""
+        """Returns True if the partition needs an expedited fetch.
+
+        This is the case if nothing of it is buffered, and neither the fetch in flight nor an earlier expedited fetch
+        requests the current offset.
+        """
         if chain.pending_fetches or not has_room(chain):
             return False
         requested = flight.requested.get(tp)
@@ -276,7 +280,7 @@ class FetchManager:
     # --- responses -------------------------------------------------------------------------------------
 
     def on_response(self, flight: InFlightFetch, reply: Reply) -> None:
-        """Handle the response to a fetch, or its failure."""
+        """Handle the end of a fetch: a response, or an error without a response."""
         del self._in_flight[flight.node.id]
         self._expedited_offsets.clear()
         self._memory.cancel_reservation(flight.reserved)
@@ -297,9 +301,9 @@ class FetchManager:
             self._metrics.add_partitions(flight.broker.session.session_partitions, self._subscription)
 
     def _on_expedited(self, flight: InFlightFetch, reply: Reply) -> None:
-        """Handle the response to an expedited fetch.
+        """Handle the end of an expedited fetch: a response, or an error without a response.
 
-        A failed one is not repeated, because the next fetch of the session requests every partition.
+        A failed fetch is not repeated, because the next fetch of the session requests every partition.
         """
         del self._expedited[flight.node.id]
         self._memory.cancel_reservation(flight.reserved)
@@ -322,9 +326,9 @@ class FetchManager:
     ) -> None:
         """Handle a response whose data must not be used.
 
-        The session is restarted with a full request at once. If the response was to a full request already, the broker
-        is backed off first. This is not necessary while the broker throttles this client, because that delays the next
-        request, too.
+        The next request is a full one, which restarts the session. If this response was to a full request already, the
+        broker is backed off before the next request. This is not necessary while the broker throttles this client,
+        because that delays the next request, too.
         """
         if response.error_code not in SESSION_ERRORS:
             self._metadata.request_update()

@@ -1,4 +1,4 @@
-"""Counts the bytes of fetched data in memory, and how many more may be requested (`buffer_memory`).
+"""Counts the bytes of fetched data in memory, and decides how many more bytes may be requested (`buffer_memory`).
 
 A block is the memory of one response, or of the records decompressed from one batch. It is freed when neither the
 buffer nor a batch that the user keeps refers to it. Any thread may free it. A block counts in full until it is freed.
@@ -139,27 +139,27 @@ class Memory:
         self.decompressed = max(unpacked, self.decompressed - (self.decompressed + 63) // 64)
 
     def record_response(self, size: int, expected: int) -> None:
-        """Record that a response uses `size` bytes of memory, where at most `expected` were expected."""
+        """Record that a response uses `size` bytes of memory. At most `expected` bytes were expected."""
         faded = self.least_response - (self.least_response + 7) // 8
         self.least_response = max(faded, size if size > expected else 0)
 
     def per_request_limit(self, brokers: int) -> int:
-        """Returns the maximum bytes of one request if there are this many brokers.
+        """Returns the maximum number of bytes to request at once if there are this many brokers.
 
-        Then there is room for two responses of each broker: one in flight, and one that is being read.
+        With this limit, there is room for two responses of each broker: one in flight, and one that is being read.
         """
         return max(1, self.limit // max(MEMORY_SHARES, 2 * brokers))
 
     def reserve_for(self, max_bytes: int) -> int:
         """Returns the bytes to reserve for the response to a request for `max_bytes`.
 
-        The result is more than `max_bytes`, because blocks are larger than their content, and because the first batch
-        of a response is always complete.
+        The result is more than `max_bytes`: more memory is allocated than the response has bytes, and the first batch
+        of a response is always complete, whatever its size.
         """
         return max(max_bytes + max_bytes // 4, self.least_response)
 
     def usage(self) -> str:
-        """Returns a text that lists the uses of the memory, in bytes."""
+        """Returns a text that describes what the memory is used for, with numbers of bytes."""
         held = self.held_by_caller
         return (
             f"{self._needed:,} bytes buffered, {held:,} in returned batches that are still referenced,"

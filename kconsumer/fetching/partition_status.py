@@ -57,17 +57,17 @@ class FetchContext(NamedTuple):
 
     @property
     def fetchable_since(self) -> float:
-        """The time (ms) from which on the partition's state and flags have allowed fetching."""
+        """The time (ms) since which the partition's state and flags have allowed fetching."""
         return max(self.state.state_since, self.state.flags_since)
 
     @property
     def node(self) -> Node | None:
-        """The broker to fetch from, or else the leader in metadata."""
+        """The broker to fetch from. If there is none, the leader in metadata, or None."""
         return self.leader.leader if self.broker is None else self.broker.node
 
     @property
     def idle_since(self) -> float:
-        """The time (ms) from which on the partition could have been requested, but was not."""
+        """The time (ms) since which the partition could have been requested, but was not."""
         return max(self.fetchable_since, 0.0 if self.broker is None else self.broker.responded_at)
 
     @property
@@ -106,7 +106,7 @@ def _flags_since(ctx: FetchContext) -> float:
 
 
 def _with_details(text: str, ctx: FetchContext, *details: str) -> str:
-    """Returns the text, followed by the known reasons why the partition has no position yet."""
+    """Returns the text, followed by `details` and the known reasons why the partition has no position yet."""
     parts = [*details, ctx.state.last_error or ctx.topic_problem]
     if not any(parts) and ctx.leader.leader is None:
         parts.append("no leader is known")
@@ -198,9 +198,10 @@ def _backoff_since(ctx: FetchContext) -> float:
 
 
 def _backoff(ctx: FetchContext) -> str:
-    """Returns the reason for a backoff.
+    """Returns the reason for a backoff, or "" if there is none.
 
-    This is the error of the partition, or else of the connection to the broker, or else of the last fetch from it.
+    There may be an error of the partition, of the connection to the broker, or of the last fetch from the broker. The
+    first of these is returned.
     """
     if ctx.backed_off is not None:
         return f"{ctx.backed_off.reason}; retrying in {_seconds(ctx.backed_off.until - ctx.now)}"

@@ -45,7 +45,7 @@ def build_fetch(
     """Returns a Fetch request with the partitions of `session`, and the InFlightFetch that describes it.
 
     `max_bytes` limits the size of the response, and `reserved` is the number of bytes to reserve for it. `max_wait_ms`
-    replaces the option `fetch_max_wait_ms`.
+    is used in place of the option `fetch_max_wait_ms`, unless it is None.
     """
     full = session.epoch <= 0
     flight = InFlightFetch(broker, max_bytes, reserved, now, full, broker.session.requested, broker.session.topic_names)

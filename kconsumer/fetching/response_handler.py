@@ -52,7 +52,7 @@ class _ResponseContext:
         self.block: Block | None = None  # the block of the partition handled last
 
     def block_of(self, owner: object) -> Block:
-        """Returns the block that counts the memory `owner`.
+        """Returns the block that counts the memory of `owner`, the object that contains the bytes of the response.
 
         The first partition of a response creates the block, and the other partitions use it, too.
         """
@@ -225,10 +225,8 @@ class FetchResponseHandler:
     def _learn_leader(
         self, tp: TopicPartition, leader: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
     ) -> None:
-        """Store the new leader, if the response contains one (KIP-951).
-
-        Then the next fetch need not wait for metadata.
-        """
+        """Store the new leader, if the response contains one (KIP-951). The next fetch then need not wait for
+        metadata."""
         if leader is None or leader.leader_id < 0 or leader.leader_epoch < 0:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)

@@ -98,7 +98,8 @@ class FetchSession:
         """Returns the next request of the session. After it, the session consists of the partitions in `wanted`.
 
         `changed` must contain every partition that differs from the last request. `order` returns all partitions of the
-        consumer in the order for a full request. A broker fills its response in this order until it is full.
+        consumer in the order for a full request; a broker adds data in this order until its response is full.
+        `topic_id` returns the id of a topic, or None.
         """
         if self.epoch == INITIAL_EPOCH:
             return self._full_request(wanted, order, topic_id)
@@ -147,8 +148,8 @@ class FetchSession:
     ) -> RequestedPartition:
         """Returns what to request of a partition.
 
-        If nothing has changed, the row of the last request is used again. Otherwise a new row is created. A row is
-        never modified, because it may be part of a request that is not sent yet.
+        If nothing has changed, the row of the last request is used again. If something has changed, a new row is
+        created. A row is never modified, because it may be part of a request that is not sent yet.
         """
         offset = chain.next_offset
         assert offset is not None  # a broker with such a chain is not ready
@@ -241,8 +242,8 @@ class FetchSession:
     def _restart(self, reason: str, *, forget: bool = False) -> None:
         """Make the next request a full one.
 
-        `forget` means that the broker has dropped the session already. Otherwise the full request also ends the old
-        session.
+        `forget` must be True if the broker has dropped the session already. If it is False, the full request also ends
+        the old session.
         """
         if self.id:
             _log.info("restarting fetch session %d with broker %d: %s", self.id, self.broker, reason)
@@ -259,8 +260,8 @@ class FetchSession:
 def _topics(rows: Iterable[tuple[TopicPartition, RequestedPartition]], *, grouped: bool = False) -> list[FetchTopic]:
     """Returns the rows grouped by topic.
 
-    Only adjacent rows of a topic are combined, so that the order is kept. With `grouped`, all rows of a topic are
-    combined.
+    If `grouped` is True, all rows of a topic are combined. If it is False, only adjacent rows of a topic are combined,
+    so that the order is kept.
     """
     topics: list[FetchTopic] = []
     of_topic: dict[tuple[str, bytes | None], list[FetchPartition]] = {}

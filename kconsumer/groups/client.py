@@ -137,14 +137,14 @@ class GroupClient:
 
     @guarded
     def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-        """Returns the offsets of a group by partition. Takes the owners of partitions from the description."""
+        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`."""
         return self.all_offsets([group])[0]
 
     @guarded
     def all_offsets(self, groups: Collection[GroupDescription]) -> builtins.list[dict[TopicPartition, GroupOffset]]:
-        """Returns the offsets of several groups, in the order of `groups`.
+        """Returns the offsets of several groups by partition, in the order of `groups`.
 
-        The first and the end offset of a partition are requested only once for all groups.
+        The first offset and the end offset of a partition are requested only once for all groups.
         """
         return self._engine.run(self._engine.group_offsets(groups, self._timer()))
 

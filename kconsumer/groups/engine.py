@@ -36,7 +36,11 @@ class AdminEngine(Engine):
     def list_groups(
         self, states: Collection[str], types: Collection[str], timer: Timer
     ) -> Operation[list[GroupListing]]:
-        """Returns the groups of all brokers, sorted by name."""
+        """Returns the groups of all brokers, sorted by name.
+
+        `states` and `types` restrict the result to groups with one of these states and types. An empty collection does
+        not restrict it.
+        """
         yield from self.operations.result(self.components.metadata.refresh(), timer, "fetching metadata")
         brokers = self.components.cluster.nodes
         promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
@@ -92,7 +96,7 @@ class AdminEngine(Engine):
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Returns the first offsets and the end offsets of these partitions.
+        """Returns two dicts: partition -> its first offset, and partition -> its end offset.
 
         Partitions without a leader are left out.
         """

@@ -106,8 +106,8 @@ class GroupsManager:
     ) -> Promise[list[GroupListing]]:
         """Request the groups that this broker coordinates. Returns a promise.
 
-        With `states` or `types`, the result contains only groups with one of these states or types. The promise fails
-        with UnsupportedVersionError if the broker cannot filter by them.
+        `states` and `types` restrict the result to groups with one of these states and types. An empty collection does
+        not restrict it. The promise fails with UnsupportedVersionError if the broker cannot filter by them.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
@@ -117,8 +117,8 @@ class GroupsManager:
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
         """Request a group and its members. Returns a promise.
 
-        `kind` is the type of the group, or None if it is unknown. The promise fails with GROUP_ID_NOT_FOUND if the
-        group does not exist.
+        `kind` is the type of the group, or None if it is unknown. If the group does not exist, the promise fails with
+        an error whose code is GROUP_ID_NOT_FOUND.
         """
         promise: Promise[GroupDescription] = Promise()
         kinds = list(DESCRIPTIONS.values()) if kind is None else [DESCRIPTIONS[kind]]

@@ -12,7 +12,7 @@ from kconsumer.types import Node, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in the list of its coordinator."""
+    """A group, as its coordinator lists it."""
 
     group_id: str
     type: str | None  #: None if the broker does not report it (before Kafka 3.8)

@@ -206,11 +206,11 @@ class Cluster:
         return result
 
     def update_leader(self, tp: TopicPartition, leader_id: int, epoch: int, node: Node | None = None) -> bool:
-        """Set the leader that a Fetch response contains (KIP-951). `node` is this leader, if its address is in the
-        response.
+        """Set the leader that a Fetch response contains (KIP-951). `node` is the leader with its address, or None.
 
-        Returns True if the leader was set. Returns False and changes nothing if the leader epoch is not newer than the
-        newest known one, or if the partition or the broker's address is unknown.
+        `node` is None if the response does not contain the address. Returns True if the leader was set. Returns False
+        and changes nothing if the leader epoch is not newer than the newest known one, or if the partition or the
+        broker's address is unknown.
         """
         topic = self._topics.get(tp.topic)
         old = None if topic is None else topic.partitions.get(tp.partition)

@@ -574,10 +574,10 @@ class SubscriptionState:
                 state.flag(pending_revocation=pending, unsubscribed=unsubscribed[tp.topic])
 
     def mark_awaiting_callback(self, partitions: Iterable[TopicPartition], awaiting: bool = True) -> None:
-        """Stop fetching these partitions until on_assign has returned. Partitions that are no longer assigned are
-        skipped.
+        """Stop fetching these partitions until on_assign has returned.
 
-        When on_assign has returned, call this with `awaiting=False` to allow fetching.
+        Then call this again with `awaiting=False` to allow fetching. Partitions that are no longer assigned are
+        skipped.
         """
         for tp in partitions:
             state = self._states.get(tp)
