@@ -69,8 +69,9 @@ class BackgroundTask(Generic[T]):
 class BackgroundExecutor:
     """Runs background tasks on at most MAX_THREADS threads. Only one thread may call `submit` and `start`.
 
-    When a task is completed, the executor sets `completed_tasks` and calls `wake`. If no thread can be started, the
-    waiting tasks fail, or, with `inline`, run on the calling thread.
+    When a task is completed, the executor sets `completed_tasks` and calls `wake`. If no thread can be started and
+    `inline` is True, the waiting tasks run on the thread that calls `submit` or `start`. If `inline` is False, they
+    fail.
     """
 
     def __init__(self, wake: Callable[[], None], start: Start = in_thread, *, inline: bool = False) -> None:
@@ -118,8 +119,10 @@ class BackgroundExecutor:
         self._waiting.clear()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep on the thread of a task, in intervals of at most MAX_SLEEP_S. Raises StateError at the end of an
-        interval if the executor was closed."""
+        """Sleep for `seconds` on the thread of a task, in intervals of at most MAX_SLEEP_S.
+
+        If the executor was closed, raises StateError at the end of the present interval.
+        """
         while True:
             if self._closed:
                 raise StateError("the consumer was closed")

@@ -18,8 +18,10 @@ log = get_logger("kconsumer.net")
 
 
 class BackgroundReceiver:
-    """Starts and ends the receiver's jobs, each of which reads one socket. The selector reports `receiver` when a job
-    has ended; `take` then returns its bytes."""
+    """Starts and ends jobs of `receiver`. Each job reads one socket.
+
+    The selector reports `receiver` when a job has ended. `take` then returns the bytes that the job has received.
+    """
 
     def __init__(self, interest: SelectorInterest) -> None:
         self.receiver = Receiver()

@@ -134,7 +134,7 @@ class NetworkClient:
 
         Prefers a ready connection without requests in flight, then the ready connection with the fewest requests, then
         a connection that is being established, and last the broker whose last connection attempt is the oldest. Leaves
-        out connections that are in backoff, throttled, or have `MAX_IN_FLIGHT` requests.
+        out brokers in backoff. Also leaves out ready connections that are throttled or have MAX_IN_FLIGHT requests.
         """
         ids = [str(broker) for broker in self._nodes]
         if not ids:
@@ -167,8 +167,11 @@ class NetworkClient:
     # --- one connection ---
 
     def ready(self, node_id: str, now: float) -> bool:
-        """Returns whether a request may be sent now. Starts to connect if there is no connection, unless an attempt is
-        in progress or the backoff has not ended. Starts to authenticate again if that is due."""
+        """Returns whether a request may be sent now over the connection `node_id`.
+
+        If there is no connection, starts to connect, unless an attempt is in progress or the backoff has not ended. If
+        the session is about to expire, starts to authenticate again.
+        """
         node = self._nodes_by_id.get(node_id)
         if node is not None and node.connection is not None:
             if node.connection.reauth_due(now):
@@ -198,8 +201,10 @@ class NetworkClient:
         return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or node.connection.blocked_for_reauth(now) else 0.0
 
     def connection_failed(self, node_id: str, now: float) -> KafkaError | None:
-        """Returns the error of the last connection or attempt while the connection is in backoff, or an error if the
-        broker is no longer known. Returns None otherwise."""
+        """Returns the error of the last connection or attempt, if the connection `node_id` is in backoff.
+
+        If the broker is not in the list of brokers any more, returns an error that says so. Otherwise returns None.
+        """
         node = self._nodes_by_id.get(node_id)
         if node is not None and node.connection is not None:
             return None
@@ -219,7 +224,8 @@ class NetworkClient:
         return "; ".join(reason for reason in reasons if reason)
 
     def last_error(self, node_id: str, now: float) -> str:
-        """Returns in one line why this connection is not ready. Empty if it is ready or was never tried."""
+        """Returns, in one line, the reason why this connection is not ready. Empty if it is ready or was never tried.
+        Returns, in one line, the reason why this connection is not ready. Empty if it is ready or was never tried."""
         node = self._nodes_by_id.get(node_id)
         return "" if node is None else self._error_of(node, now)
 
@@ -240,8 +246,10 @@ class NetworkClient:
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:
-        """Returns in one line why a connection is not ready. The error of a lost connection is shown until it is ready
-        again."""
+        """Returns, in one line, the reason why a connection is not ready.
+
+        After a connection was lost, this is its error, until the connection is ready again.
+        """
         connection = node.connection
         if connection is not None and connection.state is READY:
             return ""
@@ -260,11 +268,11 @@ class NetworkClient:
         self.deferred_writes = deferred
 
     def send(self, request: ClientRequest, now: float) -> None:
-        """Queue a request and, unless `deferred_writes` is set, write as much as the socket takes. A later `poll`
-        returns the response.
+        """Queue a request. Unless `deferred_writes` is set, also write as much as the socket takes.
 
-        Raises StateError if the connection is not `ready`, UnsupportedVersionError if the broker and this client have
-        no version of the request in common, and ProtocolError if it cannot be encoded.
+        A later `poll` returns the response. Raises StateError if the connection is not `ready`, UnsupportedVersionError
+        if the broker and this client have no version of the request in common, and ProtocolError if the request cannot
+        be encoded.
         """
         node = self._nodes_by_id.get(request.node)
         if node is None or not node.may_send(now):
@@ -285,7 +293,8 @@ class NetworkClient:
         node.forget_error()
 
     def in_flight(self, node_id: str | None = None) -> int:
-        """Returns the number of requests without a response: for one connection, or in total without `node_id`."""
+        """Returns the number of requests without a response on one connection, or on all connections if `node_id` is
+        None."""
         if node_id is None:
             connections = [node.connection for node in self._nodes_by_id.values()]
         else:
@@ -293,8 +302,10 @@ class NetworkClient:
         return sum(connection.in_flight for connection in connections if connection is not None)
 
     def api_versions(self, node_id: str) -> Mapping[int, tuple[int, int]] | None:
-        """Returns the (lowest, highest) versions that the broker supports, by API key. Returns None without a
-        connection, and before its ApiVersions response."""
+        """Returns a dict of API key -> (lowest version, highest version) that the broker supports.
+
+        Returns None if there is no connection, or if the connection has not received its ApiVersions response yet.
+        """
         node = self._nodes_by_id.get(node_id)
         return node.connection.api_versions if node is not None and node.connection is not None else None
 

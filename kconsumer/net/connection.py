@@ -107,8 +107,8 @@ class Connection:
         """Start in CONNECTING.
 
         `name` is the broker's name for errors. `api_versions_fields` are sent in ApiVersions, if its version has them.
-        `new_authenticator` creates the SaslAuthenticator; it is None without SASL. With a `probe` only its request is
-        sent.
+        `new_authenticator` creates the SaslAuthenticator; it is None without SASL. If `probe` is not None, the
+        connection sends the request of the probe, and no other one.
         """
         self.name = name  # for errors
         self.state = ConnectionState.CONNECTING
@@ -151,7 +151,7 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response, not counting the connection's own."""
+        """The number of requests without a response, not counting those that the connection sends itself."""
         if self.state is ConnectionState.READY:
             return len(self._in_flight)
         return sum(entry.request is not None for entry in self._in_flight)
@@ -163,7 +163,7 @@ class Connection:
 
     @property
     def has_in_flight(self) -> bool:
-        """Returns whether any request has no response yet, including the connection's own."""
+        """Returns whether any request has no response yet, including those that the connection sends itself."""
         return bool(self._in_flight)
 
     def __repr__(self) -> str:
@@ -175,8 +175,11 @@ class Connection:
     # --- outgoing ---
 
     def transport_ready(self, now: float) -> None:
-        """Queue the first request (the probe's or ApiVersions), or start to authenticate. Called when the transport can
-        send."""
+        """Begin to send. Must be called when the transport can send for the first time.
+
+        If the connection is a probe, queues its request. Otherwise starts to authenticate or, without SASL, queues
+        ApiVersions.
+        """
         if self.probe is not None:
             self.transition_to(ConnectionState.PROBING)
             probe = self.probe
@@ -204,9 +207,9 @@ class Connection:
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
 
     def sent(self, count: int) -> int:
-        """Remove `count` bytes, which the transport has taken, from the first part of `outgoing`.
+        """Remove `count` bytes from the first request in `outgoing`, because the transport has taken them.
 
-        Returns the size of the request if these bytes complete it, else 0.
+        If no bytes of this request are left, returns the size of the whole request, else 0.
         """
         first = self.outgoing[0]
         if count < len(first):
@@ -248,11 +251,12 @@ class Connection:
     # --- incoming ---
 
     def received(self, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """Process `count` bytes that were received into `recv_view()`. Completed responses are appended to `responses`,
-        or passed to their handlers if they belong to the connection's own requests.
+        """Process `count` bytes that were received into `recv_view()`. Returns the number of responses that they
+        complete.
 
-        Returns the number of completed responses of both kinds. Raises ProtocolError for bytes that are no valid
-        response. Raises another KafkaError if a response requires that the connection is closed.
+        Appends the completed responses to `responses`. Responses to the connection's own requests are counted, too, but
+        passed to their handlers instead. Raises ProtocolError for bytes that are no valid response. Raises another
+        KafkaError if a response requires that the connection is closed.
         """
         if self._preamble is not None:
             self._check_preamble(self._preamble, count)
@@ -263,10 +267,11 @@ class Connection:
         return self._handle_frames(frames, now, responses)
 
     def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
-        """Process a frame that the background receiver has begun: its size is in `prefix`, and its first `count` bytes
-        are in `prefetch_view()`. Completed responses are handled as in `received`.
+        """Process the first bytes of a frame, which the background receiver has received.
 
-        Returns the number of completed responses. Raises the errors of `received`.
+        `prefix` contains the received bytes of the size prefix. The first `count` bytes of the frame itself are in
+        `prefetch_view()`. Completed responses are handled as in `received`. Returns the number of completed responses.
+        Raises the errors of `received`.
         """
         try:
             frames = self._frames.received_prefetched(prefix, count)
@@ -288,7 +293,12 @@ class Connection:
         return len(frames)
 
     def _handle_frame(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
-        """Decode a frame as the response to the oldest request in flight, or pass it to that request's handler."""
+        """Process a frame, which is the response to the oldest request in flight, and remove this request.
+
+        If the request has a handler, passes the frame to the handler. Otherwise decodes the frame and appends a
+        ClientResponse to `responses`. Raises ProtocolError if the frame does not belong to the request or cannot be
+        decoded.
+        """
         if not self._in_flight:
             raise ProtocolError(f"{self.name} sent {len(frame)} bytes that belong to no request")
         entry = self._in_flight[0]
@@ -442,7 +452,8 @@ class Connection:
             self._request_versions(API_VERSIONS.max_version, now)
 
     def auth_overdue(self, now: float) -> KafkaError | None:
-        """Returns an error if the authentication still waits for its credentials after the deadline, else None."""
+        """Returns an error if the authentication is waiting for its credentials and the deadline has passed, else None.
+        Returns an error if the authentication is waiting for its credentials and the deadline has passed, else None."""
         authenticator = self._authenticator
         return None if authenticator is None or now < authenticator.deadline else authenticator.overdue()
 
@@ -478,7 +489,8 @@ class Connection:
     # --- the probe ---
 
     def _on_probe(self, entry: InFlight, frame: Frame, now: float) -> None:
-        """Handle the response to a probe by raising an error, because a probe is always closed after its response.
+        """Handle the response to a probe by raising an error, because the connection of a probe is closed after its
+        response.
 
         Raises AuthenticationError if the response shows that the configuration is wrong, else BrokerConnectionError.
         """

@@ -36,7 +36,7 @@ class DisconnectClassifier:
         self._any_ready = True
 
     def on_detach(self, connection: Connection) -> None:
-        """Record, for a connection that ends, whether the broker has ever responded to a request on it."""
+        """Record that a connection ends, and whether the broker has responded to a request on it."""
         self._any_response |= connection.has_served_request
 
     def on_closed_in_handshake(self, node: NodeConnection) -> None:

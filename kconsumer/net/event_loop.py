@@ -325,7 +325,7 @@ class ConnectionLoop:
     # --- bytes ---
 
     def send(self, node: NodeConnection, request: ClientRequest, now: float, *, deferred: bool) -> None:
-        """Queue a request. Writes it at once, or with `deferred` leaves that to `flush`."""
+        """Queue a request. If `deferred` is True, `flush` will write it. Otherwise writes it at once."""
         node.send(request, now)
         if deferred:
             self._deferred_writes[node] = None
@@ -378,8 +378,10 @@ class ConnectionLoop:
     def _read(
         self, node: NodeConnection, connection: Connection, now: float, received: ReceivedBytes | None = None
     ) -> None:
-        """Process the bytes in the socket, or those `received` in the background. Ends the connection after an error or
-        a disconnect."""
+        """Process the bytes in the socket, or `received` if the background receiver has read them.
+
+        Ends the connection after an error or a disconnect.
+        """
         state = connection.state
         try:
             if received is None:
@@ -403,8 +405,10 @@ class ConnectionLoop:
     def _after_handshake_data(
         self, node: NodeConnection, connection: Connection, before: ConnectionState, now: float
     ) -> None:
-        """Continue a handshake after a read in a state other than READY: write its next request, or record that the
-        connection is ready."""
+        """Continue a handshake after a read. `before` is the state of the connection before the read, and not READY.
+
+        If the connection is READY now, records this. Otherwise writes the next request of the handshake.
+        """
         if connection.state is not READY:
             self.write(node, now)
             return
@@ -452,9 +456,10 @@ class ConnectionLoop:
     def disconnect(self, node: NodeConnection, error: KafkaError, now: float, culprit: InFlight | None = None) -> None:
         """Close a connection because of an error, fail its requests and start the backoff.
 
-        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. But
-        if the connection is a probe, and `error` is not its verdict on the configuration, only this attempt has failed,
-        and the next address is tried.
+        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError.
+
+        A probe may end without showing that the configuration is wrong: `error` is not its `verdict`. Then only this
+        attempt has failed. No error is stored, and the next address is tried.
         """
         connection = node.connection
         if connection is None:

@@ -48,14 +48,19 @@ class SelectorInterest:
             self.selector = None
 
     def update_connecting(self, node: NodeConnection) -> None:
-        """Register a transport for the single event that its `wants_write` returns. Used while it is connecting or
-        `crossed` (see `Transport`)."""
+        """Register a transport for one event only: writable if `wants_write` returns True, else readable.
+
+        Used while the transport is connecting or `crossed` (see `Transport`).
+        """
         transport = node.transport
         assert transport is not None
         self.set_events(node, transport, WRITE if transport.wants_write() else READ)
 
     def update_connected(self, node: NodeConnection, *, reads: bool) -> None:
-        """Register a connected transport: for reads if `reads` is True, and for writes if requests are queued."""
+        """Register a connected transport: for reads if `reads` is True, and for writes if requests are queued.
+
+        If the transport is `crossed`, calls `update_connecting` instead.
+        """
         connection, transport = node.connection, node.transport
         assert connection is not None
         assert transport is not None
@@ -111,8 +116,10 @@ class SelectorInterest:
             self._replace(selector, descriptor).register(descriptor, events, node)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
-        """Replace the selector by a new one with the same registrations, except that of `descriptor`. Returns the new
-        selector."""
+        """Replace the selector by a new one. Returns the new one.
+
+        All sockets of `old` are registered with the new selector, except the one with the descriptor `descriptor`.
+        """
         new = self._factory()
         for key in list(old.get_map().values()):
             if key.fd != descriptor:

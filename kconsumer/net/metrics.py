@@ -2,7 +2,7 @@
 connection in the group `consumer-node-metrics`.
 
 Received bytes are added up and recorded at the end of each poll, because a response may arrive in many reads. As in
-Java, `consumer-node-metrics` have their own node id for each bootstrap connection and for the coordinator's connection.
+Java, each bootstrap connection and the coordinator's connection have a node id of their own in `consumer-node-metrics`.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class ConnectionMetrics:
         (self._failed_reauthentications if reauthentication else self._failed_authentications).record(1, now)
 
     def sent(self, node_id: str, size: int, request_size: int, now: float) -> None:
-        """Record `size` bytes sent. If they complete a request, `request_size` is its size, else 0."""
+        """Record `size` bytes sent. `request_size` is the size of the request that these bytes complete, or 0 if they
+        do not complete one."""
         sensors = self._nodes.get(node_id) or self._new_node(node_id)
         self._io.record(1, now)
         self._outgoing.record(size, now)
@@ -196,8 +197,8 @@ class ConnectionMetrics:
 def _java_id(node_id: str) -> int:
     """Returns the number that Java's metrics use for a connection: the id of the broker.
 
-    For the separate connection to the group coordinator it is MAX_NODE_ID minus the broker id, as in Java. Java has no
-    connection for expedited fetches; its number is MAX_NODE_ID // 2 minus the broker id.
+    For the separate connection to the group coordinator it is MAX_NODE_ID minus the broker id, as in Java. For a
+    connection for expedited fetches, which Java does not have, it is MAX_NODE_ID // 2 minus the broker id.
     """
     largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node_id[0])
     return int(node_id) if largest is None else largest - broker_id(node_id)

@@ -173,8 +173,10 @@ class NodeConnection:
         self._start_waiting(policy, now)
 
     def on_resolved(self) -> None:
-        """Store the addresses of the completed lookup, if there is one. The address of the previous attempt is moved to
-        the end, because it has just failed."""
+        """If a DNS lookup has completed, store its addresses and remove the lookup.
+
+        The address of the previous attempt is put last, so that the others are tried first.
+        """
         lookup = self.dns_lookup
         if lookup is None:
             return
@@ -208,8 +210,10 @@ class NodeConnection:
         self._start_waiting(policy, now)
 
     def finish_connect(self, now: float) -> bool:
-        """Continue to connect. Returns True, and queues the first request, once the transport can send. Raises the
-        errors of `Transport.finish_connect`, and a KafkaError if SASL cannot start."""
+        """Continue to connect. Once the transport can send, queues the first request and returns True.
+
+        Raises the errors of `Transport.finish_connect`, and a KafkaError if SASL cannot start.
+        """
         connection, transport = self.connection, self.transport
         assert connection is not None
         assert transport is not None
@@ -265,7 +269,11 @@ class NodeConnection:
     # --- bytes ---
 
     def may_send(self, now: float) -> bool:
-        """Returns whether a request may be sent now: the connection is ready, not throttled, and not full."""
+        """Returns whether a request may be sent now.
+
+        This is so if the connection is ready, is not throttled, does not wait for new credentials, and has fewer than
+        MAX_IN_FLIGHT requests in flight.
+        """
         connection = self.connection
         return (
             connection is not None
@@ -380,8 +388,8 @@ class NodeConnection:
         self.progress_at = -FOREVER
 
     def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
-        """Count a disconnect that may mean a refused authentication. Returns the error `refusal` after `limit` or more
-        such disconnects in a row, else None."""
+        """Count a disconnect that may mean a refused authentication. Returns the error `refusal` if it is at least the
+        `limit`-th such disconnect in a row, else None."""
         self.closed_before_use += 1
         return refusal if self.closed_before_use >= limit else None
 
@@ -408,7 +416,7 @@ class NodeConnection:
         return due
 
     def probe_next(self, probe: Probe) -> None:
-        """Make the attempts of the next round probes."""
+        """Make the next round of attempts a probe: its connections send only the request of `probe`."""
         self.next_probe = probe
 
     def next_timer(self, max_idle_ms: float) -> float:

@@ -34,7 +34,7 @@ class Resolver(BackgroundExecutor):
         self._lookups: dict[tuple[Resolve, str, int], Lookup] = {}  # in progress
 
     def look_up(self, resolve: Resolve, host: str, port: int) -> Lookup:
-        """Returns the lookup of a name that is in progress, or starts one and returns it.
+        """Returns the lookup of the name `host`. If no lookup of this name is in progress, starts one.
 
         The lookup of a numeric address is returned completed, unless `resolve` must find a canonical name.
         """

@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 class HandshakeClosedError(ConnectionError):
-    """The peer closed the connection during the TLS handshake without an alert.
+    """The peer closed the connection during the TLS handshake, and sent no alert.
 
     The peer may not use TLS, or may be shutting down.
     """
@@ -102,7 +102,8 @@ are unchanged. New connections wait for the task, and fail if it fails."""
 
 
 class Connector(NamedTuple):
-    """The functions that start connections as one configuration requires: plain TCP or TLS."""
+    """The functions that start connections as configured (plain TCP or TLS), and that check for changed certificates.
+    The functions that start connections as configured (plain TCP or TLS), and that check for changed certificates."""
 
     connect: Connect
     refresh: Refresh = lambda _background: None

@@ -46,7 +46,7 @@ class Waker:
             self._written = cleared
 
     def wake_nowait(self) -> None:
-        """End the current select without setting `is_set`. The caller has set another flag instead. Any thread may call
+        """End the current select without setting `is_set`, because the caller has set another flag. Any thread may call
         this."""
         writer = self._writer
         if writer is not None:

@@ -90,8 +90,10 @@ class SaslAuthenticator:
             self._send_handshake(now)
 
     def _run(self, work: Callable[[], Any], then: Callable[[Any, float], None], now: float, blocking: bool) -> None:
-        """Call `work`, and then `then` with its result. If `blocking`, `work` runs as a background task, and `resume`
-        calls `then`."""
+        """Call `work`, and pass its result to `then`.
+
+        If `blocking` is True, `work` runs as a background task, and `resume` calls `then` after the task has completed.
+        """
         if blocking:
             self._on_result = then
             self.deadline = now + self._timeout_ms

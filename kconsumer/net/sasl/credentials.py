@@ -63,7 +63,8 @@ class CredentialsProvider:
         return self._kind(self._credentials(host))
 
     def invalidate(self, mechanism: Mechanism) -> None:
-        """Stop using the token of this mechanism, which a broker has refused. Does nothing without tokens."""
+        """Stop using the token of `mechanism`, because a broker has refused it. Only OAUTHBEARER has tokens: does
+        nothing for other mechanisms."""
         if self._tokens is not None:
             self._tokens.invalidate(mechanism.token)
 

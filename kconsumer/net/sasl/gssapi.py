@@ -50,8 +50,11 @@ class Gssapi(Mechanism):
             raise MechanismError(_error_text(error)) from None
 
     def _credentials(self, principal: str | None, keytab: str | None) -> Any:
-        """Returns credentials for a keytab, a principal, or both. Returns None if neither is set, to use the system's
-        ticket. Tickets obtained with a keytab are cached in memory only."""
+        """Returns credentials for `keytab`, `principal`, or both. Tickets obtained with a keytab are cached in memory
+        only.
+
+        If both are None, returns None. The library then uses the system's ticket.
+        """
         if principal is None and keytab is None:
             return None
         name = None if principal is None else self._library.Name(principal, self._library.NameType.kerberos_principal)

@@ -36,7 +36,7 @@ class Credentials:
         principal: str | None = None,
         keytab: str | None = None,
     ) -> None:
-        """Store the credentials that the mechanism uses; the others keep their defaults.
+        """Store the credentials. Only those that the mechanism uses are passed.
 
         PLAIN uses `user` and `password`. SCRAM does too, and `tokenauth` means that they belong to a delegation token.
         OAUTHBEARER uses `token` and `extensions`. GSSAPI uses `service`, `host`, `principal` and `keytab`.

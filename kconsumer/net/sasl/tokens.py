@@ -48,8 +48,11 @@ class RefreshWindow(NamedTuple):
     buffer_ms: float
 
     def refresh_at(self, now: float, starts_at: float, expires_at: float, drawn: float) -> float:
-        """Returns the refresh time of a token that was issued to this client at `now` and is valid from `starts_at` to
-        `expires_at`. All times are in ms since 1970. `drawn`, a random number in [0, 1), scales the jitter."""
+        """Returns the refresh time of a token that was issued to this client at `now`.
+
+        The token is valid from `starts_at` to `expires_at`. All times, also the result, are in ms since 1970. `drawn`
+        is a random number in [0, 1), which scales the jitter.
+        """
         share = self.factor + self.jitter * drawn
         if now + self.min_period_ms + self.buffer_ms > expires_at:  # too short-lived for period and buffer
             return now + (expires_at - now) * share
@@ -142,8 +145,10 @@ class Tokens:
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """Returns the claims of a token that is a JWT, else an empty dict. The signature is not checked here, only by the
-    broker."""
+    """Returns the claims of `text` if it is a JWT, else an empty dict.
+
+    Does not check the signature, which only the broker does.
+    """
     parts = text.split(".")
     if len(parts) != 3:
         return {}

@@ -1,8 +1,8 @@
 """Restricts an `ssl.SSLContext` to the suites in `ssl_cipher_suites`, which may have Java's (IANA's) or OpenSSL's
 names.
 
-Before Python 3.15, `ssl` cannot enable single suites of TLS 1.3. They are either all enabled, or TLS 1.3 is disabled.
-With such a Python, a list with only some of them is a ConfigError.
+Before Python 3.15, `ssl` cannot enable a part of the suites of TLS 1.3: either all are enabled, or TLS 1.3 is disabled.
+With such a Python, a list that contains only some suites of TLS 1.3 raises ConfigError.
 """
 
 from __future__ import annotations

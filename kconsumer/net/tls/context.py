@@ -175,7 +175,7 @@ def _load(
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Yields a path from which this text can be read, as Python's ssl loads certificates and keys only from files.
+    """Yields a path from which `text` can be read, because Python's ssl loads certificates and keys only from files.
 
     On Linux the file is in memory, so no key is written to a disk. Elsewhere it is a temporary file.
     """
@@ -212,7 +212,8 @@ class _Source(NamedTuple):
 
 
 class _Store(NamedTuple):
-    """The kind of store that an option names: Java's truststore or keystore, and its configured type."""
+    """The kind of store that an option names, which is Java's truststore or keystore, and the configured type of the
+    store."""
 
     name: str  # `truststore` or `keystore`
     configured_type: str | None  # None: not configured
@@ -253,7 +254,10 @@ class _Store(NamedTuple):
 
 
 def _one_of(**options: str | None) -> _Source | None:
-    """Returns the option that is set, or None. Raises ConfigError if more than one is, as all have the same meaning."""
+    """Returns the option that is set, or None if none is set.
+
+    All of these options have the same meaning, so raises ConfigError if more than one is set.
+    """
     given = [_Source(name, value) for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{given[0].option} and {given[1].option} mean the same; give one of them")

@@ -251,10 +251,11 @@ class TlsTransport(TcpTransport):
         raise self._refused(hint) from error
 
     def _read_alert(self) -> AuthenticationError | None:
-        """Returns the error for an alert that is in the socket after a failed write or handshake, or None.
+        """Returns the error for an alert of the broker that the socket contains, or None if it contains no alert.
 
-        A broker that refuses the client's certificate sends an alert and closes the connection. In TLS 1.3 the client
-        has already finished its handshake and is writing. The write fails with a reset before the alert was read.
+        This is called after a failed write or handshake. A broker that refuses the client's certificate sends an alert
+        and closes the connection. In TLS 1.3 the client has already finished its handshake and is writing. The write
+        fails with a reset before the alert is read.
         """
         try:
             while self.recv_into(memoryview(bytearray(MAX_ALERT_BYTES))) > 0:
