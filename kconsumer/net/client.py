@@ -224,8 +224,7 @@ class NetworkClient:
         return "; ".join(reason for reason in reasons if reason)
 
     def last_error(self, node_id: str, now: float) -> str:
-        """Returns, in one line, the reason why this connection is not ready. Empty if it is ready or was never tried.
-        Returns, in one line, the reason why this connection is not ready. Empty if it is ready or was never tried."""
+        """Returns in one line why this connection is not ready. Returns "" if it is ready or was never tried."""
         node = self._nodes_by_id.get(node_id)
         return "" if node is None else self._error_of(node, now)
 

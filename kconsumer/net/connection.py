@@ -452,8 +452,7 @@ class Connection:
             self._request_versions(API_VERSIONS.max_version, now)
 
     def auth_overdue(self, now: float) -> KafkaError | None:
-        """Returns an error if the authentication is waiting for its credentials and the deadline has passed, else None.
-        Returns an error if the authentication is waiting for its credentials and the deadline has passed, else None."""
+        """Returns an error if the authentication waits for its credentials and the deadline has passed, else None."""
         authenticator = self._authenticator
         return None if authenticator is None or now < authenticator.deadline else authenticator.overdue()
 

@@ -102,8 +102,7 @@ are unchanged. New connections wait for the task, and fail if it fails."""
 
 
 class Connector(NamedTuple):
-    """The functions that start connections as configured (plain TCP or TLS), and that check for changed certificates.
-    The functions that start connections as configured (plain TCP or TLS), and that check for changed certificates."""
+    """The functions that start connections as configured (plain TCP or TLS) and check for changed certificates."""
 
     connect: Connect
     refresh: Refresh = lambda _background: None
