@@ -19,12 +19,14 @@ from kconsumer.errors import WakeupError
 
 
 def process(value: bytes | None) -> bytes | None:
-    """Stands for your work."""
+    """A placeholder for your work. Returns the value to write."""
     return None if value is None else value.upper()
 
 
 def transfer(consumer: Consumer, producer: KafkaProducer, records: ConsumerRecords, target: str) -> None:
-    """Write the results of a batch and commit its offsets, both or neither."""
+    """Write the results of a batch and commit its offsets in one transaction. If it is aborted, the batch is read
+    again.
+    """
     producer.begin_transaction()
     try:
         for record in records:
@@ -40,14 +42,16 @@ def transfer(consumer: Consumer, producer: KafkaProducer, records: ConsumerRecor
 
 
 def rewind(consumer: Consumer, records: ConsumerRecords) -> None:
-    """Read these records again, unless a rebalance has moved their partition to another member."""
+    """Seek back to the first of these records, in each partition that the consumer still owns."""
     for partition in records.partitions() & consumer.assignment():
         consumer.seek(partition, records.records(partition)[0].offset)
 
 
 def main(servers: str, group: str, source: str, target: str) -> None:
-    """Run until Ctrl-C. Each process of the group needs its own transactional id (and instance id), the same after
-    a restart."""
+    """Run until Ctrl-C.
+
+    Each process of the group needs its own transactional id and instance id, and the same ones after a restart.
+    """
     identity = f"{group}-0"
     producer = KafkaProducer(bootstrap_servers=servers, transactional_id=identity)
     producer.init_transactions()  # aborts what an earlier run of this process left open

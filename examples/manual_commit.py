@@ -15,17 +15,17 @@ from kconsumer.errors import CommitFailedError, RebalanceInProgressError
 
 
 def process(record: ConsumerRecord) -> None:
-    """Stands for your work. Raises ValueError for a value that is not JSON."""
+    """A placeholder for your work. Raises ValueError for a value that is not JSON."""
     print(json.loads(record.value or b"null"))
 
 
 def put_aside(record: ConsumerRecord, error: ValueError) -> None:
-    """Stands for your queue of records to inspect."""
+    """A placeholder for storing a record that cannot be processed."""
     print(f"{record.topic_partition} offset {record.offset}: {error}", file=sys.stderr)
 
 
 def main(servers: str, group: str, *topics: str) -> None:
-    """Poll, process, commit."""
+    """Poll, process the records, and commit, in a loop until Ctrl-C."""
     with Consumer(
         *topics,
         bootstrap_servers=servers,

@@ -24,7 +24,7 @@ EXPORT_EVERY_MS = 1000
 class Bridge(MetricsReporter):
     """Creates one instrument for each name: a counter if the value only grows (`…-total`), else a gauge.
 
-    Tags become attributes. Metrics without a value yet (the average of nothing is NaN) are left out.
+    Tags become attributes. A metric whose value is NaN, such as an average before the first measurement, is left out.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -45,7 +45,7 @@ class Bridge(MetricsReporter):
             self._add(name, metric.name.description)
 
     def metric_removal(self, metric: Metric) -> None:
-        """Remove a metric; its instrument stays."""
+        """Remove a metric. Its instrument is kept."""
         del self._metrics[instrument(metric.name)][metric.name]
 
     def _add(self, name: str, description: str) -> None:

@@ -33,7 +33,7 @@ def prometheus_text(metrics: Mapping[MetricName, float]) -> str:
 
 
 def _word(text: str) -> str:
-    """Return the text with underscores for all but letters and digits."""
+    """Return the text, with each character that is not a letter or a digit replaced by an underscore."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
@@ -44,7 +44,7 @@ def _labels(metric: MetricName) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number as Go reads it: the average of nothing is NaN."""
+    """Return a number in Prometheus' text format, which writes NaN and infinity in another way than Python."""
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value), str(float(value)))
 
 

@@ -15,18 +15,18 @@ from kconsumer import Consumer, RebalanceListener, TopicPartition
 
 
 class CountKeeper(RebalanceListener):
-    """Callbacks run on the thread that polls, inside `poll` and `close`; `partitions` is sorted."""
+    """Counts records by partition. `poll` and `close` run its callbacks on the thread that calls them."""
 
     def __init__(self) -> None:
         self.counts: Counter[TopicPartition] = Counter()
 
     def on_partitions_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Print the new partitions; with the cooperative protocol only new ones are passed."""
+        """Print the new partitions. With the cooperative protocol, `partitions` contains only these."""
         for partition in partitions:
             print(f"+ {partition}, from offset {consumer.position(partition)}")
 
     def on_partitions_revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Commit: the partitions are still owned, for the last moment."""
+        """Commit, because the member owns the partitions until this method returns. Then drop their counts."""
         consumer.commit({partition: consumer.position(partition) for partition in partitions})
         self._drop(partitions)
 
@@ -40,7 +40,7 @@ class CountKeeper(RebalanceListener):
 
 
 def main(servers: str, group: str, *topics: str) -> None:
-    """Count until Ctrl-C."""
+    """Count records until Ctrl-C."""
     keeper = CountKeeper()
     with Consumer(
         bootstrap_servers=servers,

@@ -23,7 +23,7 @@ LEAVE_S = 20.0
 
 @dataclass
 class Member:
-    """One process, and what it has reported."""
+    """One member process, and what it has reported."""
 
     name: str
     process: subprocess.Popen[str]
@@ -38,26 +38,26 @@ class Member:
 
     @property
     def rate(self) -> float:
-        """Return the records per second over about the last second."""
+        """Return the records per second, measured over about the last second."""
         if len(self.history) < 2:
             return 0.0
         (earlier, before), (later, after) = self.history[0], self.history[-1]
         return (after - before) / max(later - earlier, 1e-3)
 
     def progressed(self, records: int) -> None:
-        """Record how many records the member has read by now."""
+        """Set the number of records that the member has read since it started."""
         now = time.monotonic()
         self.records = records
         self.history = [entry for entry in self.history if now - entry[0] <= RATE_OVER_S] + [(now, records)]
 
     def last_words(self) -> str:
-        """Return the last line that it wrote to stderr: a traceback ends with the error."""
+        """Return the last line that the process wrote to stderr. For a traceback, this line contains the error."""
         self.errors.seek(0)
         return next(iter(self.errors.read().splitlines()[-1:]), "it ended without a message")
 
 
 class Crew:
-    """All members; a context manager that ends those that still run."""
+    """All members. It is a context manager; at the end, it kills the member processes that still run."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.members: list[Member] = []
@@ -75,7 +75,7 @@ class Crew:
             member.errors.close()
 
     def start(self, name: str) -> Member:
-        """Start another member."""
+        """Start a member process with this name. Returns the member."""
         errors = tempfile.TemporaryFile("w+", prefix=f"kconsumer-demo-{name}-")  # noqa: SIM115 - closed with the member
         process = subprocess.Popen(
             [sys.executable, str(MEMBER), "--client-id", name, *self._arguments],
@@ -91,9 +91,9 @@ class Crew:
         return member
 
     def reports(self, wait_s: float) -> Iterator[tuple[Member, dict[str, Any]]]:
-        """Yield the reports that have arrived; wait this long for the first.
+        """Yield the reports that have arrived. Wait at most `wait_s` seconds for the first one.
 
-        Raises RuntimeError if a member ended that was not asked to.
+        Raises RuntimeError if a member failed, or ended without its last report.
         """
         try:
             member, report = self._reports.get(timeout=wait_s)
@@ -131,5 +131,5 @@ class Crew:
 
 
 def unpack(seen: str) -> bytes:
-    """Return how often each event was seen, from a member's last report."""
+    """Return how often each event was seen: the decoded field `seen` of a member's last report."""
     return zlib.decompress(base64.b64decode(seen))

@@ -16,7 +16,7 @@ _STEP = 7_919  # a prime: steps of this size visit every entry in an order that 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one user did, without its time. A few thousand visits make any number of events."""
+    """What one user did, without the time. A few thousand visits are repeated to make any number of events."""
 
     user: bytes
     kind: str
@@ -25,7 +25,7 @@ class Visit:
 
 
 def visits(count: int = 4_096) -> list[Visit]:
-    """Return the visits, the same in every run."""
+    """Return `count` visits, which are the same in every run."""
     rng = random.Random(2026)
     made = []
     for _ in range(count):
@@ -56,7 +56,7 @@ def events(count: int) -> Iterator[tuple[bytes, str, int]]:
 
 
 def revenue_cents(count: int) -> int:
-    """Return the sum of the purchases among these events; the members must count the same."""
+    """Return the sum of the purchases in events 0 to `count` - 1, in cents. The members must get the same sum."""
     pool = visits()
     rounds, rest = divmod(count, len(pool))
     total = rounds * sum(visit.cents for visit in pool)

@@ -11,7 +11,7 @@ REPORT_EVERY = 50_000
 
 
 def load(bootstrap_servers: str, topic: str, count: int, report: Callable[[int], None]) -> None:
-    """Write `count` events and wait until the broker has them. Raises RuntimeError if it refuses one."""
+    """Write `count` events, and wait until the broker has them. Raises RuntimeError if the broker refuses one."""
     failures: list[object] = []
     producer = Producer(
         {

@@ -33,7 +33,7 @@ def report_partitions(event: str, partitions: Sequence[TopicPartition]) -> None:
 
 
 class Tally:
-    """Counts how often this member saw each event (0 to 255 times), and adds up the purchases."""
+    """Counts how often this member saw each event (at most 255 times), and adds up the purchases."""
 
     def __init__(self, expected: int) -> None:
         self.records = 0
@@ -53,13 +53,13 @@ class Tally:
         self.cents += event["cents"]
 
     def fields(self) -> dict[str, object]:
-        """Return the counts in a form that fits a line of JSON."""
+        """Return the counts as fields of the last report."""
         packed = base64.b64encode(zlib.compress(self.seen, 1)).decode()
         return {"records": self.records, "cents": self.cents, "seen": packed}
 
 
 def follow(consumer: Consumer, tally: Tally) -> None:
-    """Poll until SIGTERM wakes the consumer up."""
+    """Poll and report the progress, until SIGTERM makes a poll raise WakeupError."""
     reported = 0.0
     while True:
         tally.add(consumer.poll(timeout=REPORT_EVERY_S))
@@ -73,7 +73,7 @@ def follow(consumer: Consumer, tally: Tally) -> None:
 
 
 def main() -> None:
-    """Join, follow, leave."""
+    """Join the group, read until SIGTERM, and leave the group."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)

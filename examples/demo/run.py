@@ -35,7 +35,7 @@ TOPIC = "clickstream"
 
 
 class Follow:
-    """Follows the group: who owns which partition, the position of each, and when all is read."""
+    """Keeps the state of the group: the owner and the position of each partition, and whether all is read."""
 
     def __init__(self, crew: Crew, display: Screen, begin: Mapping[int, int], end: Mapping[int, int]) -> None:
         self.crew, self.display = crew, display
@@ -50,11 +50,14 @@ class Follow:
 
     @property
     def done(self) -> int:
-        """Return how many offsets are read."""
+        """Return how many offsets were read."""
         return sum(min(self.positions[p], self.end[p]) - self.begin[p] for p in self.end)
 
     def run(self, timeout_s: float) -> None:
-        """Let the group read everything while one member leaves. Raises RuntimeError if it takes too long."""
+        """Let the group read everything. One member leaves meanwhile.
+
+        Raises RuntimeError if this takes longer than `timeout_s` seconds.
+        """
         deadline = monotonic() + timeout_s
         leaver = next(member for member in self.crew.members if member.name == LEAVER)
         while not (self.done == self.total and leaver.state == "left" and self._all_owned()):
@@ -196,7 +199,7 @@ def read(display: Screen, bootstrap: str, topic: str, expected: int, timeout_s: 
 
 
 def verify(members: list[Member], expected: int) -> int:
-    """Print the totals. Returns 0 if every event was seen, else 1."""
+    """Print the totals. Returns 0 if every event was seen and the sums of the purchases are right, else 1."""
     merged, deliveries = 0, 0
     for member in members:
         assert member.seen is not None

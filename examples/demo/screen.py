@@ -23,7 +23,7 @@ PLAIN_EVERY_S = 1.0
 
 
 class Screen:
-    """Plain lines: events at once, the members once a second."""
+    """Shows the progress as plain lines: events at once, and the state of the members once a second."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -52,7 +52,7 @@ class Screen:
 
 
 class RichScreen(Screen):
-    """A table of the members above the last events."""
+    """Shows a table of the members, and the last events below it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,5 +103,5 @@ class RichScreen(Screen):
 
 
 def screen(plain: bool) -> Screen:
-    """Return the best screen for this output."""
+    """Return a table if rich is installed, stdout is a terminal and `plain` is False, else plain lines."""
     return Screen() if plain or Live is None or not sys.stdout.isatty() else RichScreen()

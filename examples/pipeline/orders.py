@@ -32,7 +32,7 @@ class Order(NamedTuple):
 
 
 def orders(count: int) -> Iterator[Order]:
-    """Yield valid orders 0 to `count` - 1 in the order of time; their number per minute grows."""
+    """Yield valid orders 0 to `count` - 1, sorted by time. The number of orders per minute grows over time."""
     rng = random.Random(2026)
     names, weights = list(COUNTRIES), list(COUNTRIES.values())
     for number in range(count):
@@ -43,12 +43,12 @@ def orders(count: int) -> Iterator[Order]:
 
 
 def spoiled(count: int) -> int:
-    """Return how many records that are no orders `fill` writes with `count` valid ones."""
+    """Return the number of invalid records that `fill` writes in addition to `count` valid orders."""
     return (count - 1) // SPOILED_EVERY + 1 if count else 0
 
 
 def fill(bootstrap_servers: str, topic: str, count: int, report: Callable[[int], None]) -> None:
-    """Write the topic. Raises RuntimeError if the broker refuses a record."""
+    """Write `count` orders and some invalid records to a topic. Raises RuntimeError if the broker refuses a record."""
     failures: list[object] = []
     producer = Producer(
         {

@@ -17,7 +17,7 @@ COLOURS = ("#0b3954", "#087e8b", "#5fad9b", "#bfd7b5", "#f2c14e", "#f78154", "#b
 
 
 def draw(cents: Mapping[tuple[datetime, str], int], file: Path) -> Path:
-    """Write the picture and return its path; the largest country is at the bottom."""
+    """Draw the revenue `cents` to `file`. Returns the path. The country with the largest revenue is at the bottom."""
     minutes = sorted({minute for minute, _ in cents})
     totals: dict[str, int] = {}
     for (_, country), amount in cents.items():

@@ -30,20 +30,23 @@ ORDERS = 200_000
 
 
 def read(name: str) -> Any:
-    """Return an output as a table."""
+    """Return the output `name` of the pipeline as an Arrow table."""
     import pyarrow.dataset as ds
 
     return ds.dataset(OUT / name, format="parquet", partitioning="hive").to_table()
 
 
 def revenue() -> dict[tuple[datetime, str], int]:
-    """Return the cents by minute and country that the pipeline counted."""
+    """Return the revenue in cents that the pipeline has computed, by minute and country."""
     table = read("revenue").select(["window_start", "country", "cents"]).to_pylist()
     return {(row["window_start"].astimezone(UTC), row["country"]): row["cents"] for row in table}
 
 
 def expected(count: int, minutes: set[datetime]) -> dict[tuple[datetime, str], int]:
-    """Return the cents by minute and country of the orders, for the minutes that the pipeline has closed."""
+    """Return the revenue in cents of the orders themselves, by minute and country.
+
+    `minutes`: the minutes for which the pipeline has written the revenue; other minutes are left out.
+    """
     found: Counter[tuple[datetime, str]] = Counter()
     for order in shop.orders(count):
         minute = datetime.fromtimestamp(order.ordered_at // 60_000 * 60, UTC)
@@ -53,7 +56,7 @@ def expected(count: int, minutes: set[datetime]) -> dict[tuple[datetime, str], i
 
 
 def verify(count: int) -> int:
-    """Compare the outputs, print the totals and plot. Returns the exit code."""
+    """Compare the outputs with the orders, print the totals, and plot the revenue. Returns the exit code."""
     rows, letters, counted = read("orders"), read("dead_letters"), revenue()
     distinct = len(set(rows["order_id"].to_pylist()))
     minutes = {minute for minute, _ in counted}

@@ -11,7 +11,7 @@ from kconsumer.types import PartitionInfo
 
 
 class TestWeighted(AssignorCompliance):
-    """With equal weights it is as even as any."""
+    """The compliance suite passes. With equal weights, the assignor is balanced."""
 
     balanced = True
 
@@ -21,7 +21,7 @@ class TestWeighted(AssignorCompliance):
 
 
 def test_partitions_go_by_weight() -> None:
-    """A member of weight 3 gets three quarters, next to one of weight 1."""
+    """Of two members with the weights 3 and 1, the first one gets three quarters of the partitions."""
     view = ClusterView([PartitionInfo("t", partition) for partition in range(8)])
     members = {name: Subscription(("t",), user_data=data) for name, data in (("big", b"3"), ("small", b"1"))}
     assigned = assign(WeightedAssignor(), view, members)
@@ -29,7 +29,7 @@ def test_partitions_go_by_weight() -> None:
 
 
 def test_strange_user_data_means_nothing() -> None:
-    """Bytes of another version of the plugin, or of none, count as weight 1."""
+    """A member has the weight 1 if its user data is not a number, or if it has none."""
     view = ClusterView([PartitionInfo("t", partition) for partition in range(2)])
     members = {name: Subscription(("t",), user_data=data) for name, data in (("a", b"\xff"), ("b", None))}
     assigned = assign(WeightedAssignor(), view, members)

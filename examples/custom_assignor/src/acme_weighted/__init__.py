@@ -23,7 +23,7 @@ class WeightedAssignor(Assignor):
         self.weight = weight or int(os.environ.get("ACME_WEIGHT", "0")) or os.cpu_count() or 1
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes:
-        """Return the weight of this member, for the leader."""
+        """Return the weight of this member. The leader of the group receives it with the subscription."""
         return str(self.weight).encode()
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
@@ -39,7 +39,7 @@ class WeightedAssignor(Assignor):
 
 
 def _weight(data: bytes | None) -> int:
-    """Return the weight in a member's user data, or 1 for what does not parse: other programs may send anything."""
+    """Return the weight in a member's user data, or 1 if it is not a number: other programs may send any bytes."""
     try:
         return max(1, int(data or b"1"))
     except ValueError:
