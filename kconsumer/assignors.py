@@ -94,7 +94,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions of a member, with user data for `on_assignment` of its assignor (Java `Assignment`)."""
+    """The partitions of a member, and user data that its assignor receives in `on_assignment` (Java `Assignment`)."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -201,7 +201,7 @@ def register(name: str, factory: Factory) -> None:
 
 
 def available() -> dict[str, AssignorInfo]:
-    """Returns a dict of name -> assignor, sorted by name, of all assignors that `load` finds. Imports no plugin.
+    """Returns a dict of name -> AssignorInfo, sorted by name, of all assignors that `load` finds. Imports no plugin.
 
     If several distributions provide the same name, the dict has one entry for each of them, with the key
     "distribution::name". `load` accepts these keys, too.

@@ -82,7 +82,7 @@ class CycleCanceller:
         return -self._value(member, class_id, self.flow.held[member].get(class_id, 0))
 
     def _value(self, member: int, class_id: int, held: int) -> int:
-        """Returns the value of one more partition of a partition class for a member (see the module's docstring).
+        """Returns the value that one more partition of a class has for a member (see the module's docstring).
 
         `held` is the number of partitions of this class that the member holds already.
         """

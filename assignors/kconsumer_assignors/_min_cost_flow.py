@@ -236,10 +236,10 @@ class MinCostFlow:
 
 
 class _Search:
-    """A search for the cheapest paths from the members `sources`, which have high loads, to all members of a block.
+    """Searches for the cheapest paths from the members `sources` to all members of a block.
 
-    The cost of a path is the number of its steps that move partitions away from their owner. The constructor runs the
-    search, which is a 0-1 breadth-first search.
+    The sources have high loads. The cost of a path is the number of its steps that move partitions away from their
+    owner. The constructor runs the search, which is a 0-1 breadth-first search.
     """
 
     def __init__(self, flow: MinCostFlow, block: Iterable[int], sources: Sequence[int], allow: Allow) -> None:
@@ -257,7 +257,7 @@ class _Search:
     def nearest(self, targets: set[int]) -> list[int]:
         """Returns the members of `targets` that the search has reached at the lowest cost.
 
-        The cost is the same for all of them. They are in the order in which the search has reached them.
+        The cost is the same for all these members. They are in the order in which the search has reached them.
         """
         found = [member for member in self.order if member in targets]
         return [member for member in found if self.cost[member] == self.cost[found[0]]]

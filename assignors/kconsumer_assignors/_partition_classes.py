@@ -211,7 +211,7 @@ def _assign_unowned(flow: MinCostFlow, contents: list[ClassContent]) -> None:
 
 
 def _choose_partitions(members: int, contents: list[ClassContent], shares: list[dict[int, int]]) -> Division:
-    """Returns the partitions of each member. `shares` contains their numbers, in the form of the result of `_balanced`.
+    """Choose the partitions of each member. `shares` contains their numbers, in the form that `_balanced` returns.
 
     Each member first keeps partitions that it owned before. The remaining partitions are distributed to the members in
     turn.

@@ -160,7 +160,7 @@ class TopicAssignmentState:
     def _take_first(self, subscriber: int, candidates: list[int]) -> None:
         """Assign the first free partitions of `candidates` to a subscriber, until the subscriber is full.
 
-        Removes the assigned partitions from the front of `candidates`, so that they are not examined again.
+        Removes the examined partitions from the front of `candidates`, so that they are not examined again.
         """
         wanted, passed = self.max_assignable(subscriber), 0
         taken: list[int] = []

@@ -24,7 +24,7 @@ class RangeAssignor(Assignor):
     name = "range"
 
     def assign(self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Returns the assignment. Each topic is assigned separately.
+        """Returns the assignment. Unless racks matter, each topic is assigned separately.
 
         Members with a group instance id come first in the order of members, so they get the same ranges after a
         restart.

@@ -44,14 +44,14 @@ class CommitProtocol(ABC):
     @property
     @abstractmethod
     def fencing_error(self) -> KafkaError | None:
-        """The error to raise if another consumer with the same group_instance_id has fenced this member; None if none
-        has."""
+        """The error to raise because another consumer with the same group_instance_id has fenced this member, or
+        None."""
 
     @abstractmethod
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
-        """Handle a commit of the current generation that the coordinator refused.
+        """Handle the coordinator's refusal of a commit. The commit was sent with the current generation.
 
-        `keep_member_id` is True if the member id is still valid.
+        `error` is the reason. `keep_member_id` is True if the member id is still valid.
         """
 
     @abstractmethod

@@ -76,7 +76,10 @@ class CommitManager:
         on_committed: Callable[[Offsets], None] | None = None,
         on_auto_commit: Callable[[Offsets, KafkaError | None], None] | None = None,
     ) -> None:
-        """Set the functions that are called after each successful commit, and after each auto-commit."""
+        """Set the functions that are called after each successful commit, and after each auto-commit.
+
+        `on_auto_commit` also gets the error of the auto-commit, or None if it succeeded.
+        """
         self._on_committed, self._on_auto_commit = on_committed, on_auto_commit
 
     def commit(
@@ -177,7 +180,7 @@ class CommitManager:
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
-        """Returns the requests that are due, and the time (ms) until the next one is.
+        """Returns the requests that are due, and the time (ms) until the next request is due.
 
         While the coordinator is unknown, no request is due. The call then requests a lookup, and fails the requests
         whose deadline has passed. If the last lookup failed, it also fails the commits without a deadline.
@@ -233,7 +236,10 @@ class CommitManager:
             pending.expire(self._member.group_id, coordinator, now)
 
     def _fail_async_commits(self) -> None:
-        """Fail unsent commits without a deadline if the last lookup failed. They do not wait for another lookup."""
+        """If the last lookup of the coordinator failed, fail the commits without a deadline that are not in flight.
+
+        They do not wait for another lookup.
+        """
         error = self._coordinator.last_error
         if error is None:
             return

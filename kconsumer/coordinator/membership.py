@@ -125,7 +125,8 @@ class Membership(ABC, Generic[M]):
     def _pattern_matched(self) -> bool:
         """Returns True if the subscription has no pattern, or if it was matched against all topics of the cluster.
 
-        If the pattern was not matched yet, requests metadata of all topics, which starts the match, and returns False.
+        If the pattern was not matched yet, requests metadata of all topics and returns False. The response is then
+        matched.
         """
         pattern = self._subscription.pattern
         if pattern is None or pattern is self._matched_pattern:

@@ -49,7 +49,7 @@ class PendingRequest:
         self.in_flight = False
 
     def retry_or_fail(self, error: KafkaError, now: float, *, retriable: bool) -> None:
-        """Start the backoff before another attempt, or set `error` as the result of the promise.
+        """Start the backoff before another attempt, or fail the promise with `error`.
 
         There is another attempt only if `retriable` is True and `now` (ms) is before the deadline.
         """
@@ -190,8 +190,10 @@ class PendingRequests(Generic[R]):
         return PollResult(requests, wait_ms)
 
     def expire(self, group_id: str, coordinator: str, now: float) -> None:
-        """Fail the requests whose deadline has passed with TimeoutError. Its message contains `group_id` and
-        `coordinator`."""
+        """Fail the requests whose deadline has passed.
+
+        The error is a TimeoutError with `group_id` and `coordinator` in its message.
+        """
         for pending in self._pending:
             if pending.deadline is not None and now >= pending.deadline and not pending.promise.done:
                 error = TimeoutError(

@@ -61,11 +61,11 @@ class BrokerFetchState:
         return bool(self.chains) and not self.full
 
     def mark_responded(self, now: float) -> None:
-        """Record when the broker last responded to a fetch."""
+        """Record that the broker responded to a fetch at `now` (ms)."""
         self.responded_at = now
 
     def add(self, tp: TopicPartition, chain: FetchChain) -> None:
-        """Add a partition to fetch from this broker, starting where its chain ends."""
+        """Add a partition to fetch from this broker. The next fetch starts where the partition's chain ends."""
         self.chains[tp] = chain
         self.changed[tp] = None
         if has_room(chain):

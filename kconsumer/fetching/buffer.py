@@ -104,7 +104,8 @@ class CompletedFetch:
         self.corrupt_at = None
 
     def fail(self, reason: str, now: float, corrupt_at: FetchPosition | None = None) -> None:
-        """Store why the data cannot be read. `corrupt_at` is the position of corrupt bytes, if they are the cause."""
+        """Store the reason why the data cannot be read. `corrupt_at` is the position of corrupt bytes, if they are the
+        cause."""
         if not self.failure:
             self.failed_at = now
         self.failure = reason
@@ -237,9 +238,9 @@ class FetchBuffer:
     # --- called by the fetch manager -------------------------------------------------------------------
 
     def chain(self, tp: TopicPartition, state: PartitionState, position: FetchPosition) -> FetchChain:
-        """Returns the partition's chain if it continues at `position`. If it does not, replaces it by an empty chain.
+        """Returns the partition's chain if it continues at `position`.
 
-        The result is then the empty chain.
+        If it does not, or if there is none, replaces it by an empty chain and returns that one.
         """
         chain = self.drop_stale(tp, state, position)
         if chain is None:
@@ -291,7 +292,7 @@ class FetchBuffer:
             self._turns.append(fetch)
 
     def unpack(self, fetch: CompletedFetch, output: object) -> None:
-        """Count the memory `output`, into which a batch of `fetch` was decompressed, as used by the fetch.
+        """Count the memory `output` as used by `fetch`. A batch of this fetch was decompressed into it.
 
         Releases the memory of the batch that was decompressed before.
         """
@@ -359,8 +360,10 @@ class FetchBuffer:
             chain.next_offset = chain.position  # the old value was unknown, or wrong because of a corrupt header
 
     def requeue(self, fetch: CompletedFetch) -> None:
-        """Move an error that was raised behind the fetches of all other partitions. It stays the first fetch of its
-        chain."""
+        """Move a fetch behind the fetches of all other partitions, because its error was raised.
+
+        It stays the first fetch of its chain.
+        """
         self._current = None
         self._turns.append(fetch)
 
@@ -415,8 +418,10 @@ class FetchBuffer:
         return chain.fetches[0] if chain is not None and chain.fetches and chain.fetches[0].failure else None
 
     def failure(self, tp: TopicPartition) -> str:
-        """Returns the reason why the partition's oldest fetch cannot be read, such as a corrupt record. Returns "" if
-        it can."""
+        """Returns the reason why the partition's oldest fetch cannot be read, such as a corrupt record.
+
+        Returns "" if it can be read.
+        """
         fetch = self.failed_fetch(tp)
         return "" if fetch is None else fetch.failure
 

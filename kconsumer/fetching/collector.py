@@ -1,8 +1,8 @@
 """Turns buffered fetches into the records that a poll returns (Java `FetchCollector`).
 
-Decides whether buffered data may still be returned. When data is next to be read, it is dropped if its partition was
-revoked or the position was changed, and set aside if its partition is paused. Positions move as records are taken. If
-an error occurs after records were taken, these records are returned, and the next call raises the error.
+Decides whether buffered data may still be returned. Before data is read, it is dropped if its partition was revoked or
+the position was changed, and set aside if its partition is paused. Positions move as records are taken. If an error
+occurs after records were taken, these records are returned, and the next call raises the error.
 
 Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
 the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only after
@@ -70,8 +70,9 @@ class Collector:
         Deserializers do not run in this mode.
 
         If the next fetch to read has an error, raises the error. If this call has taken records already, it returns
-        them, and the next call raises the error. Examples are corrupt records, a missing permission, an offset out of
-        range without a reset policy, or an error of a deserializer. The position of that partition does not move.
+        them, and the next call raises the error. Examples of errors are corrupt records, a missing permission, an
+        offset out of range without a reset policy, or an exception of a deserializer. The position of that partition
+        does not move.
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
@@ -165,8 +166,7 @@ class Collector:
         moved_to: dict[TopicPartition, FetchPosition],
         skipped: Skipped,
     ) -> int:
-        """Take up to `limit` records from `fetch`, which is the first fetch of the buffer. Returns the number of
-        records taken.
+        """Take up to `limit` records from `fetch`, the first fetch of the buffer. Returns the number of records taken.
 
         Stops after the record with which the size of the records reaches `room` bytes. Adds the records to `runs`, the
         new position to `moved_to`, and skipped records to `skipped`.

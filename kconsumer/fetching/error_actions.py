@@ -14,7 +14,7 @@ from kconsumer.types import TopicPartition
 class FetchErrorAction(ErrorAction):
     """The consumer's reaction to an error code; the value describes it.
 
-    RESET and RAISE are carried out when the partition is next to be read, so that the records before the error are
+    RESET and RAISE are carried out when a poll reaches the error in the buffer, so that the records before it are
     returned first. The other actions are carried out when the response arrives.
     """
 

@@ -138,7 +138,8 @@ class FetchManager:
         return PollResult(requests, wake_at - now)
 
     def close(self) -> list[UnsentRequest]:
-        """End all fetch sessions. Returns the requests for this. `poll` must not be called again."""
+        """End all fetch sessions. Returns the requests that end them at the brokers. `poll` must not be called
+        again."""
         return [
             UnsentRequest(FETCH, message, _ignore, str(broker.node.id))
             for broker in self.planner
@@ -365,7 +366,7 @@ class FetchManager:
                 self.planner.back_off(requested.chain, requested.leader, reason, now, delay_ms)
 
     def _back_off_node(self, flight: InFlightFetch, now: float, reason: str, before: NodeFailure | None) -> None:
-        """Back off a broker. `before` describes its earlier failures in a row; None if there were none."""
+        """Back off a broker. `before` describes its earlier failures in a row, or is None if there were none."""
         since, failures = (now, 1) if before is None else (before.since, before.failures + 1)
         until = now + self._backoff.delay_ms(failures - 1)
         self._node_failures[flight.node.id] = NodeFailure(since, until, reason, failures)

@@ -200,8 +200,8 @@ def _backoff_since(ctx: FetchContext) -> float:
 def _backoff(ctx: FetchContext) -> str:
     """Returns the reason for a backoff, or "" if there is none.
 
-    There may be an error of the partition, of the connection to the broker, or of the last fetch from the broker. The
-    first of these is returned.
+    The reason is the error of the partition. If it has none, it is the error of the connection to the broker. If that
+    has none, it is the error of the last fetch from the broker.
     """
     if ctx.backed_off is not None:
         return f"{ctx.backed_off.reason}; retrying in {_seconds(ctx.backed_off.until - ctx.now)}"

@@ -73,7 +73,7 @@ def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDes
 
 
 def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
-    """Returns the offsets of the group by partition, sorted.
+    """Returns a dict of partition -> offsets of the group, sorted by partition.
 
     The result contains the partitions with a committed offset and those assigned to a member.
     """

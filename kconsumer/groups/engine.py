@@ -38,8 +38,7 @@ class AdminEngine(Engine):
     ) -> Operation[list[GroupListing]]:
         """Returns the groups of all brokers, sorted by name.
 
-        `states` and `types` restrict the result to groups with one of these states and types. An empty collection does
-        not restrict it.
+        The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
         """
         yield from self.operations.result(self.components.metadata.refresh(), timer, "fetching metadata")
         brokers = self.components.cluster.nodes
@@ -77,9 +76,9 @@ class AdminEngine(Engine):
     def group_offsets(
         self, groups: Collection[GroupDescription], timer: Timer
     ) -> Operation[list[dict[TopicPartition, GroupOffset]]]:
-        """Returns the offsets of each group by partition.
+        """Returns one dict for each group, in the order of `groups`: partition -> offsets of the group.
 
-        The result contains the partitions with a committed offset and those assigned to a member.
+        The dict contains the partitions with a committed offset and those assigned to a member.
         """
         promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []

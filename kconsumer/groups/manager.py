@@ -106,8 +106,8 @@ class GroupsManager:
     ) -> Promise[list[GroupListing]]:
         """Request the groups that this broker coordinates. Returns a promise.
 
-        `states` and `types` restrict the result to groups with one of these states and types. An empty collection does
-        not restrict it. The promise fails with UnsupportedVersionError if the broker cannot filter by them.
+        The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
+        The promise fails with UnsupportedVersionError if the broker cannot filter by them.
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0

@@ -331,7 +331,7 @@ class MetadataManager:
     def _warn_missing_partitions(self) -> None:
         """Log a warning for each assigned partition that does not exist.
 
-        The warning for a partition is repeated only if the partition has existed since the last one.
+        The warning for a partition is repeated only if the partition has existed since the last warning.
         """
         missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
         for tp in sorted(missing - self._warned_partitions):
@@ -389,7 +389,10 @@ class MetadataManager:
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
     def on_no_node(self, now: float) -> None:
-        """Start again from the bootstrap servers, because all known brokers are backed off."""
+        """Set `needs_rebootstrap`, because all known brokers are backed off.
+
+        Does nothing unless `metadata_recovery_strategy` is "rebootstrap".
+        """
         # If no brokers are known, the engine uses the bootstrap servers already.
         if self._cluster.nodes:
             self._start_rebootstrap("no broker can be reached")
@@ -413,7 +416,7 @@ class MetadataManager:
             self.needs_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
-        """Start again from the bootstrap servers if a metadata request has been due for too long without success.
+        """Set `needs_rebootstrap` if a metadata request has been due for too long without success.
 
         The limit is `metadata_recovery_rebootstrap_trigger_ms`. Returns the time (ms) until the next check is
         necessary.

@@ -121,7 +121,7 @@ def metadata_request(topics: Iterable[str] | None, create: bool, ids: Iterable[b
 
 
 def topic_error(codes: dict[str, int]) -> KafkaError:
-    """Returns the error to raise for topics with error codes.
+    """Returns the error to raise for topics with error codes. `codes` maps each topic to its error code.
 
     If there are topics that may not be read, this is a TopicAuthorizationError with these topics. If not, it is an
     InvalidTopicError with the topics whose names are illegal.

@@ -75,7 +75,7 @@ class Reporters:
         self._notify("init", list(self._known.values()))
 
     def added(self, name: MetricName, measure: Callable[[float], float]) -> None:
-        """Notify the reporters of a metric that was added, or replaced."""
+        """Notify the reporters of a metric that is new, or that replaces a metric with the same name."""
         metric = self._known[name] = Metric(name, measure, self._now)
         self._notify("metric_change", metric)
 

@@ -159,10 +159,11 @@ class PositionsManager:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Set the positions to these committed offsets. Partitions whose offset is None await a reset. Returns True.
+        """Set the positions to these committed offsets. Partitions whose offset is None await a reset by the reset
+        policy.
 
-        If there are such partitions and the reset policy is OffsetReset.NONE, they keep their state. Then stores the
-        error for `take_error`, and returns False.
+        Returns False if there are such partitions but the reset policy is OffsetReset.NONE. They then keep their state,
+        and the error is stored for `take_error`. In all other cases returns True.
         """
         subscription = self._subscription
         for tp, offset in committed.items():

@@ -20,7 +20,7 @@ _NO_ID = bytes(16)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """The leader of a partition and the leader epoch. Either is None if unknown."""
+    """The leader of a partition and the leader epoch. A field is None if it is unknown."""
 
     leader: Node | None = None
     epoch: int | None = None
@@ -234,7 +234,7 @@ class Cluster:
         return True
 
     def update_last_seen_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Record a leader epoch from a committed offset or a ListOffsets response.
+        """Record the leader epoch `epoch`, which comes from a committed offset or a ListOffsets response.
 
         Returns True if it is newer than the newest known epoch. The cached leader is then outdated, and metadata should
         be requested. Returns False and changes nothing if it is not newer, or if no epoch of the partition is known.

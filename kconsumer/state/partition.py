@@ -200,7 +200,7 @@ class PartitionState:
         self.out_of_range = 0
 
     def set_reset_end(self, end: int) -> None:
-        """Store the log's end offset for a reset by duration, and retry at once.
+        """Store the log's end offset for a reset by duration. The next request for this reset may be sent at once.
 
         If `end` is LATEST (-1), the end offset is not known yet, and is requested next.
         """
@@ -214,12 +214,20 @@ class PartitionState:
         self.reset_strategy = None
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """Set this position. If the leader epochs are known, it is validated before it is used (KIP-320)."""
+        """Set this position, and await its validation if that is possible (KIP-320).
+
+        It is possible if `offset_epoch` and the leader's epoch are known. If one of them is unknown, the position is
+        used at once.
+        """
         self.seek(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:
-        """Set this position and await its validation. If a leader epoch is unknown, the position is used at once."""
+        """Set this position, and await its validation if that is possible.
+
+        It is possible if `offset_epoch` and the leader's epoch are known. If one of them is unknown, the position is
+        used at once.
+        """
         checkable = position.offset_epoch is not None and position.leader.epoch is not None
         self.transition_to(AWAIT_VALIDATION if checkable else FETCHING, position)
 
@@ -327,7 +335,10 @@ class PartitionState:
         return self._preferred_replica
 
     def set_preferred_replica(self, broker_id: int, until: float) -> None:
-        """Set the replica to fetch from until `until` (ms). Setting the same one again does not extend its lease."""
+        """Set the replica to fetch from, with a lease that ends at `until` (ms).
+
+        Setting the same replica again does not extend the lease.
+        """
         if self._preferred_replica != broker_id:
             self._preferred_replica = broker_id
             self._preferred_until = until
@@ -346,8 +357,10 @@ class PartitionState:
         return float("inf") if self._preferred_replica is None else self._preferred_until
 
     def end_offset(self, read_committed: bool = False) -> int | None:
-        """Returns the last stable offset if `read_committed` is True, else the high watermark. Returns None if it is
-        unknown."""
+        """Returns the last stable offset if `read_committed` is True, else the high watermark.
+
+        Returns None if this offset is unknown.
+        """
         return self.last_stable_offset if read_committed else self.high_watermark
 
     def lag(self, read_committed: bool = False) -> int | None:

@@ -368,8 +368,8 @@ class SubscriptionState:
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the valid positions as offsets to commit.
 
-        If the running `poll` has moved a position, but has not returned the records yet, returns the position from
-        before.
+        If the running `poll` has moved a position, but has not returned the records yet, the result contains the
+        position that the partition had before.
         """
         unreturned = self.unreturned
         consumed = {}
@@ -407,7 +407,8 @@ class SubscriptionState:
         return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
 
     def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, error: str = "") -> None:
-        """Delay the next request for these partitions until `at` (ms). `partition_states()` shows `error`.
+        """Delay the next request for these partitions until `at` (ms). `partition_states()` shows `error`, unless it is
+        empty.
 
         Partitions that are no longer assigned are skipped.
         """
@@ -495,7 +496,8 @@ class SubscriptionState:
         return None
 
     def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
-        """Handle a Fetch response in which the leader reports that its log diverges from the records read (KIP-595).
+        """Handle a Fetch response in which the leader reports that its log diverges from the records that were read
+        (KIP-595).
 
         The effects and the result are the same as for a truncation in `maybe_complete_validation`. Does nothing if the
         position is not beyond the divergent offset.
@@ -509,9 +511,9 @@ class SubscriptionState:
     def _truncate_at(
         self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
-        """Move the position to the divergent offset, or reset it if that offset is unknown.
+        """Move the position to the divergent offset, or reset it if that offset is unknown. Returns None.
 
-        With the reset policy `none`, changes nothing and returns the truncation.
+        But with the reset policy OffsetReset.NONE, changes nothing and returns the truncation.
         """
         if self.default_reset == OffsetReset.NONE:
             return Truncation(position, divergent)

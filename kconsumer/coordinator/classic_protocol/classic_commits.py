@@ -42,7 +42,7 @@ class ClassicCommitProtocol(CommitProtocol):
         return self._member.fenced
 
     def on_commit_refused(self, error: KafkaError, *, keep_member_id: bool) -> None:
-        """Reset the generation, so that the next poll joins again."""
+        """Reset the generation, so that the next poll joins again. If `keep_member_id` is True, keeps the member id."""
         self._member.reset(str(error), keep_member_id=keep_member_id)
 
     def consumed_ids(self, partitions: Collection[TopicPartition]) -> Ids:

@@ -47,9 +47,9 @@ class LeaderAssignment:
         return all(cluster.partition_count(topic) is not None for topic in self.topics)
 
     def assign(self, cluster: Cluster) -> dict[str, bytes]:
-        """Run the assignor. Returns the encoded assignments by member id.
+        """Run the assignor. Returns a dict of member id -> encoded assignment.
 
-        If the coordinator asked to keep the current assignment (KIP-814), the assignor is not run, and the result is
+        If the coordinator asked to keep the current assignment (KIP-814), the assignor is not run, and the dict is
         empty. Raises AssignorError if the assignor fails or returns an invalid assignment.
         """
         self._snapshot = self._snap(cluster)

@@ -107,8 +107,8 @@ class ClassicMembership(Membership[Member]):
     def group_metadata(self) -> GroupMetadata:
         """Returns the group metadata of the last completed rebalance.
 
-        The value stays the same while the next rebalance runs, and after the member was fenced. For a transaction must
-        not commit with a generation whose assignment is not applied yet, nor without a generation.
+        A transaction must not commit with a generation whose assignment is not applied yet, nor without a generation.
+        So the value stays the same while the next rebalance runs, and after the member was fenced.
         """
         return self._completed
 
@@ -496,7 +496,7 @@ class ClassicMembership(Membership[Member]):
             self._backoff.failed(now)
 
     def _retry_at_once(self, now: float) -> None:
-        """Allow one retry without a backoff for each rebalance. From the second call on, start the backoff.
+        """Allow one retry without a backoff for each rebalance. Each further call starts the backoff.
 
         Without this limit, a coordinator that always sends the same response would get requests without a pause.
         """

@@ -30,9 +30,9 @@ def join_message(
     owned: Iterable[TopicPartition],
     last_generation: int,
 ) -> JoinGroupRequest:
-    """Returns a JoinGroup. For each assignor, in the configured order, it contains the subscription with its user data.
+    """Returns a JoinGroup. It contains one subscription for each of `assignors`, in this order.
 
-    Raises AssignorError if an assignor fails.
+    The subscriptions differ only in the user data, which each assignor adds. Raises AssignorError if an assignor fails.
     """
     owned = sorted(owned)
     protocols = [

@@ -142,8 +142,8 @@ class SentFields:
     def _add_regex(self, message: ConsumerGroupHeartbeatRequest) -> None:
         """Add the subscription pattern to the heartbeat if it has changed.
 
-        An empty string removes the pattern. Without the field, the coordinator keeps its pattern for this member id.
-        The coordinator may have a pattern even when the member joins: if the heartbeat that left the group was lost.
+        An empty string removes the pattern. Without the field, the coordinator keeps its pattern for this member id. If
+        the heartbeat that left the group was lost, the coordinator still has a pattern when the member joins again.
         """
         regex = self._subscription.broker_pattern or ""
         self._has_sent_regex |= bool(regex)

@@ -215,7 +215,8 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- reconciliation --------------------------------------------------------------------------------------------
 
     def _reconcile(self, now: float) -> bool:
-        """Queue the steps from the owned partitions to the target assignment, and run the steps that need not wait.
+        """Queue the steps that lead from the owned partitions to the target assignment. Run the steps that need not
+        wait.
 
         Topics whose names are not known yet are left out. Returns True if other managers must be polled again.
         """
