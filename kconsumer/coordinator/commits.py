@@ -137,7 +137,7 @@ class CommitManager:
     def committed(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
         """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
-        Returns a promise of a dict. Its value is None for a partition without a committed offset.
+        Returns a promise of a dict that maps each partition to its committed offset, or to None if it has none.
         """
         return self._fetches.fetch(partitions, deadline)
 

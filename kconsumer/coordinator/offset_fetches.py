@@ -37,9 +37,9 @@ class OffsetFetches:
     def fetch(self, partitions: Collection[TopicPartition], deadline: float) -> Promise[Committed]:
         """Fetch the committed offset of each partition, with retries until `deadline` (ms).
 
-        Returns a promise of a dict. Its value is None for a partition without a committed offset. Each call has its own
-        request and promise, even for the same partitions. So a timeout of one caller does not fail the fetch of
-        another.
+        Returns a promise of a dict that maps each partition to its committed offset, or to None if it has none. Each
+        call has its own request and promise, even for the same partitions. So a timeout of one caller does not fail the
+        fetch of another.
         """
         wanted = frozenset(partitions)
         promise: Promise[Committed] = Promise()

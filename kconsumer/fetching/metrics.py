@@ -117,7 +117,8 @@ class FetchMetrics:
         self._throttle.record(throttle_ms, now)
 
     def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
-        """Publish the lag and lead of those partitions of a response that are assigned."""
+        """Publish the lag and lead of those of `partitions` that are assigned. The partitions are those of one
+        response."""
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)

@@ -110,7 +110,7 @@ def parse_committed(reply: Reply) -> dict[TopicPartition, GroupPosition]:
 
 
 def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
-    """Returns the start offset of a share group in each partition, and its lag if the broker reports it."""
+    """Returns the start offset of a share group in each partition, and the group's lag if the broker reports it."""
     message: DescribeShareGroupOffsetsResponse = reply.message
     group = message.groups[0]
     _raise(group.error_code, f"offsets of group {group.group_id!r}", group.error_message)

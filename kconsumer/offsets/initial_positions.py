@@ -159,8 +159,7 @@ class PositionsManager:
             self._error = promise.error
 
     def _apply(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Set the positions to these committed offsets. Partitions whose offset is None await a reset by the reset
-        policy.
+        """Set the positions to these committed offsets. Partitions whose offset is None await a reset by policy.
 
         Returns False if there are such partitions but the reset policy is OffsetReset.NONE. They then keep their state,
         and the error is stored for `take_error`. In all other cases returns True.

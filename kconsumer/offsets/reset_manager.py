@@ -211,9 +211,9 @@ class ResetManager:
     def list_offsets(self, timestamps: Mapping[TopicPartition, int], deadline: float = FOREVER) -> Promise[OffsetTable]:
         """Look up the offset of the first record at or after each of `timestamps` (ms since 1970).
 
-        The timestamp EARLIEST requests the first offset of the log, and LATEST the end of the log. Returns a promise of
-        the offsets. The value is None for a partition without such a record. Partitions need not be assigned. The
-        promise fails with TimeoutError at `deadline` (ms), or with an error that is not retriable, such as
+        The timestamp EARLIEST requests the first offset of the log, and LATEST the end of the log. Partitions need not
+        be assigned. Returns a promise of a dict that maps each partition to its offset, or to None if there is no such
+        record. The promise fails with TimeoutError at `deadline` (ms), or with an error that is not retriable, such as
         TopicAuthorizationError or InvalidTopicError. To stop the lookup earlier, fail the promise.
         """
         backoff = RetryTimer(self._retry_backoff)

@@ -407,10 +407,9 @@ class SubscriptionState:
         return [tp for tp, state in items if state.fetch_state is wanted and state.next_retry <= now]
 
     def set_next_retry(self, partitions: Iterable[TopicPartition], at: float, error: str = "") -> None:
-        """Delay the next request for these partitions until `at` (ms). `partition_states()` shows `error`, unless it is
-        empty.
+        """Delay the next request for these partitions until `at` (ms).
 
-        Partitions that are no longer assigned are skipped.
+        `partition_states()` shows `error`, unless it is empty. Partitions that are no longer assigned are skipped.
         """
         for tp in partitions:
             state = self._states.get(tp)
@@ -496,11 +495,11 @@ class SubscriptionState:
         return None
 
     def truncate(self, tp: TopicPartition, divergent: OffsetAndMetadata) -> Truncation | None:
-        """Handle a Fetch response in which the leader reports that its log diverges from the records that were read
-        (KIP-595).
+        """Handle a Fetch response in which the leader reports that the log was truncated (KIP-595).
 
-        The effects and the result are the same as for a truncation in `maybe_complete_validation`. Does nothing if the
-        position is not beyond the divergent offset.
+        The leader's log diverges from the records that were read, at the offset `divergent`. The effects and the result
+        are the same as for a truncation in `maybe_complete_validation`. Does nothing if the position is not greater
+        than that offset.
         """
         state = self.get(tp)
         position = state.position

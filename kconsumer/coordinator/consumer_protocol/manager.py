@@ -215,8 +215,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
     # --- reconciliation --------------------------------------------------------------------------------------------
 
     def _reconcile(self, now: float) -> bool:
-        """Queue the steps that lead from the owned partitions to the target assignment. Run the steps that need not
-        wait.
+        """Queue the steps that lead from the owned partitions to the target assignment. Run those that need not wait.
 
         Topics whose names are not known yet are left out. Returns True if other managers must be polled again.
         """
