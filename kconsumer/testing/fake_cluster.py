@@ -112,7 +112,10 @@ class FakeCluster(FaultMethods, SecurityMethods):
             self._cluster.delete_topic(name)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make a broker the leader of a partition. Raises ValueError if it has no replica of the partition."""
+        """Make a broker the leader of a partition.
+
+        Raises ValueError if the broker has no replica of the partition, or if the broker is stopped.
+        """
         with self._server.change():
             find_partition(self._cluster, topic, partition)
             self._cluster.move_leader(topic, partition, find_broker(self._cluster, broker))

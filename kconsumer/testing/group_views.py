@@ -1,6 +1,6 @@
-"""Returns groups and committed offsets of a model cluster (see `kconsumer.testing.cluster`) as public types.
+"""Returns groups and committed offsets of a model cluster (see `kconsumer.testing.cluster`).
 
-These are the types that `kconsumer.groups` returns.
+The results have the types that `kconsumer.groups` returns.
 """
 
 from __future__ import annotations

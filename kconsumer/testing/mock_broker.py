@@ -27,7 +27,7 @@ class MockLog:
         self._records: list[ConsumerRecord] = []
 
     def add(self, item: object) -> None:
-        """Append a record, or any other object as the value of a record at the end offset.
+        """Append `item`: a record, or any other object, which becomes the value of a record at the end offset.
 
         Raises ValueError for a record of another partition, and for an offset below the end.
         """

@@ -82,8 +82,9 @@ class MockStatus(StatusView):
 
 
 class MockOperations(Operations):
-    """The operations of one `MockConsumer`. `commit` and the others are generators, as in the library, that end at
-    once.
+    """The operations of one `MockConsumer`.
+
+    `commit` and other operations are generators, as in the library. They end at once.
     """
 
     def __init__(

@@ -86,9 +86,10 @@ KEY_TYPES = {0: GROUP, 1: TRANSACTIONAL_ID}  # of FindCoordinator
 
 
 class Authorizer:
-    """Checks the ACLs of requests. Calls the handler of a request with the rows that the ACLs allow.
+    """Checks the ACLs of requests.
 
-    For each row that they do not allow, adds a row with an error code to the response.
+    Passes the allowed rows of a request to its handler, and adds an error to the response for each refused row. A
+    request can also be refused as a whole.
     """
 
     def __init__(self, cluster: Cluster) -> None:

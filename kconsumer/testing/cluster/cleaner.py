@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Cleaner:
-    """Compacts changed logs `log.cleaner.backoff.ms` after a change. No timer is set while no log changes."""
+    """Compacts the logs that have changed, `log.cleaner.backoff.ms` after the first change.
+
+    While no log changes, no timer is set.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -77,7 +77,7 @@ class Connection:
         self._muted_until = max(self._muted_until, until)
 
     def resume(self, now: float) -> None:
-        """Pass on the bytes that a fault of the network has held, after the fault has changed or ended."""
+        """Pass on the bytes that the network holds, after a fault of the network (see `link`) has changed or ended."""
         self._link.resume(now)
 
     def close_after_output(self) -> None:
@@ -111,7 +111,7 @@ class Connection:
         self._process_frames(now)
 
     def _add_output(self, data: bytes) -> None:
-        """Add bytes that have passed the network to the output for the driver."""
+        """Append bytes that the network has delivered to the output that the driver takes."""
         self._output.append(data)
         self._cluster.writable[self] = None
 
@@ -199,8 +199,7 @@ class Connection:
             self._send_response(data, close, now)
 
     def _send_response(self, data: bytes, close: bool, now: float) -> None:
-        """Send an encoded response. Then close the connection if `close` is true, or process the next requests if it is
-        not.
+        """Send an encoded response. Then process the next requests or, if `close` is true, close the connection.
 
         `data`: the bytes after the effect of a fault; no bytes are sent if it is empty.
         """

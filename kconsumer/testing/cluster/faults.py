@@ -39,7 +39,7 @@ class FaultKind(enum.Enum):
 
 @dataclass
 class Fault:
-    """A fault of the next `times` requests of an API."""
+    """A fault that affects the next `times` requests of an API."""
 
     kind: FaultKind
     times: int = 1
@@ -100,7 +100,10 @@ class Faults:
         return self._delays.get(request.api.key, 0.0)
 
     def damaged(self, fault: Fault | None, data: bytes) -> tuple[bytes, bool]:
-        """Returns the bytes to send in place of an encoded response, and whether to close the connection afterwards."""
+        """Returns the bytes to send in place of an encoded response, and whether to close the connection afterwards.
+
+        Without a fault that affects the response, these are `data` and False.
+        """
         match fault.kind if fault is not None else None:
             case FaultKind.DISCONNECT_AFTER:
                 return b"", True

@@ -129,7 +129,9 @@ class FetchSession:
         self._reported = reported  # high watermark and log start offset of the last response
 
     def update(self, rows: Rows, forgotten: list[Key]) -> None:
-        """Add the partitions in `rows`, or update those that the session has. Then remove the `forgotten` ones."""
+        """Add the partitions in `rows`, or update them if the session has them. Then remove the partitions in
+        `forgotten`.
+        """
         for key, row in rows.items():
             known = self.rows.get(key)
             if known is None:

@@ -26,7 +26,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, start: int) -> None:
         """Add an epoch that begins with offset `start`. Does nothing if it is the latest epoch, or negative.
 
-        Before adding it, removes the entries whose epoch or start offset is not smaller.
+        First removes the entries whose epoch is not smaller than `epoch`, or whose start offset is not smaller than
+        `start`.
         """
         if epoch < 0 or (self._epochs and self._epochs[-1] == epoch):
             return

@@ -81,7 +81,8 @@ class Link:
             self._timer.cancel()
 
     def _send_part(self, now: float) -> None:
-        """Set the timer of the next part of the responses. If the rate is not limited, deliver all bytes at once.
+        """Set the timer that delivers the next part of the responses. If the rate is not limited, deliver all bytes at
+        once.
 
         Does nothing if there are no bytes, or if the network is interrupted.
         """

@@ -139,7 +139,8 @@ class Log:
         return full or age > int(self.configs["segment.ms"])
 
     def roll(self, base_offset: int | None = None, wall_ms: int = 0) -> None:
-        """Begin a new segment at `base_offset` or at the end of the log. Does nothing if the last segment is empty.
+        """Begin a new segment at `base_offset` (None: at the end of the log). Does nothing if the last segment is
+        empty.
 
         The previous segment can be compacted and deleted then.
         """
@@ -178,7 +179,10 @@ class Log:
         return segment.base_offset, segment.positions[at] if at < len(segment.positions) else segment.size
 
     def _segment_of(self, offset: int) -> int:
-        """Returns the index in `segments` of the last segment that begins at or before an offset, or 0."""
+        """Returns the index in `segments` of the last segment that begins at or before `offset`.
+
+        Returns 0 if all segments begin after `offset`.
+        """
         return max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
 
     def aborted_between(self, start: int, end: int) -> list[EndedTransaction]:

@@ -47,7 +47,10 @@ class LogTransactions:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest transaction that is open or has an unreplicated marker, or None."""
+        """The first offset of the oldest transaction that is open or whose marker is not replicated.
+
+        None if there is no such transaction.
+        """
         ended = (ended.first_offset for ended in self._unreplicated)
         return min([*self.open.values(), *ended], default=None)
 

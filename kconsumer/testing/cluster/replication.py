@@ -91,7 +91,7 @@ class Replication:
             self._set_leader(partition, leader)
 
     def move_leader(self, partition: Partition, broker_id: int) -> None:
-        """Make a broker the leader of a partition. An election of a replica that is not in sync is unclean.
+        """Make a broker the leader of a partition. This is an unclean election if the broker's replica is not in sync.
 
         Raises ValueError if the broker has no replica of the partition, or is stopped.
         """

@@ -89,10 +89,10 @@ class Authenticator:
     # --- requests ---
 
     def intercept(self, request: Request, now: float) -> Response:
-        """Handle a request of the authentication, or refuse a request that is not allowed now. Returns the response.
+        """Handle a request if it belongs to the authentication, and refuse it if it is not allowed now.
 
-        Returns None if the request is allowed and the caller has to handle it. Closes the connection if its session has
-        expired.
+        Returns the response, or None if the request is allowed and the caller has to handle it. If the session of the
+        connection has expired, closes the connection.
         """
         if self._state is State.AUTHENTICATED:
             if request.api is SASL_HANDSHAKE and self._may_authenticate_again(now):

@@ -119,7 +119,7 @@ def _replace_static(group: ClassicGroup, request: Request, member_id: str, now: 
     """Handle JoinGroup of a static member that has no member id and whose instance id is in the group.
 
     The new member replaces the member with the same instance id. If the group is stable and its protocol stays the
-    same, there is no rebalance. Returns the response, which may still wait for the rebalance.
+    same, there is no rebalance, and the response is complete at once. Otherwise, the response waits for the rebalance.
     """
     old_leader = group.leader_id
     member = group.replace_static_member(request.message.group_instance_id, member_id, now)
@@ -141,8 +141,8 @@ def _static_response(
     """Returns the response to a static member that joins a stable group again.
 
     If this member is the leader, it must not compute a new assignment. Since version 9, `skip_assignment` is set for
-    this. Before, the response names the leader by its old member id, so the member does not recognize itself as the
-    leader.
+    this. In older versions, the response names the leader by its old member id, so the member does not recognize itself
+    as the leader.
     """
     response = group.rebalance.join_response(member)
     if request.version >= SKIP_ASSIGNMENT_VERSION:

@@ -63,7 +63,9 @@ class ClassicRebalance:
             self._complete_join(now)
 
     def _session_expired(self, member: ClassicMember, now: float) -> None:
-        """Remove a member whose session has expired, and rebalance or end the joining phase.
+        """Remove a member whose session has expired.
+
+        Begins a rebalance, or ends the joining phase of the present one if all remaining members have joined.
 
         Does nothing if the member was removed or replaced. Does nothing, either, if the member waits in JoinGroup or
         SyncGroup, unless this is its first JoinGroup.
@@ -192,8 +194,9 @@ class ClassicRebalance:
         return joined is not None
 
     def join_response(self, member: ClassicMember) -> JoinGroupResponse:
-        """Returns the JoinGroup response of a member, with the present generation. The leader's response lists the
-        members.
+        """Returns the JoinGroup response of a member, with the present generation.
+
+        Only the leader's response lists the members.
         """
         group = self._group
         return JoinGroupResponse(
@@ -214,7 +217,9 @@ class ClassicRebalance:
             self._cancel_sync_timer()
 
     def assign(self, assignments: dict[str, bytes], now: float) -> None:
-        """Store the leader's assignments (by member id), send them to the waiting members, and become stable."""
+        """Store the leader's assignments (by member id), set the state to Stable, and respond to waiting SyncGroup
+        requests.
+        """
         group = self._group
         for member in group.members.values():
             member.assignment = assignments.get(member.id, b"")
@@ -241,7 +246,7 @@ class ClassicRebalance:
                 self.renew_session(member, now)
 
     def _sync_expired(self, generation: int, now: float) -> None:
-        """Remove the members that have not sent SyncGroup in a generation, and rebalance.
+        """Remove the members that have not sent SyncGroup in the generation `generation`, and rebalance.
 
         Does nothing if another generation or rebalance has begun, or if all members have sent SyncGroup.
         """

@@ -48,8 +48,8 @@ def check_request(message: Any, version: int, assignors: tuple[str, ...]) -> Non
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
     """Raise GroupError with FENCED_MEMBER_EPOCH if the epoch in a heartbeat is not valid.
 
-    Valid are the present member epoch, and 0 if the member joins again. The previous member epoch is valid if all
-    partitions that the member reports as owned are still assigned to it. In this case, the response with the new epoch
+    The present member epoch is valid, and so is 0, with which a member joins again. The previous member epoch is valid
+    only if all partitions that the member reports as owned are still assigned to it: the response with the new epoch
     may have been lost.
     """
     if epoch in (0, member.epoch):

@@ -30,7 +30,10 @@ class ClassicProtocol:
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """The state of one member. A change replaces a dictionary and never modifies it, so a copy keeps the old state."""
+    """The state of one member.
+
+    Changes replace the dictionaries of a member and never modify them. So a copy keeps the old state.
+    """
 
     id: str
     instance_id: str | None = None  # None: a dynamic member

@@ -121,7 +121,8 @@ class GroupDeletion:
     def _has_expired(self, group: Group, offset: CommittedOffset, wall_ms: int) -> bool:
         """Returns whether the retention time of an offset has passed.
 
-        In OffsetCommit version 2 to 4, clients could set the retention time of an offset.
+        This is the retention time that the broker's settings set, or that the client has set for the offset
+        (OffsetCommit version 2 to 4).
         """
         start = group.retention_start(offset)
         if start is None:

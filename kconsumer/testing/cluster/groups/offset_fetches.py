@@ -145,7 +145,7 @@ def _single_group(request: Request) -> OffsetFetchRequestGroup:
 
 
 def _single_group_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    """Returns a topic's row of version 8 and newer in the form of the versions before 8."""
+    """Returns the row of a topic in the form of versions below 8. `topic`: the row in the form of newer versions."""
     partitions = [
         OffsetFetchResponsePartition(
             partition_index=row.partition_index,

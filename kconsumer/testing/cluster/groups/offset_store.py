@@ -47,7 +47,7 @@ class OffsetStore:
         return self._groups.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Returns the committed offset of a partition, or None."""
+        """Returns the committed offset of a partition, or None if there is none."""
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:

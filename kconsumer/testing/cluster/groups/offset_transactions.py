@@ -79,7 +79,8 @@ class OffsetTransactions:
     def _validate(self, request: Request, now: float) -> None:
         """Raise GroupError if the broker is not the coordinator, or has not loaded the group.
 
-        The version of the request must support the error code of the exception.
+        In the latter case, the error is COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE in versions that do
+        not have this error.
         """
         try:
             self._coordinator.validate(request.message.group_id, request, now)

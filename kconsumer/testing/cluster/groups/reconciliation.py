@@ -46,7 +46,8 @@ class Reconciliation:
         """Change the assignment, the state and the epoch of the member by one step.
 
         If the member has reached its target assignment, or still has to revoke partitions, this step only removes the
-        topics to which the member does not subscribe any more.
+        topics to which the member does not subscribe any more. In this case, it does nothing if `subscription_changed`
+        is False.
         """
         member = self._member
         reconciled = member.is_reconciled_to(self._target_epoch)
@@ -65,9 +66,9 @@ class Reconciliation:
         )
 
     def _remove_unsubscribed(self) -> None:
-        """Remove the topics to which the member does not subscribe any more from its assignment.
+        """Remove topics from the assignment of the member if it does not subscribe to them any more.
 
-        If the member may own their partitions, it has to revoke them.
+        If the member may own partitions of these topics, it has to revoke them.
         """
         member = self._member
         removed = {topic_id: found for topic_id, found in member.assigned.items() if topic_id not in self._subscribed}

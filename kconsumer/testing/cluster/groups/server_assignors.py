@@ -35,12 +35,12 @@ class AssignorGroup:
 
 
 def assign_uniform(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns a balanced assignment that moves as few partitions as possible, by member id."""
+    """Returns, by member id, a balanced assignment that moves as few partitions as possible."""
     return assign_same(group) if group.homogeneous else assign_mixed(group)
 
 
 def assign_range(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns an assignment, by member id, with consecutive partitions of each topic for each subscriber.
+    """Returns, by member id, an assignment with consecutive partitions of each topic for each subscriber.
 
     Members are sorted: static members by instance id, and after them the others by member id. So members with equal
     subscriptions get the same partition numbers of topics with equally many partitions.

@@ -20,7 +20,7 @@ NO_OWNER = -1
 
 
 def assign_same(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns the assignment of members that subscribe to the same topics, by member id."""
+    """Returns, by member id, the assignment of members that all subscribe to the same topics."""
     topic_ids = group.members[0].topic_ids
     if not topic_ids:
         return {}
@@ -73,7 +73,7 @@ def _keep(
 
 
 def assign_mixed(group: AssignorGroup) -> dict[str, Partitions]:
-    """Returns the assignment of members with different subscriptions, by member id."""
+    """Returns, by member id, the assignment of members with different subscriptions."""
     return _MixedAssignment(group).build()
 
 
