@@ -87,7 +87,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `groups` and the names of `ranges` on first use, because most programs do not need them."""
+    """Import `groups` and the names of `ranges` when they are first used, because most programs do not need them.
+
+    Returns the module or the name. Raises AttributeError for any other `name`.
+    """
     if name in ("RangeClient", "read_range", "read_topic"):
         from kconsumer import ranges
 

@@ -51,7 +51,10 @@ def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def choose_spark(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Returns the names of the columns to build for a list of Spark's column names. Otherwise like `choose`."""
+    """Returns kconsumer's names of the columns to build, in the caller's order. `columns` contains Spark's names.
+
+    None selects all columns. Raises ValueError for a column that Spark's schema does not have.
+    """
     if columns is None:
         return tuple(SPARK_NAMES)
     if isinstance(columns, str):
@@ -87,7 +90,7 @@ class RecordBatch:
     ) -> RecordBatch:
         """Returns the records of `runs` as one batch. Raises OverflowError if a column reaches 2 GiB.
 
-        Records at or beyond the offset that `ends` has for their partition are left out.
+        `ends` maps partitions to offsets. Records at or beyond the offset of their partition are left out.
         """
         parts = build(tuple(runs), choose(columns), ends)
         if len(parts) > 1:
@@ -120,8 +123,8 @@ class RecordBatch:
     def gaps(self, start: int, end: int = -1) -> list[tuple[int, int]]:
         """Returns the ranges of offsets that have no row, as pairs (first, last + 1).
 
-        The search begins at `start` and ends before `end`, or at the last row if that has a higher offset. The batch
-        must contain only one partition.
+        Covers the offsets from `start` up to, not including, `end`. If the last row has a higher offset than `end`,
+        covers the offsets up to this row instead. The batch must contain only one partition.
         """
         return self._columns.gaps(start, end)
 
@@ -130,7 +133,7 @@ class RecordBatch:
         return schema_capsule(self._columns.names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Returns schema and rows, as capsules. May be called repeatedly. Ignores `requested_schema`."""
+        """Returns a capsule of the schema and one of the rows. May be called repeatedly. Ignores `requested_schema`."""
         return schema_capsule(self._columns.names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -176,7 +179,7 @@ class SparkBatch(RecordBatch):
         return spark_schema(self._names)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Returns schema and rows, as capsules. May be called repeatedly. Ignores `requested_schema`."""
+        """Returns a capsule of the schema and one of the rows. May be called repeatedly. Ignores `requested_schema`."""
         return spark_schema(self._names), array_capsule(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

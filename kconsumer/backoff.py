@@ -15,10 +15,11 @@ JITTER = 0.2
 
 
 class ExponentialBackoff:
-    """Computes delays that double from `initial_ms` up to `max_ms`, each multiplied by a random factor of 0.8 to 1.2.
+    """Computes delays that double with each attempt, beginning with `initial_ms`. No delay exceeds `max_ms`.
 
-    The random factor prevents that all clients of a failed broker retry at the same moment. If `max_ms` is not greater
-    than `initial_ms`, every delay is `max_ms`, without a random factor (as in Java).
+    Each delay is multiplied by a random factor of 0.8 to 1.2. This prevents that all clients of a failed broker retry
+    at the same moment. If `max_ms` is not greater than `initial_ms`, every delay is `max_ms`, without a random factor
+    (as in Java).
     """
 
     __slots__ = ("_initial_ms", "_max_exponent", "_max_ms", "_rng")

@@ -4,13 +4,13 @@ Decides which library decompresses which codec, and how much output is allowed. 
 adds topic, partition and offset when it turns a DecompressionError into a CorruptRecordError. The libraries are
 imported on first use, and all of them release the GIL while they work.
 
-Most batches are one block, or one zstd frame. They are decompressed by one call of a library. The memory for it is the
-largest possible output, which `_core.compression_frames` computes. All other batches, and those for which this call
-fails, are decompressed as streams, in steps.
+Most batches are one block, or one zstd frame. They are decompressed by one call of a library. Before the call, memory
+is allocated for the largest possible output, whose size `_core.compression_frames` computes. All other batches, and
+those for which this call fails, are decompressed as streams, in steps.
 
-Without the option `decompressed_batch_max_bytes` the output may have `MIN_OUTPUT_LIMIT` bytes, or `MAX_RATIO` times the
-compressed size if that is more. Real data stay far below this limit; a gigabyte of zeros in a few kilobytes is
-rejected. If the option is set, it is the limit for every ratio.
+Without the option `decompressed_batch_max_bytes`, the limit is `MAX_RATIO` times the compressed size, but at least
+`MIN_OUTPUT_LIMIT` bytes. Real data stay far below this limit; a gigabyte of zeros in a few kilobytes is rejected. If
+the option is set, its value is the limit, whatever the compressed size.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
 def output_limit(compressed_bytes: int) -> int:
-    """Returns how many bytes the output of a batch of this compressed size may have."""
+    """Returns the maximum size of the decompressed output, in bytes, for a batch of `compressed_bytes` bytes."""
     return max(MIN_OUTPUT_LIMIT, MAX_RATIO * compressed_bytes)
 
 
@@ -122,7 +122,10 @@ def _gzip_parts(data: Packed, limit: int) -> Iterator[bytes]:
 
 
 def _unsnappy(data: Packed, limit: int) -> Plain:
-    """Decompress blocks in xerial framing, which Java writes, or one raw block, which some other clients write."""
+    """Decompress snappy data. Returns the output.
+
+    The data are blocks in xerial framing, which Java writes, or a single raw block, which some other clients write.
+    """
     block = xerial_block(data)
     if block is not None:
         return _snappy_block(block, limit)
@@ -148,7 +151,10 @@ def _xerial_parts(view: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _snappy_block(block: Slice | memoryview, limit: int) -> bytes:
-    """Decompress one raw block. Check the declared size first, because the library allocates it without a check."""
+    """Decompress one raw block. Returns the output.
+
+    First checks the size that the block declares, because the library allocates memory of this size without a check.
+    """
     size = snappy_size(block)
     if size < 0:
         raise DecompressionError("snappy: the block has no size")
@@ -276,8 +282,11 @@ def _unzstd(data: Packed, limit: int) -> Plain:
 
 
 def _zstd_parts(context: Any, data: Packed, limit: int) -> Iterator[bytes]:
-    """Yields the output of all frames, in steps. Steps limit the output: the frames that Java writes do not contain the
-    size of their content."""
+    """Yields the output of all frames, in steps.
+
+    The caller can check the limit after each step. It cannot do so before, because the frames that Java writes do not
+    contain the size of their content.
+    """
     left = memoryview(data)
     while left:
         reader = context.decompressobj()

@@ -248,11 +248,11 @@ class Consumer:
     ) -> RecordBatch:
         """Returns the records of a `poll` as Arrow columns, without creating record objects.
 
-        The result has at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). The row
-        that reaches `max_bytes` of keys, values and headers (default 4 MiB) is the last one. `columns` are the names of
-        the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not run: keys and values are
-        bytes. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and ValueError for a
-        column that does not exist.
+        The result has at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). It ends
+        with the row with which the serialized size of the records reaches `max_bytes` (default 4 MiB). `columns` are
+        the names of the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not run: keys and
+        values are bytes. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and
+        ValueError for a column that does not exist.
         """
         from kconsumer.arrow import choose  # imported when used
 
@@ -326,8 +326,8 @@ class Consumer:
     def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
         """Commit offsets and wait for the response (Java `commitSync`). Retries retriable errors until the timeout.
 
-        Without `offsets`, all positions are committed. Otherwise `offsets` maps partitions to the next offset to read,
-        or is a batch, whose `next_offsets()` are committed.
+        If `offsets` is None, all positions are committed. `offsets` can be a dict of partition -> next offset to read.
+        It can also be the result of a `poll`, whose `next_offsets()` are then committed.
 
         Raises TypeError or ValueError for invalid offsets, CommitFailedError if the consumer is no longer a member,
         RebalanceInProgressError while the group rebalances, TimeoutError, and StateError without a group.
@@ -339,11 +339,11 @@ class Consumer:
     def commit_async(
         self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Commit offsets without waiting and without retries (Java `commitAsync`).
+        """Commit offsets without waiting and without retries (Java `commitAsync`). `offsets` is as in `commit`.
 
         `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. The default is the
-        callback of the option `on_commit`. At most ten of these commits are in flight at a time. Further commits wait
-        and are sent together.
+        callback of the option `on_commit`. At most ten asynchronous commits are in flight at a time. Further commits
+        wait and are sent together.
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
@@ -373,9 +373,10 @@ class Consumer:
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
-        """Set the position to this offset (Java `seek`). If it has a leader epoch, checks the log for truncation first.
+        """Set the position to `offset` (Java `seek`).
 
-        Raises StateError if the partition is not assigned, and ValueError for a negative offset.
+        If `offset` has a leader epoch, the log is checked for truncation before records are fetched. Raises StateError
+        if the partition is not assigned, and ValueError for a negative offset.
         """
         target = seek_target(offset)
         tp = _partition(tp)
@@ -591,7 +592,10 @@ class Consumer:
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
 
         def __new__(cls, *arguments, **options):
-            """Raise TypeError for a mapping of options, as in confluent-kafka. The message names `from_config`."""
+            """Create a consumer. Raises TypeError if the first argument is a mapping of options.
+
+            The consumer of confluent-kafka takes such a mapping. The message names `from_config`, which takes one here.
+            """
             if arguments and isinstance(arguments[0], Mapping) and cls.__init__ is Consumer.__init__:
                 raise TypeError(
                     "Consumer() takes topics, and options by name; for a mapping of options write "
@@ -609,10 +613,10 @@ class Consumer:
     # --- arguments -------------------------------------------------------------------------------------------------
 
     def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """Returns the offsets to commit, or None for all positions.
+        """Returns the offsets to commit, or None to commit all positions.
 
-        While a `for` loop is in the middle of a batch, the records that it has not reached are not committed by
-        default.
+        If `offsets` is None while a `for` loop is in the middle of a batch, records that the loop has not reached are
+        not committed.
         """
         if offsets is None:
             return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None

@@ -57,8 +57,10 @@ class DeferredCalls:
 
 
 def _hand_over(record: logging.LogRecord) -> bool:
-    """Filter a log record. Returns True, unless the thread holds an engine's lock: then queues the record and returns
-    False."""
+    """Filter a log record. Returns True if its handlers may run now.
+
+    If the calling thread holds an engine's lock, queues the record for later and returns False.
+    """
     with _registry:
         held = [calls for calls in _instances if calls.locked]
     if not held:

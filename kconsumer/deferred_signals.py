@@ -37,7 +37,10 @@ def _forked() -> None:
 
 
 def _no_main_thread() -> None:
-    """Stop deferring: this is a sub-interpreter, or the thread that imported `threading` was not the main thread."""
+    """Never defer handlers again in this process.
+
+    This is necessary in a sub-interpreter, and if a thread other than the main thread has imported `threading`.
+    """
     global _main
     _main = None
 
@@ -62,8 +65,8 @@ class DeferredSignals:
     def hold(self, wake: Callable[[], None] | None = None) -> bool:
         """Begin to defer signal handlers. `wake` is called when a signal arrives.
 
-        Returns True if this call began to defer; then its caller must call `release`. Does nothing and returns False on
-        any thread but the main thread, and if handlers are deferred already.
+        Returns True if this call began to defer. The caller must then call `release`. On any thread but the main
+        thread, or if handlers are deferred already, does nothing and returns False.
         """
         if self.active or get_ident() != _main:
             return False
@@ -155,8 +158,10 @@ class DeferredSignals:
             _signal.raise_signal(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Store a signal for later, or call the original handler if handlers are not deferred. Installed in place of
-        the original handlers."""
+        """Store a signal for later. If handlers are not deferred now, call the original handler instead.
+
+        This handler is installed in place of the original handlers.
+        """
         if self.active and not _in_our_code(frame):
             self.active = False  # an exception ended the call that should have called `release`
         if not self.active:

@@ -25,9 +25,9 @@ class ErrorTable(dict[int, A]):
     __slots__ = ("_default", "_default_retriable")
 
     def __init__(self, rows: Mapping[int, A], *, default: A, default_retriable: A | None = None) -> None:
-        """Create a table with these rows. `default` is the action for codes without a row.
+        """Create a table with the actions of `rows`. For codes without a row, the action is `default`.
 
-        If `default_retriable` is given, it is used instead for retriable codes without a row.
+        If `default_retriable` is given, it is the action for retriable codes without a row.
         """
         super().__init__(rows)
         self._default = default

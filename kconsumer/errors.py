@@ -94,9 +94,10 @@ class RecordTooLargeError(KafkaError):
 
 
 class BatchTooLargeError(KafkaError):
-    """A compressed batch contains more than `limit` bytes, the value of the option `decompressed_batch_max_bytes`.
+    """A batch has more than `limit` bytes after decompression.
 
-    Increase the option, or `seek` to `next_offset` to skip the batch.
+    `limit` is the value of the option `decompressed_batch_max_bytes` or, if it is not set, a limit that depends on the
+    compressed size. Increase the option, or `seek` to `next_offset` to skip the batch.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class RecordDeserializationError(KafkaError):
 
 
 def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
-    """Recreate a pickled error whose constructor takes more arguments than the message."""
+    """Recreate an error from its pickle. Used for classes whose constructor takes more arguments than the message."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error

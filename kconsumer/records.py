@@ -62,7 +62,7 @@ class ConsumerRecords:
     ) -> Self:
         """Create a batch of fetched records. `positions` maps partitions to the next offset and its leader epoch.
 
-        `skipped` is the result of the method of this name. Each of the `runs` must contain records, and must not be
+        `skipped` contains what the method `skipped` returns. Each of the `runs` must contain records, and must not be
         used elsewhere. To make poll() faster, the arguments are not copied. So the caller must not change them later.
         """
         batch = cls.__new__(cls)
@@ -118,7 +118,10 @@ class ConsumerRecords:
         return {tp: OffsetAndMetadata(position[0], "", position[1]) for tp, position in self._positions.items()}
 
     def skipped(self) -> dict[TopicPartition, tuple[tuple[int, int, str], ...]]:
-        """Returns the skipped batches by partition: first offset, last offset + 1, and "control" or "aborted"."""
+        """Returns the batches that were skipped, by partition. A consumer does not return their records.
+
+        Each batch is a tuple (first offset, last offset + 1, reason). The reason is "control" or "aborted".
+        """
         return {tp: tuple(batches) for tp, batches in self._skipped.items()}
 
     def to_arrow(
@@ -126,8 +129,9 @@ class ConsumerRecords:
     ) -> RecordBatch:
         """Returns the records as the chosen Arrow columns, by default all (see `kconsumer.arrow`).
 
-        Keys and values are bytes. `ends` maps partitions to an offset; records at or beyond this offset are left out.
-        Raises OverflowError if a column would reach 2 GiB. A stream (`__arrow_c_stream__`) has no such limit.
+        Keys and values are bytes. `ends` maps partitions to offsets; records at or beyond the offset of their partition
+        are left out. Raises OverflowError if a column would reach 2 GiB. A stream (`__arrow_c_stream__`) has no such
+        limit.
         """
         from kconsumer.arrow import RecordBatch  # a third of all compiled modules: imported when used
 
@@ -164,7 +168,10 @@ class ConsumerRecords:
 
 
 def _by_partition(records: Iterable[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
-    """Yield lists of consecutive records of one partition. Raises TypeError for an object that is no ConsumerRecord."""
+    """Yields the records as lists. Consecutive records of the same partition form one list.
+
+    Raises TypeError for an object that is not a ConsumerRecord.
+    """
     if isinstance(records, ConsumerRecord):
         raise TypeError(
             "ConsumerRecords() takes an iterable of records; for one record write ConsumerRecords([record])"

@@ -28,11 +28,11 @@ class RepeatedFailures:
         self._quiet_until = 0.0
 
     def failed(self, reasons: Iterable[str], now: float) -> int | None:
-        """Count a failure at `now` (ms). Returns the number of failures since the last warning, without this one, or
-        None if no warning is due.
+        """Count a failure at `now` (ms). Returns None if no warning about it is due.
 
-        A warning is due at once if the cause has changed. Numbers in a reason, such as the duration of an attempt, are
-        not part of the cause.
+        If a warning is due, returns the number of failures since the last warning, not counting this one. A warning is
+        due at once if the cause has changed. `reasons` describe the cause. Numbers in a reason, such as the duration of
+        an attempt, are not part of the cause.
         """
         cause = frozenset(_NUMBERS.sub("", reason) for reason in reasons)
         if cause != self._cause:

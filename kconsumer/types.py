@@ -204,7 +204,10 @@ class SubscriptionPattern:
 
 
 class PartitionCondition(enum.Enum):
-    """The reason why an assigned partition is or is not fetched. If several apply, the first one is reported."""
+    """The reason why an assigned partition is or is not fetched.
+
+    If several reasons apply, the one that is declared first is reported.
+    """
 
     REVOKING = "revoking"  # the partition will be revoked, or is no longer subscribed
     AWAIT_CALLBACK = "await_callback"  # `on_assign` has not returned yet

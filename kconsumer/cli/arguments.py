@@ -54,9 +54,10 @@ def with_settings(
     """Merge the options of a consumer from all sources. Returns them, and sets `args.bootstrap_servers`.
 
     `options` contains the options that arguments of the subcommand set. These options, -b, -X and --ask override the
-    file of -F. `defaults` applies to options that no source sets. Raises UsageError if -X or --ask repeats an option,
-    also in another spelling, if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot
-    be read.
+    file of -F. `defaults` applies to options that no source sets.
+
+    Raises UsageError if -X or --ask sets an option that is set already, by the same name or by another one. Also raises
+    it if no source names brokers, or if the file is not UTF-8. Raises OSError if the file cannot be read.
     """
     chosen = {**options}
     if args.bootstrap_servers is not None:
@@ -106,6 +107,6 @@ def _names(options: Mapping[str, object]) -> set[str]:
 
 
 def _add(chosen: dict[str, object], more: Mapping[str, object]) -> None:
-    """Add options of `more` to `chosen`, except those that `chosen` already contains, even under another name."""
+    """Add the options of `more` to `chosen`, except those that `chosen` contains already, also under another name."""
     named = _names(chosen)
     chosen.update({key: value for key, value in more.items() if canonical_name(key) not in named})

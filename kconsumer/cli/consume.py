@@ -186,7 +186,7 @@ def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
-    """Handle signals during the block. Yields a list, to which the number of the first SIGINT or SIGTERM is appended.
+    """Handle signals during the `with` block. Yields a list for the number of the first SIGINT or SIGTERM.
 
     The first SIGINT or SIGTERM calls `wakeup()`, so that the present or next blocking call raises WakeupError. The
     second one raises KeyboardInterrupt. SIGUSR1 prints the state of the consumer. No handlers are installed if this is

@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decoded(batch: Batch, path: Path) -> ConsumerRecords:
-    """Returns the records of a batch, including control records. Raises InvalidSegmentError.
+    """Returns the records of a batch, including control records. Raises InvalidSegmentError if it cannot be decoded.
 
-    The decoder returns no records of a control batch. So such a batch is decoded twice: first to check its CRC, then
-    as a copy without the control bit.
+    The decoder returns no records of a control batch. So such a batch is decoded twice: first to check its CRC, then as
+    a copy without the control bit.
     """
     tp = partition_of(path)
     records = _decode(batch.data, tp, path, batch.position, check_crcs=True)

@@ -31,7 +31,7 @@ class WriteError(KafkaError):
 
 @contextlib.contextmanager
 def _naming(target: object) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError that names `target`.
+    """Turn an OSError in the `with` block into a WriteError that names `target`.
 
     A BrokenPipeError is raised unchanged, because `main` handles it: the program that read the pipe has ended.
     """
@@ -57,7 +57,7 @@ def write_all(out: BinaryIO, data: bytes) -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Turn the OSError of a full disk (ENOSPC) in the block into a WriteError that names standard output.
+    """Turn an OSError of a full disk (ENOSPC) in the `with` block into a WriteError that names standard output.
 
     Bytes that could not be written are discarded.
     """
@@ -79,7 +79,7 @@ def drop_output() -> None:
 class ColumnFile:
     """Writes a Parquet or Arrow file.
 
-    A context manager: it completes the file at the end of the block, or removes it after an exception.
+    As a context manager, it completes the file at the end of the `with` block, or removes it after an exception.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,7 +111,7 @@ class ColumnFile:
     def _flush(self, schema: Any = None) -> None:
         """Write the pending rows as one row group.
 
-        If no rows were ever added and `schema` is given, write an empty table, so that the file is valid.
+        If `schema` is given and no rows were ever added, writes an empty table, so that the file is valid.
         """
         if self._pending:
             table = self._pyarrow.Table.from_batches(self._pending).combine_chunks()

@@ -36,7 +36,11 @@ class Notices(logging.StreamHandler[TextIO]):
         self.held: str | None = None  # the last warning; `waiting` shows it if the wait is long
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns False for a warning that must not be shown: it is stored in `held`, or was shown a short time ago."""
+        """Returns False if a warning must not be printed now.
+
+        This is so if warnings are held back (the warning is then stored in `held`), or if the same one was printed a
+        short time ago.
+        """
         if not super().filter(record):
             return False
         if self.holding:
@@ -45,7 +49,7 @@ class Notices(logging.StreamHandler[TextIO]):
         return self._due(record.getMessage())
 
     def take_held(self) -> str | None:
-        """Stop holding back warnings. Returns the last one, which the caller prints, or None if there was none."""
+        """Stop holding back warnings. Returns the last one that was held back, or None. The caller prints it."""
         self.holding = False
         if self.held is not None:
             self._due(self.held)
@@ -66,9 +70,10 @@ class Notices(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def waiting(servers: object) -> Iterator[None]:
-    """Print which brokers have not responded, and why, if the block takes longer than `FIRST_NOTICE_S`.
+    """If the `with` block takes longer than `FIRST_NOTICE_S`, print that the brokers `servers` have not responded.
 
-    Warnings that occur in a faster block are not shown: the block either succeeds, or raises an error with the cause.
+    The last warning until then is printed as the cause. In a faster block, no warnings are printed: the block either
+    succeeds, or raises an error with the cause.
     """
     notices = next((handler for handler in logging.getLogger().handlers if isinstance(handler, Notices)), None)
     timer = threading.Timer(FIRST_NOTICE_S, _say, (servers, notices))

@@ -23,9 +23,9 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
 def as_bytes(value: object) -> bytes:
-    """Convert a key or a value to bytes: null to no bytes, a mapping or list to JSON, other objects to their `str()`.
+    """Convert a key or a value to bytes. Bytes are returned unchanged.
 
-    Bytes are returned unchanged.
+    None becomes no bytes, a mapping or list becomes JSON, and any other object becomes its `str()`.
     """
     if value is None:
         return b""

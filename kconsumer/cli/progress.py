@@ -27,7 +27,7 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """True if the line must be redrawn now. The caller computes the lag, which `draw` needs, only then."""
+        """True if the line must be redrawn now. Only then must the caller compute the lag that it passes to `draw`."""
         return self.visible and self._clock.now() - self._drawn_at >= REDRAW_MS
 
     def draw(self, lag: int | None) -> None:

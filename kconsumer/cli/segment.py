@@ -38,8 +38,8 @@ class InvalidSegmentError(errors.KafkaError):
 class Batch:
     """One batch of a segment: a record batch, or a message of format 0 or 1.
 
-    A message has only one offset in its header; `base_offset` and `last_offset` are both equal to it. Fields that the
-    batch's format does not have are -1 or None.
+    The header of a message has only one offset, so `base_offset` and `last_offset` are equal. Fields that the batch's
+    format does not have are -1 or None.
     """
 
     position: int  # in the file, in bytes

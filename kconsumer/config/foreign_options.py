@@ -1,7 +1,8 @@
 """Options of other Kafka clients that kconsumer does not have, and what replaces each of them.
 
-One table for librdkafka (confluent-kafka), kafka-python, aiokafka and the Java client. Names are in snake_case. An
-option that exists in kconsumer under another name is not in this table but an alias (`ALIASES` in options.py).
+One table for librdkafka (confluent-kafka), kafka-python, aiokafka and the Java client. Names are in snake_case. If
+kconsumer has an option under another name, the foreign name is an alias (`ALIASES` in options.py) and is not in this
+table.
 """
 
 from __future__ import annotations

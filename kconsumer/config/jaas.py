@@ -54,7 +54,7 @@ def parse(text: str) -> Entry:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Returns the words and marks of a text as pairs: the word, and True if it was quoted."""
+    """Returns the words of a text and its marks `=` and `;`, as pairs: the word or mark, and True if it was quoted."""
     found: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):

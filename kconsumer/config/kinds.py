@@ -66,9 +66,9 @@ class Option:
         return self.name.replace("_", ".")
 
     def read(self, value: object, given: str) -> Any:
-        """Returns the checked value for `value`, which the user set under the name `given`.
+        """Check and convert `value`, which the user set under the name `given`. Returns the value that the client uses.
 
-        Raises ConfigError if it is not allowed.
+        Raises ConfigError if `value` is not allowed.
         """
         if value is None:
             if self.default is None:
@@ -178,7 +178,7 @@ def text(*, allow_empty: bool = True) -> Kind:
 
 
 def _parse_limit_ms(value: object) -> int | None:
-    """Returns an int, or None for infinity, which is kafka-python's value for "no limit"."""
+    """Returns an int. Returns None for infinity, with which kafka-python means "no limit"."""
     if value == math.inf:
         return None
     result: int = int64().parse(value)
@@ -186,7 +186,7 @@ def _parse_limit_ms(value: object) -> int | None:
 
 
 def _parse_host_check(value: object) -> str:
-    """Returns "https" or "". Accepts "none", too, which is librdkafka's word for not checking the host."""
+    """Returns "https" or "". Also accepts "none", with which librdkafka means that the host is not checked."""
     word = value.strip().lower() if isinstance(value, str) else None
     if word not in ("https", "", "none"):
         raise ValueError
@@ -276,10 +276,11 @@ def _parse_secret(value: object) -> object:
 
 
 def reveal(value: object) -> str | None:
-    """Returns the secret for the value of an option.
+    """Returns the secret that `value`, the value of an option, contains or refers to.
 
-    The value is the secret itself, a reference `env:NAME` or `file:PATH`, or a callable that returns the secret. A line
-    break at the end of a file is removed. Raises ValueError, with the reason, if the secret cannot be read.
+    `value` is the secret itself, a reference `env:NAME` or `file:PATH`, or a callable that returns the secret. For any
+    other value, such as None, returns None. A line break at the end of a file is removed. Raises ValueError, with the
+    reason, if the secret cannot be read.
     """
     if callable(value):
         result = value()
@@ -303,7 +304,7 @@ def reveal(value: object) -> str | None:
 
 
 def refers(value: object) -> bool:
-    """Returns True for a reference or a callable, for which `reveal` may return a different secret each time."""
+    """Returns True if `value` is a reference or a callable. `reveal` may then return a different secret each time."""
     return callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:")))
 
 

@@ -430,7 +430,10 @@ class ConsumerConfig(_Table):
         return group({name: getattr(self, name) for name in group.__annotations__})
 
     def refers(self, name: str) -> bool:
-        """Returns True if a secret option is a reference, for which `secret` may return another value each time."""
+        """Returns True if the option `name`, a secret, is set to a reference or a callable.
+
+        `secret` may then return a different value each time.
+        """
         return kinds.refers(self.__dict__[name])
 
     def secret(self, name: str) -> str | None:
@@ -477,7 +480,7 @@ class ConsumerConfig(_Table):
 
 
 def _canonical(options: Mapping[str, object]) -> dict[str, str]:
-    """Returns a dict of option -> its name as the user wrote it, for the options that were set.
+    """Returns a dict of the options that were set: the name of an option -> its name as the user wrote it.
 
     Raises ConfigError for an unknown option, and for an option that was set twice.
     """
@@ -526,7 +529,10 @@ def _derive(values: dict[str, Any], given: Mapping[str, str]) -> None:
 
 
 def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
-    """Apply the rules between the SASL options."""
+    """Check the SASL options, and set those that `sasl_jaas_config` contains.
+
+    Logs a warning if SASL options are set but `security_protocol` does not use SASL.
+    """
     if values["security_protocol"].startswith("SASL"):
         from kconsumer.config import sasl_rules  # imported only if it is used
 

@@ -39,10 +39,12 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
-    """Set the options of a JAAS entry in `values`, and check the rules.
+    """Check the SASL options in `values` by the rules of this module.
 
-    `given` maps each option that the user set to its name as the user wrote it. Raises ConfigError, which names the
-    options that contradict each other.
+    Also sets the options that `sasl_jaas_config` contains, unless it is a reference, which is read later.
+
+    `given` maps each option that the user set to its name as the user wrote it. Raises ConfigError if options
+    contradict each other, or if a required option is missing. The message names them.
     """
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)

@@ -38,7 +38,7 @@ MAX_IDLE_CLIENTS = 8  # the maximum number of clients in the pool
 
 
 class TopicListing(NamedTuple):
-    """A topic and its partitions, as metadata describes them."""
+    """A topic and its partitions, as the metadata of the cluster describe them."""
 
     name: str
     internal: bool  #: whether Kafka created the topic for its own use, such as `__consumer_offsets`
@@ -284,7 +284,7 @@ class RangeClient:
             self._timer = None
 
     def take_if_idle(self) -> list[Consumer]:
-        """Remove and return the consumers if the client is idle, else return an empty list.
+        """Remove the consumers if the client is idle, and return them. Otherwise return an empty list.
 
         Runs in the timer's thread.
         """

@@ -117,7 +117,8 @@ class RangeReader:
     def _locate(self, start: Point, end: Point) -> None:
         """Look up the offsets of the range and of the log, and seek to the start.
 
-        Raises ValueError for illegal points.
+        Raises ValueError for illegal points. Raises OffsetOutOfRangeError if `on_data_loss` is "error" and offsets of
+        the range are not in the log.
         """
         tp, consumer = self.partition, self._client.consumer
         for point in (start, end):
@@ -152,7 +153,10 @@ class RangeReader:
             self._readable_end = max(self.next_offset, self.high_watermark)
 
     def _check_data_loss(self, offset: int) -> None:
-        """Raise OffsetOutOfRangeError if `on_data_loss` is "error". `offset` is beyond the end of the log."""
+        """Raise OffsetOutOfRangeError for `offset`, which is beyond the end of the log.
+
+        Does nothing if `on_data_loss` is "skip".
+        """
         if self._limits.on_data_loss == "error":
             raise OffsetOutOfRangeError(
                 f"{self.partition} ends at offset {self.high_watermark}, so it has no offset {offset}; end the range"

@@ -127,8 +127,9 @@ def F(  # noqa: N802  short and upper-case for readable tables
 ) -> Field:
     """Returns a field that exists in `versions` and may be null in the versions `null`.
 
-    Both are written like "3", "3+" or "3-7". A field with a `tag` is omitted from the encoded message if it equals its
-    default. The default of a tagged struct is None. The value of a `secret` field is not shown in `repr`.
+    `versions` and `null` are written like "3", "3+" or "3-7". A field with a `tag` is omitted from the encoded message
+    if its value is the default. The default of a tagged struct is None. The value of a `secret` field is not shown in
+    `repr`.
     """
     fresh: Callable[[], Any] | None = None
     if default is _UNSET:
@@ -210,7 +211,9 @@ def plan(cls: type[Message], version: int, flexible: bool) -> Plan:
     `kind`: the name of a scalar, "array", "struct", or "absent" for a field that this version does not have.
     `inner`: for an array, the kind of its elements (the name of a scalar, or the plan of a struct); for a struct, its
     plan; otherwise None.
+    `nullable`: True if the field may be null in this version.
     `tag`: the tag of a tagged field; -1 for other fields.
+    `default`, `fresh`: the attributes of `Field` with these names.
     """
     key = (cls, version, flexible)
     found = _PLANS.get(key)

@@ -1,4 +1,7 @@
-"""Committed offsets of groups (OffsetCommit, OffsetFetch), offsets of logs (ListOffsets, OffsetForLeaderEpoch)."""
+"""The APIs for committed offsets of groups and for offsets of logs.
+
+They are OffsetCommit and OffsetFetch for groups, and ListOffsets and OffsetForLeaderEpoch for logs.
+"""
 
 from __future__ import annotations
 
