@@ -39,9 +39,9 @@ Plain = Slice | bytes | bytearray
 def _library(name: str) -> Any:
     """Import the library of a codec. Returns the module.
 
-    The compiled core can call the C functions of lz4 and zstd without Python. For these codecs this function passes it
-    the path of a shared library: a module of the package itself, or else the library of the system. If there is none,
-    or the machine has one processor, all batches are decompressed through Python.
+    The compiled core can call the C functions of lz4 and zstd without Python. For these codecs, this function passes
+    the path of a shared library to the core: a module of the package itself, or else the library of the system. If
+    there is none, or the machine has one processor, all batches are decompressed through Python.
     """
     found = importlib.import_module(name)
     codec, module, system = _WITHOUT_PYTHON.get(name, ("", "", ""))

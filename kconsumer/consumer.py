@@ -311,7 +311,7 @@ class Consumer:
     def _rewind(self) -> None:
         """Drop the records that a `for` loop over the consumer has not reached, so that later polls return them again.
 
-        Moves the position of each of their partitions back to the first of them.
+        Moves the position of each partition back to the first of its records that the loop has not reached.
         """
         unseen = self._iteration.unseen()
         self._iteration.stop()

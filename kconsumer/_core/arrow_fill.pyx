@@ -164,9 +164,10 @@ cdef Status fill(Builder* builder, FillSegment* filled) noexcept nogil:
 
 
 cdef Status fill_records(Builder* builder, RunSegment* segment, int64_t end) noexcept nogil:
-    """Append records to the columns whose values differ from record to record, and remove them from the segment.
+    """Append records of `segment` to the columns whose values differ from record to record.
 
-    Skips records at or above the offset `end`. Returns the same statuses as `fill`.
+    Removes these records from the segment. Records at or above the offset `end` are removed, but not appended. Returns
+    the same statuses as `fill`.
     """
     cdef Record record
     cdef Span rest = segment.span
@@ -319,7 +320,10 @@ cdef Status append_decoded(BytesColumn* column, Py_ssize_t row, Span text) noexc
 
 
 cdef void fill_constants(Builder* builder, FillSegment* filled, Py_ssize_t first) noexcept nogil:
-    """Set the columns that have the same value for all records of a segment, except `topic`, from row `first` on."""
+    """From row `first` on, set the columns whose value is the same for all records of the segment.
+
+    Does not set the column `topic`; `fill_topic` does.
+    """
     cdef Py_ssize_t row
     cdef bint known = filled.segment.leader_epoch >= 0
     if builder.partition != NULL:

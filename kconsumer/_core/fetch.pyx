@@ -447,8 +447,8 @@ cdef class PartitionFetch:
     cdef int find_messages(self, const BatchHeader* header, Slice owner, const unsigned char* start) except -1:
         """Set the records of the open batch, which are messages of format 0 or 1.
 
-        If the header is that of a wrapper, they are the messages in `owner`, its decompressed bytes. Otherwise they are
-        the consecutive uncompressed messages from `start` on.
+        `header` may be that of a wrapper, which is a compressed message that contains others. Then `owner` contains the
+        decompressed messages. Otherwise the records are the consecutive uncompressed messages from `start` on.
         """
         cdef Messages found
         cdef bint wrapped = header.attributes & CODEC != 0

@@ -1,8 +1,8 @@
 """Finds the records of message sets v0 and v1. message_set.pxd shows the layout.
 
-Decides which messages are returned together, whether their offsets are absolute or relative to the wrapper's offset,
-and which checksums are verified. The decisions are those of Java's decoder. fetch.pyx decompresses wrappers and creates
-the errors.
+Compressed messages are in the value of another message, which is called the wrapper. This module decides which messages
+are returned together, whether their offsets are absolute or relative to the wrapper's offset, and which checksums are
+verified. The decisions are those of Java's decoder. fetch.pyx decompresses wrappers and creates the errors.
 
 Java treats each uncompressed message as a batch. Here, consecutive messages with the same format and the same kind of
 timestamp form one segment, so that no object is needed for each message.

@@ -47,8 +47,8 @@ cdef Py_ssize_t rounded(Py_ssize_t size) noexcept:
 cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NULL:
     """Returns a block of at least `size` bytes, and sets `capacity` to its size.
 
-    Takes the smallest sufficient block from the pool. If the pool has none, or if that block is more than a quarter too
-    large, allocates a new block. Raises MemoryError.
+    Takes the smallest sufficient block from the pool. Allocates a new block if the pool has none, or if that block is
+    larger than `size` by more than a quarter. Raises MemoryError.
     """
     global pooled, pooled_bytes
     cdef int i, best = -1
@@ -72,7 +72,10 @@ cdef unsigned char* take_block(Py_ssize_t size, Py_ssize_t* capacity) except NUL
 
 
 cdef void give_block(unsigned char* data, Py_ssize_t capacity) noexcept:
-    """Put a block into the pool. If the pool is full, free its oldest blocks. A very small or large block is freed."""
+    """Put a block into the pool. If the pool is full, first frees its oldest blocks.
+
+    A block that is too small or too large for the pool is freed instead.
+    """
     global pooled, pooled_bytes
     cdef int i, dropped = 0
     if not MIN_POOLED_BYTES <= capacity <= MAX_POOL_BYTES:

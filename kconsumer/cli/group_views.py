@@ -82,7 +82,7 @@ def description_tables(groups: Iterable[Health]) -> list[str]:
 
 
 def offsets_table(groups: Iterable[Health], *, named: bool = True) -> list[str]:
-    """Returns a table with one line per partition. `named` adds a column with the group."""
+    """Returns a table with one line per partition. If `named` is True, the table has a column with the group."""
     head = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "OWNER", "HOST", "CLIENT-ID")
     rows: list[tuple[Cell, ...]] = []
     for health in groups:

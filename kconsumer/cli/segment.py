@@ -127,7 +127,7 @@ def read_segment(file: BinaryIO, name: str) -> Iterator[Batch | Tail]:
 
 
 def parse(data: bytes, position: int) -> Batch:
-    """Parse the header of a batch, which begins at `position` of its file."""
+    """Returns the Batch for `data`, the bytes of one batch. `position` is where they begin in the file, in bytes."""
     magic = data[16]
     if magic == 2:
         offset, _, epoch, _, crc, attributes, delta, _, newest, producer, producer_epoch, sequence, count = (

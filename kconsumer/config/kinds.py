@@ -1,8 +1,8 @@
 """One row of the option table, and the kinds of values that options have.
 
-A `Kind` describes which values are allowed, and converts a value that was set, typed or as text, into the one that the
-client uses. An `Option` adds name, default and meaning. Neither depends on other options: `options.py` has the table
-and the rules between its rows.
+A `Kind` describes which values are allowed. It also converts a value that the user set, typed or as text, into the
+value that the client uses. An `Option` adds name, default and meaning. Neither depends on other options: `options.py`
+has the table and the rules between its rows.
 """
 
 from __future__ import annotations
@@ -249,7 +249,10 @@ def _parse_words(value: object) -> tuple[str, ...]:
 
 
 def _plugins(*methods: str) -> Callable[[object], tuple[object, ...]]:
-    """Returns a parser of a list of objects that have at least one of these methods, or of a single such object."""
+    """Returns a parser for a list of objects. Each of them must have at least one of the `methods`.
+
+    The parser also accepts a single such object. It returns a tuple.
+    """
 
     def fits(entry: object) -> bool:
         return any(callable(getattr(entry, method, None)) for method in methods)

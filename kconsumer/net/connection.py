@@ -396,7 +396,8 @@ class Connection:
     def send_internal(
         self, api: Api, version: int, message: Any, now: float, handler: Callable[[Any, float], None]
     ) -> None:
-        """Queue a request of the authenticator. When the response arrives, `handler` is called with it and the time."""
+        """Queue a request of the authenticator. When the response arrives, `handler` is called with the response and
+        the time."""
 
         def parse(entry: InFlight, frame: Frame, now: float) -> None:
             try:
@@ -415,9 +416,9 @@ class Connection:
         self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Queue a bare token of the authenticator, with only its size before it. Errors name `api` as the request.
+        """Queue a token of the authenticator as it is, with only its size before it. Errors name `api` as the request.
 
-        When the broker's token arrives, `handler` is called with it and the time.
+        When the broker's token arrives, `handler` is called with the token and the time.
         """
 
         def take(entry: InFlight, frame: Frame, now: float) -> None:
@@ -429,8 +430,10 @@ class Connection:
         self._put(entry, len(token).to_bytes(4, "big") + token)
 
     def _start_session(self) -> None:
-        """Change READY to REAUTHENTICATING, if the connection authenticates again. From the first SASL request on, the
-        broker accepts no other requests until the authentication has ended."""
+        """If the state is READY, change it to REAUTHENTICATING. Called before the first SASL request is sent.
+
+        From this request on, the broker accepts no other requests until the authentication has ended.
+        """
         if self.state is ConnectionState.READY:
             self.transition_to(ConnectionState.REAUTHENTICATING)
 

@@ -158,8 +158,8 @@ def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
 def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator[Step]:
     """Read the ranges of one thread until all of them have ended.
 
-    Yields pairs of a batch and the number of offsets read since the previous pair. The batch is None if there were only
-    offsets without records.
+    Yields pairs of a batch and the number of offsets read since the previous pair. The batch is None if these offsets
+    have no records.
     """
     ends = {tp: after for tp, (_, after) in ranges.items()}
     left = {tp: at for tp, (at, _) in ranges.items()}

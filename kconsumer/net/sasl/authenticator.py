@@ -43,8 +43,8 @@ class AuthChannel(Protocol):
         ...
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
-        """Send a bare token, with only its size before it. When the broker's token arrives, call the handler with the
-        token and the time."""
+        """Send a token as it is, with only its size before it. When the broker's token arrives, call the handler with
+        the token and the time."""
         ...
 
     def authenticated(self, lifetime_ms: int, now: float) -> None:

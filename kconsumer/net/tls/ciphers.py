@@ -31,8 +31,11 @@ def openssl_name(name: str) -> str:
 
 
 def set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
-    """Allow only these suites, or keep OpenSSL's default if `names` is empty. Also disables TLS 1.2 or TLS 1.3 if none
-    of its suites is named. Raises ConfigError for unknown names, and if no version is left."""
+    """Allow only the suites `names`. If `names` is empty, keep OpenSSL's default.
+
+    If no suite of TLS 1.2 is named, also disables TLS 1.2. If no suite of TLS 1.3 is named, also disables TLS 1.3.
+    Raises ConfigError for unknown names, and if no version is left.
+    """
     if not names:
         return
     new = [name for name in names if name in TLS13]
