@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar, Unpack
 
 from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record import ConsumerRecord
@@ -38,6 +37,8 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.listener import Callback
 
-Timeout = float | timedelta | None
+Timeout: TypeAlias = "float | timedelta | None"
 Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
 P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
@@ -628,7 +629,8 @@ class Consumer:
     def _timeout_ms(self, timeout: Timeout) -> float:
         if timeout is None:
             return float(self._config.default_api_timeout_ms)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+        # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
         if not seconds >= 0:
             raise ValueError(f"a timeout cannot be negative: {seconds} s")
         return seconds * 1000.0

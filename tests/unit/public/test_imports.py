@@ -12,6 +12,7 @@ EPOCHS = 'kconsumer.Consumer(bootstrap_servers="localhost:1", group_id="g", grou
 
 SLOW = {
     "asyncio",
+    "datetime",
     "email",
     "importlib.metadata",
     "json",
