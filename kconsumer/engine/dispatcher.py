@@ -46,7 +46,10 @@ class Dispatcher:
 
     @property
     def quiet(self) -> bool:
-        """True if the next step only has to handle what the network receives."""
+        """True if no request waits and none has failed.
+
+        The next step then only has to handle what the network receives.
+        """
         return not self._waiting and not self._failed
 
     @property

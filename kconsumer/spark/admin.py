@@ -72,7 +72,9 @@ class Admin:
         return strategy.choose(counts)
 
     def _list_topics(self, names: set[str] | None) -> dict[str, TopicListing]:
-        """Returns the topics with these names, or all topics for None. Raises MissingTopicError if one is missing."""
+        """Returns the topics with these names (None: all topics). Raises MissingTopicError if one of them does not
+        exist.
+        """
         found = self._client.topics(names)
         missing = sorted((names or set()) - found.keys())
         if missing:
@@ -207,8 +209,10 @@ class Admin:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members, so that tools can show the lag. Waits at most
-        COMMIT_TIMEOUT_S."""
+        """Commit offsets for a group that has no members, so that tools can show the lag.
+
+        Waits at most COMMIT_TIMEOUT_S seconds.
+        """
         self._client.commit(group, offsets, timeout=COMMIT_TIMEOUT_S)
 
     # --- retries ---------------------------------------------------------------------------------------------------

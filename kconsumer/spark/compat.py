@@ -73,8 +73,8 @@ class _FilterHook:
 def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
     """Returns a callable for the attribute `pushFilters` of a reader, or None if this pyspark has no push-down.
 
-    Spark calls it with the filters of a query. It calls `push` with these filters, and returns the result: the filters
-    that Spark must still apply.
+    Spark calls the callable with the filters of a query. The callable passes them to `push`, and returns the result of
+    `push`: the filters that Spark must still apply.
     """
     if not isinstance(getattr(DataSourceReader, "pushFilters", None), types.FunctionType):
         return None
@@ -83,7 +83,7 @@ def filter_hook(push: Callable[[list[Any]], Iterable[Any]]) -> Any:
 
 @contextmanager
 def shared_environment(spark: Any) -> Iterator[None]:
-    """Add RUNNER_VARIABLES to the session's environment during the block, in which a data source is registered.
+    """Add RUNNER_VARIABLES to the session's environment during the block. Register a data source in this block.
 
     All queries of a session share the environment of a registered data source, a `java.util.HashMap`. Each
     StreamingPythonRunner puts its variables into this map without a lock. If two streams start at the same time, the

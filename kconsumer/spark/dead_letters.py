@@ -37,7 +37,7 @@ class DeadLetter:
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Returns bytes in base 64, or None for None."""
+    """Returns `data` in base 64, or None if it is None."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 

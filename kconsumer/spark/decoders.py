@@ -102,8 +102,10 @@ def restore_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 class ConfluentDecoder:
-    """Removes the header of Confluent's serializers, and decodes the rest with `inner`. Without `inner`, the rest stays
-    bytes."""
+    """Removes the header of Confluent's serializers, and decodes the rest with `inner`.
+
+    If `inner` is None, the rest stays bytes.
+    """
 
     def __init__(self, inner: Decoder | None) -> None:
         self._inner = inner

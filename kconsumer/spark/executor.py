@@ -243,7 +243,7 @@ def _without_seek(error: KafkaError) -> str:
 
 
 def _too_large(error: BatchTooLargeError) -> BatchTooLargeError:
-    """Returns the same error with a message that names the option of the source that must be raised."""
+    """Returns the same error with another message: it names the option of the source whose value must be increased."""
     return BatchTooLargeError(
         f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
         " raise kafka.decompressed.batch.max.bytes, whatever onCorrupt is: the batch is not corrupt",

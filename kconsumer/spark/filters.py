@@ -65,7 +65,10 @@ def push(filters: Iterable[Any]) -> tuple[Constraints, list[Any]]:
 
 
 def _apply(known: Constraints, item: Any) -> tuple[Constraints, bool]:
-    """Add a filter to constraints. Returns the new constraints, and False if Spark must apply the filter to rows."""
+    """Add a filter to constraints. Returns the new constraints, and whether they replace the filter.
+
+    If they do not replace it (False), Spark must apply the filter to the rows.
+    """
     name, column, operand = _read(item)
     if name == "IsNotNull":
         return known, column in NEVER_NULL

@@ -370,7 +370,8 @@ def _check_together(values: Mapping[str, Any], own: Mapping[str, str], mode: Mod
 
 
 def _limit(values: Mapping[str, Any], side: str, default: int) -> Limit:
-    """Returns the starting or the ending limit, or `default` if no option sets it.
+    """Returns the limit at which the query starts or ends, or `default` if no option sets it. `side`: starting or
+    ending.
 
     If several options set it, startingTimestamp has priority over startingOffsetsByTimestamp, and this over
     startingOffsets, as in Spark's source. The same holds for the options that begin with `ending`.

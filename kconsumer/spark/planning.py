@@ -77,7 +77,10 @@ class Planner(Protocol):
 
 
 def java_round(value: float) -> int:
-    """Round to the nearest integer. Halves are rounded up, as in Scala, and not to even integers, as in Python."""
+    """Round to the nearest integer. Halves are rounded up, as in Scala.
+
+    Python's `round` rounds halves to even numbers.
+    """
     return math.floor(value + 0.5)
 
 

@@ -145,10 +145,10 @@ def windows(frame: Any, aggregate: Aggregate) -> Any:
 
 
 def partitioned(frame: Any, sink: Sink, time: str) -> Any:
-    """Add the columns `date` and `hour` if the output is partitioned by them. Both are made from the column that `time`
-    names.
+    """Add the columns `date` and `hour` if the output is partitioned by them.
 
-    Raises ConfigError if the output is partitioned by another column that does not exist.
+    `time` is the name of the column from which they are made. Raises ConfigError if the output is partitioned by
+    another column that does not exist.
     """
     derived = {"date": "yyyy-MM-dd", "hour": "HH"}
     for name in sink.partition_by:

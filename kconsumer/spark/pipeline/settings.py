@@ -456,8 +456,9 @@ def _check_place(section: str, sink: Sink) -> None:
 
 
 def _check_places(config: PipelineConfig) -> None:
-    """Raise ConfigError if a folder of the pipeline is inside another one: its files would be read as part of the outer
-    one.
+    """Raise ConfigError if a folder of the pipeline is inside another one.
+
+    The files of the inner folder would also be read as files of the outer one.
     """
     places = {
         "sink.path": config.sink.path,

@@ -124,8 +124,8 @@ class FileSink:
     def _delete_files(self, batch: Batch) -> None:
         """Delete the files of earlier attempts to write a batch.
 
-        They need to be deleted only for the first batch of this run, which an earlier run may have attempted, and for a
-        batch in `_tried`, which this run has attempted before.
+        `write` calls this only if there may be such files: for the first batch of this run, which an earlier run may
+        have attempted, and for a batch in `_tried`, which this run has attempted.
         """
         for path in self._folder.matching("*/" * len(self._sink.partition_by) + f"{batch}-*"):
             self._folder.delete(path)
@@ -206,8 +206,10 @@ class ConsoleSink:
 
 
 def limit_tasks(frame: Any, sink: Sink) -> Any:
-    """Returns the frame with at most `sink.files` tasks, each of which writes its own files. Returns it unchanged if
-    `sink.files` is None."""
+    """Returns the frame with at most `sink.files` tasks, each of which writes its own files.
+
+    If `sink.files` is None, returns the frame unchanged.
+    """
     return frame if sink.files is None else frame.coalesce(sink.files)
 
 

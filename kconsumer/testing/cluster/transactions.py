@@ -152,7 +152,7 @@ class Transactions:
             transaction.producer_epoch, transaction.last_epoch = known + 1, NO_PRODUCER_EPOCH
         elif epoch == known:
             transaction.producer_epoch, transaction.last_epoch = known + 1, known
-        elif epoch != transaction.last_epoch:  # otherwise the request was sent again: the epoch is the one of then
+        elif epoch != transaction.last_epoch:  # if equal, the request is repeated, and its epoch was set then
             raise TransactionError(Errors.PRODUCER_FENCED)
 
     # --- what belongs to a transaction ---
