@@ -430,9 +430,9 @@ class Connection:
         self._put(entry, len(token).to_bytes(4, "big") + token)
 
     def _start_session(self) -> None:
-        """If the state is READY, change it to REAUTHENTICATING. Called before the first SASL request is sent.
+        """If the state is READY, change it to REAUTHENTICATING. Called before each request of the authenticator.
 
-        From this request on, the broker accepts no other requests until the authentication has ended.
+        From the first of these requests on, the broker accepts no others until the authentication has ended.
         """
         if self.state is ConnectionState.READY:
             self.transition_to(ConnectionState.REAUTHENTICATING)
