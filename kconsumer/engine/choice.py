@@ -1,4 +1,7 @@
-"""Decides which driver a consumer has: with a network thread for the consumer protocol, otherwise without one."""
+"""Decides which driver a consumer has.
+
+The consumer protocol needs a network thread. The classic protocol has one only if the option `engine` is `threaded`.
+"""
 
 from __future__ import annotations
 

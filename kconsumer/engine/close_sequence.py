@@ -78,7 +78,7 @@ class CloseSequence:
         ]
 
     def _end_sessions(self) -> None:
-        """Send the connected brokers requests that end their fetch sessions.
+        """To each connected broker, send the request that ends its fetch session.
 
         This is the first step, because these requests may take long: a broker responds in order, and may delay the
         response to the fetch in flight for `fetch_max_wait_ms`. The other steps run meanwhile.

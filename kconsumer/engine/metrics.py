@@ -56,7 +56,7 @@ class ConsumerMetrics:
         self.waited_until = now
 
     def settle(self) -> None:
-        """Record how long the last recorded poll waited, and the quick polls after it.
+        """Record how long the last recorded poll waited, and the quick polls (see the module) after it.
 
         Called before metrics are read, and before the next poll is recorded.
         """

@@ -119,7 +119,7 @@ class Operations:
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Returns the committed offsets of the group for these partitions."""
+        """Returns the committed offset of the group for each of these partitions, or None where there is none."""
         group = self.group()
         with self._components.changing():
             promise = group.commits.committed(partitions, timer.deadline)

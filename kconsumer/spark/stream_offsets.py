@@ -166,14 +166,13 @@ class StreamProgress:
         return found
 
     def _check_decreased(self, decreased: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Report a loss for each partition in which the micro-batch ends before it begins, unless a restart explains
-        that.
+        """Report a loss for each partition in which the micro-batch ends before it begins.
 
         `decreased`: partition -> (begin, end) of these partitions.
 
-        If a query is stopped during its first micro-batch, its checkpoint contains the end of that micro-batch but no
-        start. The restarted query requests LATEST again, and so may get a start after this end. In this case no records
-        are lost, and the micro-batch is empty.
+        No loss is reported if this can be the effect of a restart: if a query is stopped during its first micro-batch,
+        its checkpoint contains the end of that micro-batch but no start. The restarted query requests LATEST again, and
+        so may get a start after this end. In this case no records are lost, and the micro-batch is empty.
         """
         if not decreased:
             return

@@ -132,7 +132,7 @@ class MockOperations(Operations):
     def committed(
         self, partitions: Collection[TopicPartition], timer: Timer
     ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Returns the committed offsets of these partitions."""
+        """Returns the committed offset of each of these partitions, or None where there is none."""
         self.group()
         self.driver.raise_wakeup()
         yield from ()

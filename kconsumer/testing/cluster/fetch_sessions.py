@@ -230,8 +230,9 @@ class FetchSessionCache:
     def _evict(self, size: int, now: float) -> bool:
         """Remove a session to make room for a new one with `size` partitions. Returns whether a session was removed.
 
-        The least recently used session is removed if it was not used for `MIN_SESSION_MS`. Otherwise, of the sessions
-        that are older than `MIN_SESSION_MS`, the smallest is removed if it is smaller than the new one.
+        If the least recently used session was not used for `MIN_SESSION_MS`, it is removed. If it was used in this
+        time, the smallest session that is older than `MIN_SESSION_MS` is removed, but only if it is smaller than the
+        new one.
         """
         oldest = next(iter(self.sessions.values()), None)
         if oldest is None:

@@ -98,7 +98,7 @@ def _join_new(group: ClassicGroup, request: Request, now: float) -> Response:
 
 
 def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> Pending:
-    """Add a new member, and begin a rebalance. Returns the response, which waits for the rebalance."""
+    """Add a new member, and begin a rebalance. Returns the response, which is complete when all members have joined."""
     message = request.message
     member = ClassicMember(
         member_id,
@@ -157,7 +157,7 @@ def _static_response(
 
 
 def _join_again(group: ClassicGroup, request: Request, now: float) -> Response:
-    """Handle JoinGroup with a member id, which is that of a pending member or of a member that joins again."""
+    """Handle JoinGroup with a member id. The sender is a pending member, or a member that joins again."""
     message = request.message
     member_id: str = message.member_id
     if member_id in group.pending_members:
@@ -190,7 +190,7 @@ def _unchanged(group: ClassicGroup, member: ClassicMember, request: Request) -> 
 
 
 def _update(member: ClassicMember, request: Request) -> Pending:
-    """Store the protocols and timeouts that a member sends when it joins again. Returns the response, which waits."""
+    """Store the protocols and timeouts that a member sends when it joins again. Returns the pending response."""
     member.update(protocols_of(request), rebalance_timeout_of(request), request.message.session_timeout_ms)
     pending = member.joining = Pending(request)
     return pending
