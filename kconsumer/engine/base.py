@@ -165,9 +165,7 @@ class Engine:
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
-        """Raise the error of a partition if only the user can resolve this error. Every poll without records calls
-        this.
-        """
+        """Raise the error of a partition if only the user can resolve it. Every poll without records calls this."""
         error = self.components.offsets.lasting_error()
         if error is not None:
             raise error

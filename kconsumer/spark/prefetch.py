@@ -1,4 +1,4 @@
-"""Runs an iterator in a thread, a few items ahead of its consumer.
+"""Runs an iterator in a thread, a few items ahead of the code that uses the items.
 
 While the caller writes a batch to Spark's socket, the thread fetches and decodes the next one. Both release the GIL.
 `depth` limits the number of batches in memory.

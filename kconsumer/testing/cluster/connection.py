@@ -111,7 +111,7 @@ class Connection:
         self._process_frames(now)
 
     def _add_output(self, data: bytes) -> None:
-        """Append bytes that the network has delivered to the output that the driver takes."""
+        """Append `data` to the output that the driver takes. The network calls this when the bytes reach the client."""
         self._output.append(data)
         self._cluster.writable[self] = None
 

@@ -1,4 +1,4 @@
-"""Reads one partition for a Fetch request. Decides which broker serves it, which records are read, and the errors.
+"""Reads one partition for a Fetch request: which broker serves it, which records are read, and which errors it gets.
 
 `fetch` decides how long a request waits. `fetch_sessions` decides which partitions a request reads.
 """

@@ -192,9 +192,10 @@ class Log:
     # --- lookups by time ---
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """Returns timestamp, offset and leader epoch of the first record with this timestamp or a later one, or None.
+        """Returns timestamp, offset and leader epoch of the first record with this timestamp or a later one.
 
-        As in Kafka, searches only one segment: the first one whose largest timestamp is not below `timestamp`.
+        As in Kafka, searches only one segment: the first one whose largest timestamp is not below `timestamp`. Returns
+        None if there is no such record.
         """
         for segment in self.segments:
             if segment.batches and segment.largest_timestamp >= timestamp:
@@ -204,7 +205,10 @@ class Log:
         return None
 
     def max_timestamp_offset(self) -> tuple[int, int, int] | None:
-        """Returns timestamp, offset and leader epoch of the first record with the largest timestamp, or None."""
+        """Returns timestamp, offset and leader epoch of the first record with the largest timestamp.
+
+        Returns None if no record has a timestamp.
+        """
         newest = max((segment.max_timestamp for segment in self.segments), default=-1)
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 

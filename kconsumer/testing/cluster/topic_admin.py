@@ -110,7 +110,7 @@ class TopicAdmin:
     def _check_name(self, name: str) -> None:
         """Raise AdminError if a topic name is not valid, or if a topic with this name exists.
 
-        Also raises it if an existing name differs only by `.` and `_`.
+        As in Kafka, `.` and `_` count as the same character when names are compared.
         """
         if not legal_name(name):
             raise AdminError(Errors.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")

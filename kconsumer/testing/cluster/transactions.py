@@ -106,9 +106,10 @@ class Transactions:
     ) -> Transaction:
         """Increment the producer epoch of a transactional id, which fences older producers. Returns its state.
 
-        `expected`: the producer id and epoch that the producer had (KIP-360). Raises TransactionError if the request is
-        refused. If a transaction is open, it is aborted, and the error is CONCURRENT_TRANSACTIONS: the producer has to
-        try again.
+        `expected`: the producer id and epoch that the producer had (KIP-360).
+
+        Raises TransactionError if the request is refused. If a transaction is open, aborts it and raises
+        TransactionError with CONCURRENT_TRANSACTIONS, so that the producer tries again.
         """
         if not 0 < timeout_ms <= self._cluster.settings.transaction_max_timeout_ms:
             raise TransactionError(Errors.INVALID_TRANSACTION_TIMEOUT)
