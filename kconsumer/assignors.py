@@ -285,7 +285,7 @@ def _load_named(spec: str, options: Mapping[str, object]) -> Assignor:
     if not separator and name in _registered:
         info = AssignorInfo(name, "", "", _target(_registered[name]))
         return _build(_registered[name], info, name, options)
-    if name in BUILT_IN and _normal(distribution) in ("", _OWN_DISTRIBUTION):
+    if name in BUILT_IN and (not distribution or _normal(distribution) == _OWN_DISTRIBUTION):
         info = _own_info(name)
         return _build(_imported(info.target, info), info, name, options)
     entry = _entry(name, distribution)

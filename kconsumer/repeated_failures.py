@@ -9,8 +9,6 @@ MAX_PAUSE_MS = 60_000.0
 FIRST_PAUSE_MS = 1_000.0
 WARNINGS_AT_ONCE = 3
 
-_NUMBERS = re.compile(r"\d+")
-
 
 class RepeatedFailures:
     """Counts the failed attempts at one action, such as connecting to a broker, since its last success."""
@@ -34,7 +32,7 @@ class RepeatedFailures:
         due at once if the cause has changed. `reasons` describe the cause. Numbers in a reason, such as the duration of
         an attempt, are not part of the cause.
         """
-        cause = frozenset(_NUMBERS.sub("", reason) for reason in reasons)
+        cause = frozenset(re.sub(r"\d+", "", reason) for reason in reasons)
         if cause != self._cause:
             self._cause, self._warnings, self._quiet_until = cause, 0, 0.0
         if now < self._quiet_until:

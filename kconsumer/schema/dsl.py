@@ -10,6 +10,7 @@ module before it reads its first record.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -28,6 +29,7 @@ class Versions:
         self.last: Final = last
 
     @classmethod
+    @functools.cache  # hundreds of fields are created at import, with few different texts
     def parse(cls, text: str) -> Versions:
         """Returns the range that `text` describes: "3", "3+", "3-7", or "" for an empty range."""
         if not text:
