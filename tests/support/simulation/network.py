@@ -374,6 +374,12 @@ class SimulatedNetwork:
             for function in held:
                 self.deliver(direction, function)
 
+    def reset(self, process: Process) -> None:
+        """Reset all connections of a process."""
+        for socket in self._all_sockets():
+            if socket.process is process:
+                socket.reset()
+
     def _directions(self, process: Process, broker_id: int) -> list[Direction]:
         return [
             direction

@@ -32,6 +32,16 @@ class Process:
         self.name = name
         self.crashed = False
         self.suspended_until = 0.0  # ms
+        self._suspensions: list[tuple[float, float]] = []  # beginning and end, ms
+
+    def suspend(self, now: float, until: float) -> None:
+        """Do not run the tasks of this process from now until then (ms)."""
+        self.suspended_until = max(until, self.suspended_until)
+        self._suspensions.append((now, until))
+
+    def suspended_ms(self, began: float, ended: float) -> float:
+        """Returns how long (ms) the process was suspended between two times."""
+        return sum(max(0.0, min(ended, until) - max(began, since)) for since, until in self._suspensions)
 
     def __repr__(self) -> str:
         return f"<Process {self.name}>"

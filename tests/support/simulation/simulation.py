@@ -119,14 +119,13 @@ class SimulatedConsumer(Consumer):
 class Simulation:
     """One run: everything that happens in it follows from the seed."""
 
-    def __init__(self, seed: int, brokers: int = 3, **cluster: Any) -> None:
+    def __init__(self, seed: int, cluster: Cluster | None = None) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed)
         self.clock = SimulatedClock(self.scheduler)
-        self.cluster = Cluster(brokers, wall_offset_ms=WALL_MS, seed=seed, **cluster)
+        self.cluster = cluster or Cluster(3, seed=seed)
         self.network = SimulatedNetwork(self.scheduler, self.cluster)
         self.history: list[str] = []
-        self.errors: list[BaseException] = []
 
     @property
     def now(self) -> float:

@@ -1,0 +1,164 @@
+"""The journal of a simulated group: what was written, returned, processed, owned and committed, and what must hold.
+
+A violation is recorded when it happens, with the virtual time. The rules:
+
+- `skipped`: a member returns a record although an earlier one of the partition was never processed.
+- `repeated`: a record is returned after the assignment of a partition although its offset was committed before.
+- `gap`: while a member owns a partition, the records that it returns are not consecutive.
+- `committed too early`: an offset is committed although an earlier record was not processed by the application.
+- `committed offset went back`: a committed offset is smaller than the one before it.
+- `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
+- `late call`: a call takes longer than its timeout.
+- `flood`: a client sends more requests than any reason could require.
+- `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an
+  exception.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+from kconsumer import TopicPartition
+
+GRACE_MS = 1_000.0
+MAX_REQUESTS = 1_000  # of one client in WINDOW_MS
+WINDOW_MS = 10_000.0
+
+
+class Journal:
+    """What one group did. Partitions are those of one topic, by index."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.now = 0.0
+        self.appended: dict[int, list[int]] = {}  # the offsets of all records, in order
+        self.returned: dict[int, int] = {}  # how many records were returned, of each partition
+        self.committed: dict[int, int] = {}
+        self.owners: dict[int, dict[str, None]] = {}
+        self.disturbed_until: dict[str, float] = {}  # by member: a fault may keep it from learning what it lost
+        self._processed: dict[int, int] = {}  # all records before this offset were processed
+        self._later: dict[int, list[int]] = {}  # processed records behind it
+        self._floor: dict[tuple[str, int], int] = {}  # the committed offset when the member got the partition
+        self._next: dict[tuple[str, int], int] = {}  # the offset after the last returned record
+        self._requests: dict[str, tuple[float, int]] = {}
+
+    def violation(self, text: str) -> None:
+        """Record that a rule does not hold."""
+        self.violations.append(f"{self.now:.3f} {text}")
+
+    # --- the log ---
+
+    def append(self, partition: int, offset: int) -> None:
+        """A record was written."""
+        self.appended.setdefault(partition, []).append(offset)
+
+    def following(self, partition: int, offset: int) -> int:
+        """Returns the offset of the first record at or after an offset; the offset itself if there is none."""
+        offsets = self.appended.get(partition, [])
+        index = bisect_left(offsets, offset)
+        return offsets[index] if index < len(offsets) else offset
+
+    def unprocessed(self) -> dict[int, int]:
+        """Returns the first offset that was not processed, of each partition that has such records."""
+        return {
+            partition: offset
+            for partition, offsets in self.appended.items()
+            if (offset := self.following(partition, self._processed.get(partition, 0))) <= offsets[-1]
+        }
+
+    # --- ownership ---
+
+    def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A member was told that it owns partitions."""
+        for tp in partitions:
+            index = tp.partition
+            for other in self.owners.get(index, ()):
+                if other != member and self.disturbed_until.get(other, 0.0) < self.now:
+                    self.violation(f"two owners of {index}: {other} and {member}")
+            self.owners.setdefault(index, {})[member] = None
+            if (member, index) not in self._floor:
+                self._floor[member, index] = self.committed.get(index, 0)
+                self._next.pop((member, index), None)
+
+    def take_away(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A member was told that it no longer owns partitions."""
+        for tp in partitions:
+            self._forget(member, tp.partition)
+
+    def end(self, member: str) -> None:
+        """A member closed its consumer, or crashed."""
+        for partition in list(self.owners):
+            self._forget(member, partition)
+
+    def _forget(self, member: str, partition: int) -> None:
+        self.owners.get(partition, {}).pop(member, None)
+        self._floor.pop((member, partition), None)
+        self._next.pop((member, partition), None)
+
+    def disturb(self, member: str, until: float) -> None:
+        """A fault keeps a member from learning until then what it has lost."""
+        self.disturbed_until[member] = max(until, self.disturbed_until.get(member, 0.0))
+
+    # --- records ---
+
+    def sought(self, member: str, partition: int, offset: int) -> None:
+        """A member moved its position."""
+        self._next[member, partition] = offset
+        self._floor[member, partition] = min(offset, self._floor.get((member, partition), offset))
+
+    def deliver(self, member: str, partition: int, offset: int) -> None:
+        """A record was returned to the application."""
+        key = (member, partition)
+        self.returned[partition] = self.returned.get(partition, 0) + 1
+        if partition not in self.owners or member not in self.owners[partition]:
+            self.violation(f"{member} returned {partition}@{offset} without owning the partition")
+        floor = self._floor.get(key, 0)
+        if offset < floor:
+            self.violation(f"repeated: {member} returned {partition}@{offset}; {floor} was committed before")
+        expected = self._next.get(key)
+        if expected is None:
+            first = self.following(partition, self._processed.get(partition, 0))
+            if offset > first:
+                self.violation(f"skipped: {member} starts at {partition}@{offset}; {first} was never processed")
+        elif offset != self.following(partition, expected):
+            self.violation(f"gap: {member} returned {partition}@{offset} after {expected - 1}")
+        self._next[key] = offset + 1
+
+    def process(self, partition: int, offset: int) -> None:
+        """The application has processed a record."""
+        later = self._later.setdefault(partition, [])
+        done = self._processed.get(partition, 0)
+        if offset < done:
+            return
+        if not later or later[-1] < offset:
+            later.append(offset)
+        elif later[bisect_left(later, offset)] != offset:
+            insort(later, offset)
+        count = 0
+        while count < len(later) and later[count] == self.following(partition, done):
+            done = later[count] + 1
+            count += 1
+        del later[:count]
+        self._processed[partition] = done
+
+    # --- commits and requests ---
+
+    def commit(self, partition: int, offset: int) -> None:
+        """The coordinator has stored a committed offset."""
+        first = self.following(partition, self._processed.get(partition, 0))
+        if offset > first:
+            self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")
+        before = self.committed.get(partition, 0)
+        if offset < before:
+            self.violation(f"committed offset went back: {partition} from {before} to {offset}")
+        self.committed[partition] = offset
+
+    def request(self, client: str) -> None:
+        """A client has sent a request."""
+        since, count = self._requests.get(client, (self.now, 0))
+        if self.now - since > WINDOW_MS:
+            since, count = self.now, 0
+        self._requests[client] = since, count + 1
+        if count == MAX_REQUESTS:
+            self.violation(f"flood: {client} sent more than {MAX_REQUESTS} requests in {WINDOW_MS / 1000:.0f} s")

@@ -1,0 +1,194 @@
+"""Runs a scenario and reports which rules were violated.
+
+After the last fault, the group must be stable within two session timeouts. At the end of the run, every record must
+have been processed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from kconsumer.testing.batches import build_batch
+from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
+from kconsumer.testing.cluster.requests import Request, Response
+from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.topic import NO_LEADER
+from kconsumer.testing.records import Rec
+from support.simulation.faults import FaultInjector
+from support.simulation.journal import Journal
+from support.simulation.members import GROUP, LAST_APPEND_MS, TOPIC, MemberProcess
+from support.simulation.scenario import MINUTE_MS, Program, Scenario
+from support.simulation.scheduler import Process, Task
+from support.simulation.simulation import Simulation, off_main_thread
+
+UNSTABLE = (Program.REOPEN, Program.RESUBSCRIBE, Program.SLOW)
+CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run."""
+
+    scenario: Scenario
+    violations: tuple[str, ...]
+    history: list[str]
+    digest: str
+    records: int  # how many were written
+    returned: int  # how many were returned, with repetitions
+    steps: int
+    took_s: float  # real time
+
+
+class _Requests(Cluster):
+    """A cluster that reports each request to the journal."""
+
+    journal: Journal
+
+    def handle(self, request: Request, now: float) -> Response:
+        self.journal.now = now
+        self.journal.request(request.client_id or "")
+        return super().handle(request, now)
+
+
+class _Offsets(OffsetStore):
+    """Committed offsets that are reported to the journal."""
+
+    def __init__(self, simulation: Simulation, journal: Journal) -> None:
+        super().__init__()
+        self._simulation = simulation
+        self._journal = journal
+
+    def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
+        super().put(group_id, topic, partition, offset)
+        if group_id == GROUP and topic == TOPIC:
+            self._simulation.record("coordinator", f"committed {partition}@{offset.offset}")
+            self._journal.now = self._simulation.now
+            self._journal.commit(partition, offset.offset)
+
+
+class _Exceptions(logging.Handler):
+    """Reports exceptions that the library logs to the journal."""
+
+    def __init__(self, journal: Journal, simulation: Simulation) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._simulation.record("log", f"{record.levelname} {text}")
+        if record.exc_info and record.exc_info[0] is not None and record.exc_info[0].__name__ != "CallbackError":
+            self._journal.violation(f"internal error: the library logged {text!r} with {record.exc_info[1]!r}")
+
+
+class Run:
+    """One run of a scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.journal = Journal()
+        settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
+        cluster = _Requests(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
+        cluster.journal = self.journal
+        self.simulation = simulation = Simulation(scenario.seed, cluster)
+        cluster.groups.offsets = _Offsets(simulation, self.journal)
+        cluster.create_topic(TOPIC, scenario.partitions, min(3, scenario.brokers))
+        simulation.scheduler.on_error = self._task_failed
+        self.members = [
+            MemberProcess(simulation, self.journal, scenario, index) for index in range(len(scenario.members))
+        ]
+
+    def run(self) -> Outcome:
+        """Run the scenario to its end. Returns the outcome."""
+        began = time.perf_counter()
+        simulation, scenario = self.simulation, self.scenario
+        handler = _Exceptions(self.journal, simulation)
+        logger = logging.getLogger("kconsumer")
+        logger.addHandler(handler)
+        try:
+            simulation.network.pump()
+            simulation.spawn(Process("producer"), "main", self._produce)
+            for member in self.members:
+                simulation.scheduler.call_at(member.plan.start_ms, member.start)
+            FaultInjector(simulation, self.journal, scenario, self.members).schedule()
+            self._run_until(self._calm_ms())
+            self._check_stable()
+            self._run_until(scenario.duration_ms + CLOSING_MS)
+            self._check_end()
+        finally:
+            logger.removeHandler(handler)
+            simulation.scheduler.close()
+        return Outcome(
+            scenario,
+            tuple(self.journal.violations),
+            simulation.history,
+            simulation.digest(),
+            sum(map(len, self.journal.appended.values())),
+            sum(self.journal.returned.values()),
+            simulation.scheduler.steps,
+            time.perf_counter() - began,
+        )
+
+    def _run_until(self, time_ms: float) -> None:
+        self.simulation.scheduler.run(time_ms)
+        self.journal.now = self.simulation.now
+
+    # --- what must hold ---
+
+    def _calm_ms(self) -> float:
+        """Returns when the group must be stable."""
+        scenario = self.scenario
+        events = [fault.at_ms + fault.duration_ms for fault in scenario.faults]
+        events += [member.start_ms for member in scenario.members]
+        events += [member.stop_ms for member in scenario.members if member.stop_ms is not None]
+        calm = max(events) + 2 * scenario.session_timeout_ms
+        return min(calm, scenario.duration_ms)
+
+    def _check_stable(self) -> None:
+        """Check that each partition has one owner, unless a program leaves the group now and then."""
+        if any(member.plan.program in UNSTABLE for member in self.members):
+            return
+        if not any(member.alive for member in self.members):
+            return
+        for partition in self.simulation.cluster.topics[TOPIC].partitions:
+            owners = list(self.journal.owners.get(partition.index, ()))
+            if len(owners) != 1:
+                self.journal.violation(f"not stable: partition {partition.index} has owners {owners}")
+
+    def _check_end(self) -> None:
+        if any(member.plan.stop_ms is None for member in self.members):
+            for partition, offset in self.journal.unprocessed().items():
+                self.journal.violation(f"lost: {partition}@{offset} was never processed")
+        for member in self.members:
+            if member.alive:
+                self.journal.violation(f"late call: {member.name} has not ended")
+
+    def _task_failed(self, task: Task, error: BaseException) -> None:
+        self.journal.now = self.simulation.now
+        self.journal.violation(f"unexpected error: {task.name} ended with {error!r}")
+
+    # --- records ---
+
+    def _produce(self) -> None:
+        simulation, scenario = self.simulation, self.scenario
+        number = 0
+        while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
+            partitions = simulation.cluster.topics[TOPIC].partitions
+            partition = partitions[simulation.random.randrange(len(partitions))]
+            if partition.leader != NO_LEADER:
+                rows = [Rec(value=b"%d" % (number + index)) for index in range(simulation.random.randint(1, 10))]
+                first = partition.log.end
+                partition.append(build_batch(rows, timestamp=simulation.clock.wall_ms()), simulation.clock.wall_ms())
+                for offset in range(first, partition.log.end):
+                    self.journal.append(partition.index, offset)
+                number += len(rows)
+                simulation.network.pump()
+            simulation.sleep(simulation.random.expovariate(1 / scenario.record_interval_ms))
+
+
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Run a scenario on a thread of its own. Returns the outcome."""
+    return off_main_thread(lambda: Run(scenario).run())
