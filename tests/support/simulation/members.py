@@ -73,6 +73,11 @@ class MemberProcess:
     def _ends_ms(self) -> float:
         return self.plan.stop_ms or self._scenario.duration_ms
 
+    @property
+    def _catching_up(self) -> bool:
+        """True at the end of the run, when programs do nothing that keeps them from processing the last records."""
+        return self._simulation.now > self._scenario.duration_ms - LAST_APPEND_MS
+
     def _main(self) -> None:
         """Run one consumer after the other until the member's end."""
         while self._simulation.now < self._ends_ms:
@@ -180,8 +185,7 @@ class MemberProcess:
 
     def poll_slowly(self, consumer: Consumer) -> None:
         """Poll once, and sometimes take long afterwards."""
-        late = self._simulation.now > self._scenario.duration_ms - LAST_APPEND_MS
-        if self._poll(consumer) and self._chance(0.02) and not late:
+        if self._poll(consumer) and self._chance(0.02) and not self._catching_up:
             ms = self._draw(0, 1.5 * MAX_POLL_INTERVAL_MS)
             if ms > MAX_POLL_INTERVAL_MS - GRACE_MS:
                 self._journal.disturb(self.name, self._simulation.now + ms + 2 * GRACE_MS)
@@ -202,7 +206,7 @@ class MemberProcess:
     def poll_and_seek(self, consumer: Consumer) -> None:
         """Poll once, and sometimes seek back to the first record of the batch, as after a failed batch."""
         records = self._poll(consumer)
-        if records and self._chance(0.2):
+        if records and self._chance(0.2) and not self._catching_up:
             first = {tp: min(r.offset for r in records.records(tp)) for tp in records.partitions()}
             self._unprocessed = []
             for tp, offset in first.items():
@@ -212,10 +216,10 @@ class MemberProcess:
 
     def poll_and_pause(self, consumer: Consumer) -> None:
         """Poll once; sometimes pause partitions before and resume them later."""
-        if self._chance(0.2):
+        if self._chance(0.2) and not self._catching_up:
             paused = [tp for tp in sorted(consumer.assignment()) if self._chance(0.5)]
             consumer.pause(*paused)
-        elif self._chance(0.5):
+        elif self._chance(0.5) or self._catching_up:
             consumer.resume(*consumer.paused())
         self._poll(consumer)
 

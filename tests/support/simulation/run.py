@@ -19,7 +19,7 @@ from kconsumer.testing.cluster.topic import NO_LEADER
 from kconsumer.testing.records import Rec
 from support.simulation.faults import FaultInjector
 from support.simulation.journal import Journal
-from support.simulation.members import GROUP, LAST_APPEND_MS, TOPIC, MemberProcess
+from support.simulation.members import GROUP, LAST_APPEND_MS, POLL_TIMEOUT_S, TOPIC, MemberProcess
 from support.simulation.scenario import MINUTE_MS, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.simulation import Simulation, off_main_thread
@@ -143,7 +143,8 @@ class Run:
         scenario = self.scenario
         events = [fault.at_ms + fault.duration_ms for fault in scenario.faults]
         events += [member.start_ms for member in scenario.members]
-        events += [member.stop_ms for member in scenario.members if member.stop_ms is not None]
+        # A member closes its consumer at the end of its last call.
+        events += [m.stop_ms + POLL_TIMEOUT_S * 1000 for m in scenario.members if m.stop_ms is not None]
         calm = max(events) + 2 * scenario.session_timeout_ms
         return min(calm, scenario.duration_ms)
 
