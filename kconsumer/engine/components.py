@@ -228,9 +228,13 @@ class Components:
             self.metadata.rebootstrapped()
 
     def share_nodes(self) -> None:
-        """Pass the addresses of all brokers, including the coordinator, to the network client."""
-        nodes = dict(self.cluster.nodes)
+        """Pass the addresses of all brokers, including the coordinator, to the network client.
+
+        The coordinator may be found before the first metadata arrives, or before the first after a rebootstrap. Then
+        the bootstrap servers stay in the list: if it contained only the coordinator and that broker died, no request
+        could reach another broker.
+        """
+        nodes = dict(self.cluster.nodes) or {node.id: node for node in self.client.bootstrap_nodes()}
         if self.group is not None and self.group.coordinator.coordinator is not None:
             nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
-        if nodes:
-            self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
+        self.client.set_nodes(nodes.values(), self.cluster.cluster_id)

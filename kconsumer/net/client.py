@@ -120,8 +120,12 @@ class NetworkClient:
             now = self._clock.now()
             for node_id in list(self._nodes_by_id):
                 self.disconnect(node_id, now)
+        self.set_nodes(self.bootstrap_nodes())
+
+    def bootstrap_nodes(self) -> list[Node]:
+        """Returns the `bootstrap_servers`. Their ids are negative, because their broker ids are unknown."""
         servers = self._config.bootstrap_servers
-        self.set_nodes(Node(-index, host, port) for index, (host, port) in enumerate(servers, start=1))
+        return [Node(-index, host, port) for index, (host, port) in enumerate(servers, start=1)]
 
     @property
     def needs_rebootstrap(self) -> bool:

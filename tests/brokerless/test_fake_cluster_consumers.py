@@ -265,3 +265,22 @@ def test_quotas(cluster: FakeCluster) -> None:
         assert 10 == len(read(slow, 10))
         assert not slow.poll(0.5)
         assert 20 == len(read(other, 20))
+
+
+@pytest.mark.parametrize("options", [{}, {"group_protocol": "consumer"}], ids=["classic", "consumer"])
+def test_a_coordinator_that_dies_before_the_first_metadata(options: dict[str, Any]) -> None:
+    """A member that knows nothing but the address of a dead coordinator finds the others by the bootstrap servers."""
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        cluster.produce("orders", [b"one"])
+        cluster.disconnect_next("Metadata", times=4)
+        with Consumer(
+            "orders", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **options
+        ) as consumer:
+            components = consumer._engine.components
+            assert components.group is not None
+            while (coordinator := components.group.coordinator.coordinator) is None:
+                assert not consumer.poll(0.05)
+            assert not components.cluster.nodes
+            cluster.kill(coordinator.id)
+            assert [b"one"] == [record.value for record in consumer.poll(20)]

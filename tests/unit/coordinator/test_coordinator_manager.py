@@ -19,7 +19,7 @@ from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.types import Node
-from support.harnesses.manager_driver import RETRY_MS, config, fail, respond
+from support.harnesses.manager_driver import RETRY_MS, config, fail, metadata, respond
 from support.harnesses.wiring import group_of, make_components
 
 LOST = BrokerConnectionError("lost")
@@ -226,3 +226,19 @@ def test_the_connection_to_a_lost_coordinator_is_closed_while_none_is_needed() -
     case.request_lookup(False)
     case.mark_unknown("moved", 1000.0)
     assert ("+3", []) == (case.poll(1000.0).disconnect, case.poll(1000.0).requests)
+
+
+def test_bootstrap_servers_stay_until_there_is_metadata() -> None:
+    """A coordinator that is found before the first metadata is added to the bootstrap servers, so that requests can
+    reach another broker if it dies. Metadata then replaces the bootstrap servers.
+    """
+    components = make_components(config(group_id="g"))
+    case, client = group_of(components).coordinator, components.client
+    case.request_lookup()
+    respond(asks(case, 0.0), found(2), 1.0)
+    assert [None, None] == [client.connection_failed(node, 1.0) for node in ("-1", "+2")]
+    components.metadata.request_update()
+    (request,) = components.metadata.poll(2.0).requests
+    respond(request, metadata(nodes=(1, 3)), 3.0)
+    assert client.connection_failed("-1", 3.0) is not None
+    assert [None] * 3 == [client.connection_failed(node, 3.0) for node in ("1", "+2", "3")]
