@@ -15,11 +15,11 @@ JITTER = 0.2
 
 
 class ExponentialBackoff:
-    """Computes delays that double with each attempt, beginning with `initial_ms`. No delay exceeds `max_ms`.
+    """Computes delays (ms): `initial_ms` before the first retry, and twice as long before each further one.
 
-    Each delay is multiplied by a random factor of 0.8 to 1.2. This prevents that all clients of a failed broker retry
-    at the same moment. If `max_ms` is not greater than `initial_ms`, every delay is `max_ms`, without a random factor
-    (as in Java).
+    Each delay is multiplied by a random factor of 0.8 to 1.2, so that the clients of a failed broker do not all retry
+    at the same moment. A product above `max_ms` is reduced to `max_ms`. If `max_ms` is not greater than `initial_ms`,
+    every delay is `max_ms`, without a random factor (as in Java).
     """
 
     __slots__ = ("_initial_ms", "_max_exponent", "_max_ms", "_rng")

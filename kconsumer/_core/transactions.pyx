@@ -19,10 +19,14 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class AbortedIndex:
-    """The producers with an aborted transaction at the current batch. The caller passes all batches in order.
+    """Tracks which producers have an aborted transaction, while the caller goes through the fetched batches in order.
 
-    `aborted_transactions`: pairs (producer id, first offset) in any order. In all methods, `at` is the index in the
-    fetched bytes at which a batch begins. It is stored, so that `rewind` can undo changes.
+    The caller calls `advance` for each batch that has a producer id. This makes it the current batch. `covers` then
+    returns whether the transactional records of a producer in this batch must be skipped.
+
+    `aborted_transactions`: pairs (producer id, first offset) in any order. The argument `at` of the methods is the index
+    in the fetched bytes at which a batch begins. It is stored with each change, so that `rewind(at)` can undo the
+    changes made at this batch and at later ones.
     """
 
     def __init__(self, aborted_transactions=()):

@@ -41,7 +41,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:
     """Check the SASL options in `values` by the rules of this module.
 
-    Also sets the options that `sasl_jaas_config` contains, unless it is a reference, which is read later.
+    Also sets the options that `sasl_jaas_config` contains. If it is a reference, it is read for each authentication
+    instead. With OAUTHBEARER it is read now, because tokens are not requested for each authentication.
 
     `given` maps each option that the user set to its name as the user wrote it. Raises ConfigError if options
     contradict each other, or if a required option is missing. The message names them.
@@ -49,6 +50,8 @@ def derive(values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, 
     mechanism = values["sasl_mechanism"]
     _check_mechanism(mechanism, given)
     jaas = values["sasl_jaas_config"]
+    if mechanism == "OAUTHBEARER" and kinds.refers(jaas):
+        jaas = _read(jaas, given["sasl_jaas_config"])
     if jaas is not None and not kinds.refers(jaas):
         _apply_jaas(jaas, values, given, rows)
     if jaas is None or not kinds.refers(jaas):
@@ -64,6 +67,14 @@ def _check_mechanism(mechanism: str, given: Mapping[str, str]) -> None:
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         actual = " (which it is unless you set it)" if "sasl_mechanism" not in given else ""
         raise ConfigError(f"sasl_mechanism='GSSAPI'{actual} needs the package gssapi: pip install gssapi")
+
+
+def _read(jaas: object, name: str) -> str | None:
+    """Returns the text that a reference in `sasl_jaas_config` refers to. Raises ConfigError if it cannot be read."""
+    try:
+        return kinds.reveal(jaas)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def _apply_jaas(jaas: str, values: dict[str, Any], given: Mapping[str, str], rows: Mapping[str, kinds.Option]) -> None:

@@ -5,9 +5,9 @@ the position was changed, and set aside if its partition is paused. Positions mo
 occurs after records were taken, these records are returned, and the next call raises the error.
 
 Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
-the group may revoke a partition, and a signal handler may seek, commit or close. Therefore a position moves only after
-its records are deserialized, and commits include the new position only after the call. At the end of the call, records
-are dropped if their partition's position has changed meanwhile.
+the group may revoke a partition, and a signal handler may seek, pause, commit or close. Therefore the position of a
+partition moves only after its records are deserialized, and a commit does not include the new position before `collect`
+returns. At its end, `collect` drops the records of partitions that were revoked, paused or sought since it took them.
 """
 
 from __future__ import annotations

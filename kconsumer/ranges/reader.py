@@ -137,8 +137,10 @@ class RangeReader:
         if self.next_offset < self.end_offset:
             self._check_log(isinstance(end, int))
             self._seek()
-        elif self.next_offset > self.end_offset:
+        elif self.next_offset > self.high_watermark:
             self._check_data_loss(self.next_offset)
+        elif self.next_offset > self.end_offset:
+            self.end_offset = self._readable_end = self.next_offset  # the end that was looked up is before `start`
 
     def _check_log(self, fixed_end: bool) -> None:
         """Skip offsets of the range that are not in the log.

@@ -1,6 +1,7 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-For static membership (KIP-345), all four requests have the field `group_instance_id` since Kafka 2.3.
+For static membership (KIP-345), JoinGroup, SyncGroup and Heartbeat have the field `group_instance_id` since Kafka 2.3.
+LeaveGroup has it since 2.4, for each member in its list.
 """
 
 from __future__ import annotations

@@ -115,6 +115,16 @@ def test_beyond_the_end(kafka: Kafka, topic_name: str) -> None:
         offsets(waiting)
 
 
+@pytest.mark.parametrize("on_data_loss", ["error", "skip"])
+def test_an_end_before_the_start(kafka: Kafka, topic_name: str, on_data_loss: str) -> None:
+    """If the end was looked up, and lies before the start, the range is empty."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, numbered(5))
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    reader = read_range((topic_name, 0), 3, "earliest", on_data_loss=on_data_loss, **servers)
+    assert ([], (), 3, 3) == (offsets(reader), reader.gaps, reader.start_offset, reader.end_offset)
+
+
 def test_arguments(kafka: Kafka, topic_name: str) -> None:
     """Invalid arguments raise before any record is read."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}

@@ -70,7 +70,7 @@ class Journal:
     # --- ownership ---
 
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """A member was told that it owns partitions."""
+        """A member was notified that it owns partitions."""
         for tp in partitions:
             index = tp.partition
             for other in self.owners.get(index, ()):
@@ -82,7 +82,7 @@ class Journal:
                 self._next.pop((member, index), None)
 
     def take_away(self, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """A member was told that it no longer owns partitions."""
+        """A member was notified that it no longer owns partitions."""
         for tp in partitions:
             self._forget(member, tp.partition)
 

@@ -248,13 +248,13 @@ class MemberProcess:
     # --- callbacks ---
 
     def on_assign(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """The consumer was told that it owns partitions."""
+        """The consumer was notified that it owns partitions."""
         self._simulation.record(self.name, f"assigned {[tp.partition for tp in partitions]}")
         self._journal.assign(self.name, partitions)
         self._in_callback()
 
     def on_revoke(self, partitions: tuple[TopicPartition, ...], *, lost: bool) -> None:
-        """The consumer was told that partitions are or will be revoked."""
+        """The consumer was notified that partitions are or will be revoked."""
         self._simulation.record(self.name, f"{'lost' if lost else 'revoked'} {[tp.partition for tp in partitions]}")
         if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self._consumer is not None:
             self._finish_batch()

@@ -200,6 +200,17 @@ def test_a_jaas_entry_for_oauth() -> None:
     assert ("read write", {"cluster": "lkc-1"}) == (found.sasl_oauthbearer_scope, found.sasl_oauth_extensions)
 
 
+def test_a_jaas_entry_for_oauth_in_a_file(tmp_path: Path) -> None:
+    """A reference to a JAAS entry is read when the consumer is created. If it cannot be read, the error names it."""
+    file = tmp_path / "jaas"
+    file.write_text(f'{OAUTH} required clientId="id" clientSecret="s";\n')
+    options = {"sasl_oauthbearer_token_endpoint_url": URL}
+    found = config("OAUTHBEARER", sasl_jaas_config=f"file:{file}", **options)
+    assert "id" == found.sasl_oauthbearer_client_credentials_client_id
+    with pytest.raises(ConfigError, match=r"sasl_jaas_config: file .*/missing cannot be read"):
+        config("OAUTHBEARER", sasl_jaas_config=f"file:{tmp_path}/missing", **options)
+
+
 def test_a_jaas_entry_for_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings that only concern a JVM are ignored."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
