@@ -60,7 +60,7 @@ BUILT_IN: Final = tuple(_BUILT_IN_TARGETS)
 """Names that no other distribution can use, because all members of a group must use the same algorithm."""
 
 _OWN_DISTRIBUTION = "kconsumer"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_NAME = r"[a-z0-9][a-z0-9._-]*"
 _JAVA_CLASSES = {
     "org.apache.kafka.clients.consumer.RangeAssignor": "range",
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
@@ -193,7 +193,7 @@ def register(name: str, factory: Factory) -> None:
     """
     if name in BUILT_IN:
         raise ConfigError(f'"{name}" is a built-in assignor; register yours under another name')
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ConfigError(f'"{name}" cannot name an assignor: use lowercase letters, digits, ".", "_" and "-"')
     if not callable(factory):
         raise ConfigError(f'the factory registered for assignor "{name}" is not callable: {factory!r}')
@@ -410,7 +410,7 @@ def _checked(instance: Any, info: AssignorInfo, name: str | None) -> Assignor:
     if not isinstance(instance, Assignor):
         raise _load_error(info, f"returned {type(instance).__qualname__}, which is not a kconsumer.Assignor")
     own = getattr(instance, "name", None)
-    if not isinstance(own, str) or not _NAME.fullmatch(own):
+    if not isinstance(own, str) or not re.fullmatch(_NAME, own):
         raise _load_error(info, f"has no usable `name`: {own!r} (lowercase letters, digits, '.', '_', '-')")
     if name is not None and own != name:
         raise _load_error(info, f'calls itself "{own}"; its name must be that of the entry point or registration')

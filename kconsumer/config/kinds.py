@@ -313,9 +313,7 @@ def refers(value: object) -> bool:
 
 # --- addresses ---
 
-_ADDRESS = re.compile(
-    r"(?:[A-Za-z0-9_-]+://)?(?:\[(?P<six>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>[^\s\[\]/:@]+)):(?P<port>[0-9]+)"
-)
+_ADDRESS = r"(?:[A-Za-z0-9_-]+://)?(?:\[(?P<six>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>[^\s\[\]/:@]+)):(?P<port>[0-9]+)"
 
 
 def parse_address(entry: str) -> tuple[str, int]:
@@ -323,7 +321,7 @@ def parse_address(entry: str) -> tuple[str, int]:
     entry = entry.strip()
     if entry.lower().startswith(("http://", "https://")):
         raise ValueError(f"{entry!r} is a web address; Kafka has its own protocol")
-    match = _ADDRESS.fullmatch(entry)
+    match = re.fullmatch(_ADDRESS, entry)
     if match is None:
         bare = entry.rpartition("://")[2]
         if bare.count(":") > 1 and "[" not in bare:

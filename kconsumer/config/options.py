@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
 from kconsumer.config.kinds import option as _option
-from kconsumer.config.option_groups import OptionGroup
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
 
 if TYPE_CHECKING:
+    from kconsumer.config.option_groups import OptionGroup
     from kconsumer.config.signature import AllOptions
 
 log = get_logger(__name__)
-T = TypeVar("T", bound=OptionGroup)
+T = TypeVar("T", bound="OptionGroup")
 
 FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
 REQUIRED: Any = object()  # marks an option without a default, which the user must set
