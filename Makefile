@@ -20,14 +20,14 @@ PYTEST := $(BIN)/pytest
 WORKERS ?= auto
 # Tests with brokers wait more than they work.
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
-FAKE_WORKERS ?= $(shell expr $$(nproc) \* 3)
+FAKE_WORKERS ?= $(shell expr $$(nproc) \* 4)
 # A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
 SANITIZED := build/sanitized
 SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*/*.py)
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower sanitized property fuzz brokerless threads integration integration-fake kerberos spark test bench demo pipeline clean
+.PHONY: help setup system system-python build check lint format types unit slower sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -107,11 +107,17 @@ threads: $(STAMPS)/extensions  ## tests of the network thread with threads that 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
 
-integration: setup  ## tests against a real Kafka (T= picks tests, KAFKA_VERSION= another broker)
-	$(PYTEST) tests/integration -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
+INTEGRATION := $(PYTEST) tests/integration
+REAL_BROKERS = -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder
 
-integration-fake: $(STAMPS)/extensions  ## the same tests on the cluster model, for what it models (T= picks tests)
-	$(PYTEST) tests/integration --cluster=fake -n $(FAKE_WORKERS) $(if $(T),-k '$(T)',-m 'not long')
+integration-fake: $(STAMPS)/extensions  ## integration tests on the cluster model (T= picks tests)
+	$(INTEGRATION) --cluster=fake -n $(FAKE_WORKERS) $(if $(T),-k '$(T)',-m 'not long')
+
+integration: setup  ## those that need a real Kafka (T= picks from all of them, KAFKA_VERSION= another broker)
+	$(INTEGRATION) $(REAL_BROKERS) $(if $(T),-k '$(T)',--cluster=kafka-where-needed -m 'not long')
+
+integration-all: setup  ## all of them on a real Kafka, with those that `make test` leaves out
+	$(INTEGRATION) $(REAL_BROKERS)
 
 $(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package
 	@tools/system-packages $(PYTHON) kerberos
@@ -128,7 +134,7 @@ $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/Spar
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower threads sanitized integration kerberos spark  ## everything, from a fresh clone
+test: setup lint types unit slower threads sanitized integration-fake integration kerberos spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

@@ -29,9 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that picks the brokers of tests/integration."""
     parser.addoption(
         "--cluster",
-        choices=("kafka", "fake"),
+        choices=("kafka", "fake", "kafka-where-needed"),
         default="kafka",
-        help="run tests/integration on Apache Kafka, or on the model of kconsumer.testing.FakeCluster",
+        help="run tests/integration on Apache Kafka, or on the model of kconsumer.testing.FakeCluster those that it "
+        "covers, or on Apache Kafka those that the model does not cover and the twins of real_broker_twins.py",
     )
 
 

