@@ -242,7 +242,10 @@ class FetchManager:
         flight = self._in_flight.get(broker.node.id)
         if flight is None or broker.node.id in self._expedited or self._buffer.has_data():
             return FOREVER
-        chains = {tp: chain for tp, chain in broker.chains.items() if self._is_wanted_elsewhere(tp, chain, flight)}
+        # Only partitions that changed after the fetch in flight was created can differ from it. To check all partitions
+        # of all brokers in each poll would take most of the time of a consumer with many of both.
+        changed = ((tp, broker.chains.get(tp)) for tp in broker.changed)
+        chains = {tp: chain for tp, chain in changed if chain and self._is_wanted_elsewhere(tp, chain, flight)}
         if not chains or broker.node.id in self._node_failures:
             return FOREVER
         if now < flight.sent_at + EXPEDITE_AFTER_MS:

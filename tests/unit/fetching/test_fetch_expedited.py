@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from kconsumer.errors import BrokerConnectionError
+from kconsumer.fetching import manager
+from kconsumer.fetching.buffer import FetchChain
 from kconsumer.fetching.manager import EXPEDITE_AFTER_MS
 from kconsumer.managers import UnsentRequest
 from support.harnesses.fetching import FetchHarness
@@ -85,3 +87,18 @@ def test_no_expedited_fetch_while_records_wait() -> None:
     harness.seek(harness.tps[0], 0)
     harness.wait(EXPEDITE_AFTER_MS)
     assert [] == [request.node for request in harness.poll() if request.node != "0"]
+
+
+@pytest.mark.parametrize("partitions", [10, 1_000])
+def test_only_changed_partitions_are_checked(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While fetches wait, a poll checks only partitions that changed, however many there are."""
+    harness = FetchHarness(partitions, brokers=2, sessions=2)
+    harness.fetch()
+    harness.poll()
+    harness.seek(harness.tps[0], 5)
+    harness.wait(EXPEDITE_AFTER_MS)
+    checked: list[FetchChain] = []
+    original = manager.has_room
+    monkeypatch.setattr(manager, "has_room", lambda chain: checked.append(chain) or original(chain))
+    assert ["*0"] == [request.node for request in harness.poll()]
+    assert [harness.tps[0]] == [chain.topic_partition for chain in checked]
