@@ -10,6 +10,7 @@ import errno
 import os
 import selectors
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
@@ -411,9 +412,13 @@ class SimulatedNetwork:
         deadline = self.cluster.next_deadline()
         if deadline is not None and deadline < self._timer_at:
             self._timer_at = max(deadline, self.scheduler.now)
-            self.scheduler.call_at(self._timer_at, self._run_timers)
+            self.scheduler.call_at(self._timer_at, partial(self._run_timers, self._timer_at))
 
-    def _run_timers(self) -> None:
+    def _run_timers(self, time: float) -> None:
+        # An earlier deadline has replaced this timer. Without the check, it would set another timer, and the number of
+        # timers would grow.
+        if time != self._timer_at:
+            return
         self._timer_at = FOREVER
         self.cluster.run_timers(self.scheduler.now)
         self.pump()
