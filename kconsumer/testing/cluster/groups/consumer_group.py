@@ -7,6 +7,7 @@ coordinator. Only the timers start again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,10 @@ class ConsumerGroup(Group):
         self.target_epoch = FIRST_EPOCH
         self.assigned_at: float | None = None  # when the target was computed (ms); None: never, or the group was empty
         self.regexes = TopicRegexes()
+        # How many members prefer each assignor, and how many subscribe to each regular expression. Each heartbeat needs
+        # these numbers. If it counted all members, the heartbeats of a group would take quadratic time.
+        self._preferences: Counter[str] = Counter()
+        self._regex_counts: Counter[str] = Counter()
         self._owners: dict[tuple[bytes, int], str] = {}  # member ids
         self._signature: TopicsSignature = ()
         self._topics_version = -1  # that of the topics to which the signature was compared last
@@ -83,7 +88,9 @@ class ConsumerGroup(Group):
         old = self.members.get(member.id)
         if old is not None:
             self._release(old)
+            self._count(old, -1)
         self.members[member.id] = member
+        self._count(member, 1)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.id
         for owned in member.owned():
@@ -93,7 +100,7 @@ class ConsumerGroup(Group):
         """Remove a member with its target assignment, and cancel its timers."""
         member.cancel_timers()
         self._release(member)
-        del self.members[member.id]
+        self._count(self.members.pop(member.id), -1)
         self.target.pop(member.id, None)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.id:
             del self.static_members[member.instance_id]
@@ -110,6 +117,14 @@ class ConsumerGroup(Group):
         for owned in member.owned():
             if self._owners.get(owned) == member.id:
                 del self._owners[owned]
+
+    def _count(self, member: ConsumerMember, change: int) -> None:
+        """Add `change` to the counts of the member's preferred assignor and of its regular expression."""
+        for counts, key in ((self._preferences, member.preferred_assignor), (self._regex_counts, member.regex)):
+            if key:
+                counts[key] += change
+                if not counts[key]:
+                    del counts[key]
 
     def begin_at(self, epoch: int) -> None:
         """Set the group epoch and the target's epoch to `epoch`.
@@ -130,22 +145,18 @@ class ConsumerGroup(Group):
 
     def regex_counts(self) -> dict[str, int]:
         """Returns how many members subscribe to each regular expression."""
-        counts: dict[str, int] = {}
-        for member in self.members.values():
-            if member.regex:
-                counts[member.regex] = counts.get(member.regex, 0) + 1
-        return counts
+        return dict(self._regex_counts)
 
     def preferred_assignor(self) -> str:
         """Returns the assignor that most members prefer, or the broker's first one if no member has a preference."""
-        return preferred(self.members.values()) or self._default_assignor()
+        return preferred(self._preferences) or self._default_assignor()
 
     def next_preferred_assignor(self, before: ConsumerMember, updated: ConsumerMember) -> str:
         """Returns what `preferred_assignor` returns when the member `before` has become `updated`.
 
         As in Kafka, the result may differ if several assignors are preferred equally often (see `preferred_after`).
         """
-        return preferred_after(self.members.values(), before, updated) or self._default_assignor()
+        return preferred_after(self._preferences, before, updated) or self._default_assignor()
 
     def _default_assignor(self) -> str:
         return self.coordinator.cluster.settings.group_consumer_assignors[0]
