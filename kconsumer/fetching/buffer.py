@@ -138,7 +138,8 @@ class FetchChain:
         self.leader: LeaderAndEpoch = position.leader  # the leader whose log is fetched
         self.position = position.offset  # the offset of the next record to take; must equal the consumer's position
         self.next_offset: int | None = position.offset  # start of the next fetch; None: unknown until data is decoded
-        self.fetches: deque[CompletedFetch] = deque()
+        # A list, because it is short, and most partitions of a consumer have none: an empty deque takes 0.6 KB.
+        self.fetches: list[CompletedFetch] = []
         self.failures = 0  # failed fetches in a row
         self.buffered_since = 0.0  # when the first fetch was added to the empty chain (ms)
         self.leader_changed = False  # whether `follow_leader` must validate the position again
@@ -352,7 +353,7 @@ class FetchBuffer:
     def pop(self, fetch: CompletedFetch) -> None:
         """Remove a fetch that has been read. It must be the first of its chain."""
         chain = fetch.chain
-        chain.fetches.popleft()
+        del chain.fetches[0]
         self._current = None
         self._finish(fetch)
         self.dirty[chain.topic_partition] = None

@@ -8,6 +8,7 @@ are counted as received; Java counts the uncompressed size of records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import nan
 
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
@@ -157,12 +158,7 @@ class FetchMetrics:
 
     def _publish(self, tp: TopicPartition, subscription: SubscriptionState, gauge: Gauge, unknown: float) -> None:
         metric, text, value_of = gauge
-
-        def read(now: float) -> float:
-            state = subscription.find(tp)
-            value = None if state is None else value_of(state, now)
-            return unknown if value is None else value
-
+        read = partial(_read, subscription, tp, value_of, unknown)
         for topic in _topic_tags(tp.topic):
             tags = ("topic", topic), ("partition", str(tp.partition))
             name = self._metrics.name(metric, GROUP, text, *tags)
@@ -184,6 +180,19 @@ class FetchMetrics:
         for tag in others:
             self._metrics.publish(sensor, GROUP, rows, ("topic", tag), *tags)
         return sensor
+
+
+def _read(
+    subscription: SubscriptionState,
+    tp: TopicPartition,
+    value_of: Callable[[PartitionState, float], float | None],
+    unknown: float,
+    now: float,
+) -> float:
+    """Returns the value of a gauge, or `unknown` if the partition is not assigned or the value is not known."""
+    state = subscription.find(tp)
+    value = None if state is None else value_of(state, now)
+    return unknown if value is None else value
 
 
 def _topic_tags(topic: str) -> list[str]:

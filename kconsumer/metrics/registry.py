@@ -9,7 +9,6 @@ pass the present time as `now` (ms).
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf, nan
@@ -62,8 +61,8 @@ class Sensor:
     def __init__(self, samples: int, window_ms: float) -> None:
         self._samples = samples
         self._window_ms = window_ms
-        # One window more than `samples`, because the oldest one may still overlap the sampled time (as in Java).
-        self._windows: deque[_Window] = deque(maxlen=samples + 1)
+        # A list, because each partition has sensors, and an empty deque takes ten times the memory of an empty list.
+        self._windows: list[_Window] = []
         self._current: _Window | None = None
         self.names: list[MetricName] = []
         self.count = 0
@@ -79,6 +78,10 @@ class Sensor:
         if window is None or now - window.start >= self._window_ms:
             window = self._current = _Window(now)
             self._windows.append(window)
+            # One window more than `samples` is kept, because the oldest one may still overlap the sampled time (as in
+            # Java).
+            if len(self._windows) > self._samples + 1:
+                del self._windows[0]
         window.end = now
         window.count += count
         window.sum += value
@@ -142,7 +145,7 @@ class Metrics:
     ) -> None:
         self._samples = samples
         self._window_ms = max(1.0, window_ms)
-        self._tags = tags
+        self._tags = self._last_tags = tags
         self._measures: dict[MetricName, Callable[[float], float]] = {}
         self._reporters: Reporters | None = None
 
@@ -153,7 +156,12 @@ class Metrics:
 
     def name(self, name: str, group: str, description: str = "", *tags: tuple[str, str]) -> MetricName:
         """Returns a MetricName. Its tags are those that all metrics of the consumer have, followed by `tags`."""
-        return MetricName(name, group, description, self._tags + tags)
+        all_tags, last = self._tags + tags, self._last_tags
+        # The metrics of one partition are named one after the other. They share the tuple of their tags, because a
+        # consumer may have the metrics of many partitions.
+        if all_tags != last:
+            last = self._last_tags = all_tags
+        return MetricName(name, group, description, last)
 
     def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> Sensor:
         """Returns a new sensor with one metric for each of `rows`. Replaces metrics that have the same names."""

@@ -306,17 +306,16 @@ class Cluster:
         else:
             self._epochs[tp] = epoch
             result.progressed |= seen is None or kept is None or ignore_epochs or epoch > seen
-        return PartitionMetadata(
-            partition.leader_id,
-            epoch,
-            tuple(partition.replica_nodes),
-            tuple(partition.isr_nodes),
-            tuple(partition.offline_replicas),
-        )
+        # Nearly always, all replicas are in sync. Then both fields share one tuple, which saves memory.
+        replicas, in_sync = tuple(partition.replica_nodes), tuple(partition.isr_nodes)
+        if in_sync == replicas:
+            in_sync = replicas
+        return PartitionMetadata(partition.leader_id, epoch, replicas, in_sync, tuple(partition.offline_replicas))
 
     def _rebuild(self) -> None:
         """Compute the lookup tables from the topics."""
         old, self._leaders = self._leaders, {}
+        shared: dict[LeaderAndEpoch, LeaderAndEpoch] = {}  # equal objects, which need memory only once
         for name, topic in self._topics.items():
             topic.infos = None
             for index, partition in topic.partitions.items():
@@ -327,7 +326,9 @@ class Cluster:
                     leader = LeaderAndEpoch(None, epoch)
                 # An equal object is reused, so that positions can be compared with it by identity.
                 before = old.get(tp)
-                self._leaders[tp] = before if before is not None and before == leader else leader
+                self._leaders[tp] = (
+                    before if before is not None and before == leader else shared.setdefault(leader, leader)
+                )
         self._names = {topic.topic_id: name for name, topic in self._topics.items() if topic.topic_id}
         self.update_version += 1
 
@@ -352,4 +353,4 @@ class Cluster:
 
 
 def _is_stale(code: int) -> bool:
-    return issubclass(error_class(code), StaleMetadataError)
+    return code != 0 and issubclass(error_class(code), StaleMetadataError)

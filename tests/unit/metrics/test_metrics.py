@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from math import isnan
 
 import pytest
@@ -135,3 +136,24 @@ def test_remove_sensor_and_gauge() -> None:
     metrics.gauge(gauge, lambda now: now)
     metrics.remove(sensor, gauge, gauge)
     assert 0 == len(metrics)
+
+
+def test_memory_of_unused_sensors() -> None:
+    """A sensor without values takes little memory, because a consumer has two of them for each partition."""
+    metrics, rows = Metrics(tags=(("client-id", "c"),)), (("a", Stat.AVG, ""), ("b", Stat.MAX, ""))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = [metrics.sensor("g", rows, ("topic", "t"), ("partition", str(number))) for number in range(1_000)]
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert 2_000 == len(metrics)
+    assert used < 1_500 * len(kept)
+
+
+def test_names_share_their_tags() -> None:
+    """Names with equal tags share one tuple."""
+    metrics = Metrics(tags=(("client-id", "c"),))
+    first, second, other = (metrics.name(name, "g", "", ("partition", "0")) for name in "abc")
+    assert first.tags is second.tags is other.tags
+    assert (("client-id", "c"), ("partition", "1")) == metrics.name("a", "g", "", ("partition", "1")).tags
+    assert (("client-id", "c"), ("partition", "0")) == first.tags

@@ -348,3 +348,12 @@ def test_an_unknown_partition_has_no_online_replica() -> None:
 def test_repr_counts() -> None:
     """The repr has the version and the numbers of nodes, topics and partitions."""
     assert "<Cluster c v1: 3 nodes, 1 topics, 1 partitions>" == repr(cluster_of(topic("a", partition(0))))
+
+
+def test_equal_values_are_shared() -> None:
+    """Partitions with the same leader and leader epoch share one object, and so do equal lists of replicas."""
+    cluster = cluster_of(topic("a", partition(0, leader=1, epoch=4), partition(1, leader=1, epoch=4)))
+    first, second = (cluster.leader(tp(name)) for name in ("a-0", "a-1"))
+    assert first is second
+    kept = cluster._topics["a"].partitions[0]
+    assert kept.replicas is kept.in_sync
