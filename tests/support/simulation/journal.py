@@ -50,8 +50,8 @@ class Journal:
     # --- the log ---
 
     def append(self, partition: int, offset: int) -> None:
-        """A record was written."""
-        self.appended.setdefault(partition, []).append(offset)
+        """A record was written, or the transaction that contains it was committed."""
+        insort(self.appended.setdefault(partition, []), offset)
 
     def following(self, partition: int, offset: int) -> int:
         """Returns the offset of the first record at or after an offset; the offset itself if there is none."""
@@ -59,13 +59,16 @@ class Journal:
         index = bisect_left(offsets, offset)
         return offsets[index] if index < len(offsets) else offset
 
+    def first_unprocessed(self, partition: int) -> int | None:
+        """Returns the offset of the first record that was not processed, or None if there is none."""
+        offsets = self.appended.get(partition, [])
+        index = bisect_left(offsets, self._processed.get(partition, 0))
+        return offsets[index] if index < len(offsets) else None
+
     def unprocessed(self) -> dict[int, int]:
-        """Returns the first offset that was not processed, of each partition that has such records."""
-        return {
-            partition: offset
-            for partition, offsets in self.appended.items()
-            if (offset := self.following(partition, self._processed.get(partition, 0))) <= offsets[-1]
-        }
+        """Returns the offset of the first record that was not processed, of each partition that has such records."""
+        found = {partition: self.first_unprocessed(partition) for partition in self.appended}
+        return {partition: offset for partition, offset in found.items() if offset is not None}
 
     # --- ownership ---
 
@@ -118,8 +121,8 @@ class Journal:
             self.violation(f"repeated: {member} returned {partition}@{offset}; {floor} was committed before")
         expected = self._next.get(key)
         if expected is None:
-            first = self.following(partition, self._processed.get(partition, 0))
-            if offset > first:
+            first = self.first_unprocessed(partition)
+            if first is not None and offset > first:
                 self.violation(f"skipped: {member} starts at {partition}@{offset}; {first} was never processed")
         elif offset != self.following(partition, expected):
             self.violation(f"gap: {member} returned {partition}@{offset} after {expected - 1}")
@@ -146,8 +149,8 @@ class Journal:
 
     def commit(self, partition: int, offset: int) -> None:
         """The coordinator has stored a committed offset."""
-        first = self.following(partition, self._processed.get(partition, 0))
-        if offset > first:
+        first = self.first_unprocessed(partition)
+        if first is not None and offset > first:
             self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")
         before = self.committed.get(partition, 0)
         if offset < before:

@@ -114,6 +114,8 @@ class MemberProcess:
             "enable_auto_commit": not manual,
             "consumer_timeout_ms": int(POLL_TIMEOUT_S * 1000),
         }
+        if scenario.transactions:
+            options["isolation_level"] = "read_committed"
         if plan.static:
             options["group_instance_id"] = f"instance-{self.name}"
         if plan.protocol == "classic":

@@ -10,16 +10,14 @@ import logging
 import time
 from dataclasses import dataclass
 
-from kconsumer.testing.batches import build_batch
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
 from kconsumer.testing.cluster.requests import Request, Response
 from kconsumer.testing.cluster.settings import Settings
-from kconsumer.testing.cluster.topic import NO_LEADER
-from kconsumer.testing.records import Rec
 from support.simulation.faults import FaultInjector
 from support.simulation.journal import Journal
-from support.simulation.members import GROUP, LAST_APPEND_MS, POLL_TIMEOUT_S, TOPIC, MemberProcess
+from support.simulation.members import GROUP, POLL_TIMEOUT_S, TOPIC, MemberProcess
+from support.simulation.producers import Producers
 from support.simulation.scenario import MINUTE_MS, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.simulation import Simulation, off_main_thread
@@ -110,7 +108,10 @@ class Run:
         logger.addHandler(handler)
         try:
             simulation.network.pump()
-            simulation.spawn(Process("producer"), "main", self._produce)
+            producers = Producers(simulation, self.journal, scenario)
+            simulation.spawn(Process("producer"), "main", producers.write)
+            if scenario.transactions:
+                simulation.spawn(Process("producer"), "transactions", producers.write_transactions)
             for member in self.members:
                 simulation.scheduler.call_at(member.plan.start_ms, member.start)
             FaultInjector(simulation, self.journal, scenario, self.members).schedule()
@@ -170,24 +171,6 @@ class Run:
     def _task_failed(self, task: Task, error: BaseException) -> None:
         self.journal.now = self.simulation.now
         self.journal.violation(f"unexpected error: {task.name} ended with {error!r}")
-
-    # --- records ---
-
-    def _produce(self) -> None:
-        simulation, scenario = self.simulation, self.scenario
-        number = 0
-        while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
-            partitions = simulation.cluster.topics[TOPIC].partitions
-            partition = partitions[simulation.random.randrange(len(partitions))]
-            if partition.leader != NO_LEADER:
-                rows = [Rec(value=b"%d" % (number + index)) for index in range(simulation.random.randint(1, 10))]
-                first = partition.log.end
-                partition.append(build_batch(rows, timestamp=simulation.clock.wall_ms()), simulation.clock.wall_ms())
-                for offset in range(first, partition.log.end):
-                    self.journal.append(partition.index, offset)
-                number += len(rows)
-                simulation.network.pump()
-            simulation.sleep(simulation.random.expovariate(1 / scenario.record_interval_ms))
 
 
 def run_scenario(scenario: Scenario) -> Outcome:

@@ -93,6 +93,7 @@ class Scenario:
     fetch_max_wait_ms: int = 10_000
     session_timeout_ms: int = 45_000
     release: str = "4.4"
+    transactions: bool = False  # some records are written in transactions, and members read with read_committed
 
 
 def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
@@ -117,6 +118,7 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
         record_interval_ms=rng.choice([500.0, 5_000.0, 20_000.0, 60_000.0]),
         fetch_max_wait_ms=rng.choice([500, 5_000, 20_000]),
         session_timeout_ms=rng.choice([10_000, 45_000]),
+        transactions=rng.random() < 0.4,
     )
 
 

@@ -1,0 +1,92 @@
+"""The producers of a scenario: they append records directly to the logs of the model, some of them in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kconsumer.testing.batches import build_batch
+from kconsumer.testing.cluster.topic import NO_LEADER, Partition
+from kconsumer.testing.records import Rec
+from support.simulation.journal import Journal
+from support.simulation.members import LAST_APPEND_MS, TOPIC
+from support.simulation.scenario import Scenario
+from support.simulation.simulation import Simulation
+
+MAX_BATCH = 10  # records
+MAX_TRANSACTION_PAUSE_MS = 10_000.0  # between two batches of a transaction
+ABORTS = 0.4  # how many of the transactions are aborted
+
+
+class Producers:
+    """The producers of one run. They end some minutes before the members, so that the last records are processed."""
+
+    def __init__(self, simulation: Simulation, journal: Journal, scenario: Scenario) -> None:
+        self._simulation = simulation
+        self._journal = journal
+        self._scenario = scenario
+
+    def write(self) -> None:
+        """Append a batch to a random partition now and then."""
+        for partition in self._partitions():
+            for offset in self._append(partition):
+                self._journal.append(partition.index, offset)
+            self._simulation.network.pump()
+
+    def write_transactions(self) -> None:
+        """Append some batches in a transaction now and then, and commit or abort it."""
+        transactions = self._simulation.cluster.transactions
+        for partition in self._partitions():
+            transaction = transactions.init_producer("producer", 900_000, self._simulation.now)
+            written: list[tuple[int, int]] = []
+            sequences: dict[Partition, int] = {}
+            for _ in range(self._simulation.random.randint(1, 3)):
+                chosen = self._choose() or partition
+                transactions.add_partitions(transaction, [chosen], self._simulation.now)
+                producer = transaction.producer_id, transaction.producer_epoch, sequences.get(chosen, 0)
+                offsets = self._append(chosen, producer)
+                sequences[chosen] = sequences.get(chosen, 0) + len(offsets)
+                written += [(chosen.index, offset) for offset in offsets]
+                self._simulation.network.pump()
+                self._simulation.sleep(self._simulation.random.uniform(0, MAX_TRANSACTION_PAUSE_MS))
+            commits = self._simulation.random.random() >= ABORTS
+            if commits:
+                for index, offset in written:
+                    self._journal.append(index, offset)
+            transactions.end(transaction, self._simulation.now, commit=commits)
+            self._simulation.record("producer", f"transaction of {written} {'committed' if commits else 'aborted'}")
+            self._simulation.network.pump()
+
+    def _partitions(self) -> Iterator[Partition]:
+        """Wait a random time and yield a partition that has a leader, until the producers end."""
+        simulation, scenario = self._simulation, self._scenario
+        while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
+            partition = self._choose()
+            if partition is not None:
+                yield partition
+            simulation.sleep(simulation.random.expovariate(1 / scenario.record_interval_ms))
+
+    def _choose(self) -> Partition | None:
+        """Returns a random partition, or None if it has no leader."""
+        partitions = self._simulation.cluster.topics[TOPIC].partitions
+        partition = partitions[self._simulation.random.randrange(len(partitions))]
+        return None if partition.leader == NO_LEADER else partition
+
+    def _append(self, partition: Partition, producer: tuple[int, int, int] | None = None) -> range:
+        """Append a batch. `producer`: its id, epoch and first sequence number. Returns the offsets of the records."""
+        wall_ms = self._simulation.clock.wall_ms()
+        rows = [Rec(value=b"%d" % number) for number in range(self._simulation.random.randint(1, MAX_BATCH))]
+        first = partition.log.end
+        if producer is None:
+            batch = build_batch(rows, timestamp=wall_ms)
+        else:
+            number, epoch, sequence = producer
+            batch = build_batch(
+                rows,
+                timestamp=wall_ms,
+                producer_id=number,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+        partition.append(batch, wall_ms)
+        return range(first, first + len(rows))
