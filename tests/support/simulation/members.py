@@ -45,6 +45,7 @@ class MemberProcess:
         self._unprocessed: list[tuple[int, int]] = []  # what the last poll returned
         self._callback_ms = 0.0  # the time spent in callbacks during the present call
         self._starts = 0
+        self._consumers = 0
 
     # --- the process ---
 
@@ -82,12 +83,13 @@ class MemberProcess:
         """Run one consumer after the other until the member's end."""
         while self._simulation.now < self._ends_ms:
             lifetime_ms = self._ends_ms
-            if self.plan.program is Program.REOPEN:
+            if self.plan.program in (Program.REOPEN, Program.CHANGE_PROTOCOL) and not self._catching_up:
                 lifetime_ms = min(lifetime_ms, self._simulation.now + self._draw(1_000, 600_000))
             self._run_consumer(lifetime_ms)
         self.alive = False
 
     def _run_consumer(self, until: float) -> None:
+        self._consumers += 1
         consumer = self._consumer = self._simulation.consumer(self.process, **self._options())
         self._unprocessed = []
         listener = Listener(self)
@@ -103,10 +105,13 @@ class MemberProcess:
     def _options(self) -> dict[str, Any]:
         plan, scenario = self.plan, self._scenario
         manual = plan.program in (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)
+        protocol = plan.protocol
+        if plan.program is Program.CHANGE_PROTOCOL and self._consumers % 2 == 0:
+            protocol = "consumer" if protocol == "classic" else "classic"
         options: dict[str, Any] = {
             "group_id": GROUP,
             "client_id": self.name,
-            "group_protocol": plan.protocol,
+            "group_protocol": protocol,
             "auto_offset_reset": "earliest",
             "fetch_max_wait_ms": scenario.fetch_max_wait_ms,
             "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
@@ -118,7 +123,7 @@ class MemberProcess:
             options["isolation_level"] = "read_committed"
         if plan.static:
             options["group_instance_id"] = f"instance-{self.name}"
-        if plan.protocol == "classic":
+        if protocol == "classic":
             options |= {
                 "engine": plan.engine,
                 "assignors": [plan.assignor],
@@ -311,6 +316,7 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.PAUSE: MemberProcess.poll_and_pause,
     Program.RAISE_IN_CALLBACK: MemberProcess.poll,
     Program.REOPEN: MemberProcess.poll,
+    Program.CHANGE_PROTOCOL: MemberProcess.poll,
     Program.RESUBSCRIBE: MemberProcess.poll_and_resubscribe,
     Program.ITERATE: MemberProcess.iterate,
 }

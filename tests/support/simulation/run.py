@@ -22,7 +22,7 @@ from support.simulation.scenario import MINUTE_MS, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.simulation import Simulation, off_main_thread
 
-UNSTABLE = (Program.REOPEN, Program.RESUBSCRIBE, Program.SLOW)
+UNSTABLE = (Program.REOPEN, Program.CHANGE_PROTOCOL, Program.RESUBSCRIBE, Program.SLOW)
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
 

@@ -26,6 +26,7 @@ class Program(enum.Enum):
     PAUSE = "pauses and resumes partitions"
     RAISE_IN_CALLBACK = "raises exceptions in rebalance callbacks"
     REOPEN = "closes its consumer now and then, and opens another one"
+    CHANGE_PROTOCOL = "closes its consumer now and then, and opens one with the other group protocol"
     RESUBSCRIBE = "unsubscribes and subscribes now and then"
     ITERATE = "iterates record by record, and leaves the loop in the middle of a batch"
 
