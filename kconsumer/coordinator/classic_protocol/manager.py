@@ -414,9 +414,26 @@ class ClassicMembership(Membership[Member]):
             # offsets.
             self._subscription.mark_pending_revocation(revoked)
             self._commit_first(now)
+        else:
+            revoked = frozenset()
+        self._steps.add(lambda _now: self._queue_changes(generation, assignment, revoked, assigned - owned))
+
+    def _queue_changes(
+        self,
+        generation: Generation,
+        assignment: Assignment,
+        revoked: frozenset[TopicPartition],
+        new: frozenset[TopicPartition],
+    ) -> None:
+        """Queue the listener calls of an assignment, and the steps that apply it."""
+        if self._member.generation != generation:
+            # The member was reset while the commit was in flight, so other members may own its partitions. This poll
+            # prepares another join, which calls on_lost.
+            return
+        if revoked:
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(sorted(revoked))))
             self._member.request_rejoin("need to revoke partitions and re-join")
-        added = tuple(sorted(assigned - owned))
+        assigned, added = frozenset(assignment.partitions), tuple(sorted(new))
         self._steps.add(lambda at: self._apply_assignment(assigned, added, at))
         self._steps.add(lambda _now: self._notify_assignor(assignment))
         self._steps.add(RebalanceCallback(CallbackKind.ASSIGNED, added))

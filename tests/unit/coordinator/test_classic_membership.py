@@ -186,6 +186,26 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
     assert "need to revoke partitions and re-join" == group.until("JoinGroup").message.reason
 
 
+def test_a_reset_during_the_commit_before_a_revocation_runs_on_lost() -> None:
+    """If a cooperative member is reset while the commit before a revocation is in flight, others may own all of its
+    partitions: on_lost is called for them, and neither on_revoke nor on_assign for the old assignment.
+    """
+    group = GroupHarness(assignor=FirstTakesAllCooperative(), topics=("t", "u"))
+    group.stable(*tps("t", 0, 1))
+    group.consume(tps("t", 1)[0], 4)
+    group.calls.clear()
+    group.member.request_rejoin("test")
+    sync = group.join(generation=2)
+    group.respond(sync, group.synced(*tps("t", 0), *tps("u", 1)))
+    commit = group.request()
+    assert "OffsetCommit" == commit.api.name
+    group.member.reset("test")
+    group.respond(commit, committed(commit))
+    join = group.until("JoinGroup")
+    assert [(LOST, tps("t", 0, 1))] == group.calls
+    assert ("", ()) == (join.message.member_id, group.subscription.assigned())
+
+
 def test_lost_generation_runs_on_lost() -> None:
     """After UNKNOWN_MEMBER_ID the next poll calls on_lost before the member joins again."""
     group = GroupHarness()
