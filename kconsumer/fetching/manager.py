@@ -118,7 +118,8 @@ class FetchManager:
         active_brokers = self.planner.active_brokers
         for broker in self.planner:
             if not broker.ready or broker.node.id in self._in_flight:
-                wake_at = min(wake_at, self._expedite(broker, active_brokers, now, requests))
+                if broker.changed:
+                    wake_at = min(wake_at, self._expedite(broker, active_brokers, now, requests))
                 continue
             failure = self._node_failures.get(broker.node.id)
             if failure is not None and failure.until > now:
