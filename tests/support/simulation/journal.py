@@ -7,9 +7,10 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `gap`: while a member owns a partition, the records that it returns are not consecutive.
 - `committed too early`: an offset is committed although an earlier record was not processed by the application.
 - `committed offset went back`: a committed offset is smaller than the one before it.
+- `commit not stored`: a call of `commit` returns, but the coordinator has not stored the offset.
 - `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
 - `late call`: a call takes longer than its timeout.
-- `flood`: a client sends more requests than any reason could require.
+- `flood`: a client sends more requests of an API than any reason could require.
 - `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an
   exception.
 """
@@ -22,7 +23,8 @@ from collections.abc import Iterable
 from kconsumer import TopicPartition
 
 GRACE_MS = 1_000.0
-MAX_REQUESTS = 1_000  # of one client in WINDOW_MS
+MAX_REQUESTS = 200  # of one client and API in WINDOW_MS
+BUSY_APIS = {"Fetch": 2_000, "OffsetCommit": 1_000}  # APIs of which a client may send more
 WINDOW_MS = 10_000.0
 
 
@@ -41,7 +43,7 @@ class Journal:
         self._later: dict[int, list[int]] = {}  # processed records behind it
         self._floor: dict[tuple[str, int], int] = {}  # the committed offset when the member got the partition
         self._next: dict[tuple[str, int], int] = {}  # the offset after the last returned record
-        self._requests: dict[str, tuple[float, int]] = {}
+        self._requests: dict[tuple[str, str], tuple[float, int]] = {}
 
     def violation(self, text: str) -> None:
         """Record that a rule does not hold."""
@@ -157,11 +159,17 @@ class Journal:
             self.violation(f"committed offset went back: {partition} from {before} to {offset}")
         self.committed[partition] = offset
 
-    def request(self, client: str) -> None:
+    def acknowledge(self, member: str, partition: int, offset: int) -> None:
+        """A commit of an offset has returned without an error."""
+        if self.committed.get(partition, 0) < offset:
+            self.violation(f"commit not stored: {member} has committed {partition}@{offset}")
+
+    def request(self, client: str, api: str) -> None:
         """A client has sent a request."""
-        since, count = self._requests.get(client, (self.now, 0))
+        since, count = self._requests.get((client, api), (self.now, 0))
         if self.now - since > WINDOW_MS:
             since, count = self.now, 0
-        self._requests[client] = since, count + 1
-        if count == MAX_REQUESTS:
-            self.violation(f"flood: {client} sent more than {MAX_REQUESTS} requests in {WINDOW_MS / 1000:.0f} s")
+        self._requests[client, api] = since, count + 1
+        limit = BUSY_APIS.get(api, MAX_REQUESTS)
+        if count == limit:
+            self.violation(f"flood: {client} sent more than {limit} {api} requests in {WINDOW_MS / 1000:.0f} s")

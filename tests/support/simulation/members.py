@@ -201,8 +201,11 @@ class MemberProcess:
     def poll_and_commit(self, consumer: Consumer) -> None:
         """Poll once, process, and commit."""
         if self._poll(consumer):
+            batch = self._unprocessed
             self._finish_batch()
-            self._call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(timeout=CALL_TIMEOUT_S) or True)
+            if self._call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(timeout=CALL_TIMEOUT_S) or True):
+                for partition, offset in batch:
+                    self._journal.acknowledge(self.name, partition, offset + 1)
 
     def poll_and_commit_async(self, consumer: Consumer) -> None:
         """Poll once, process, and commit without waiting."""

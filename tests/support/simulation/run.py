@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.faults import Fault, Faults
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
-from kconsumer.testing.cluster.requests import Request, Response
+from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector
 from support.simulation.journal import Journal
@@ -40,15 +41,18 @@ class Outcome:
     took_s: float  # real time
 
 
-class _Requests(Cluster):
-    """A cluster that reports each request to the journal."""
+class _Requests(Faults):
+    """Faults that report each request to the journal, including those that a fault refuses."""
 
-    journal: Journal
+    def __init__(self, simulation: Simulation, journal: Journal) -> None:
+        super().__init__(simulation.cluster, simulation.seed)
+        self._simulation = simulation
+        self._journal = journal
 
-    def handle(self, request: Request, now: float) -> Response:
-        self.journal.now = now
-        self.journal.request(request.client_id or "")
-        return super().handle(request, now)
+    def take(self, request: Request) -> Fault | None:
+        self._journal.now = self._simulation.now
+        self._journal.request(request.client_id or "", request.api.name)
+        return super().take(request)
 
 
 class _Offsets(OffsetStore):
@@ -85,13 +89,14 @@ class _Exceptions(logging.Handler):
 class Run:
     """One run of a scenario."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, until_violation: bool = False) -> None:
         self.scenario = scenario
+        self._until_violation = until_violation
         self.journal = Journal()
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
-        cluster = _Requests(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
-        cluster.journal = self.journal
+        cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
+        cluster.faults = _Requests(simulation, self.journal)
         cluster.groups.offsets = _Offsets(simulation, self.journal)
         cluster.create_topic(TOPIC, scenario.partitions, min(3, scenario.brokers))
         simulation.scheduler.on_error = self._task_failed
@@ -117,8 +122,12 @@ class Run:
             FaultInjector(simulation, self.journal, scenario, self.members).schedule()
             self._run_until(self._calm_ms())
             self._check_stable()
-            self._run_until(scenario.duration_ms + CLOSING_MS)
-            self._check_end()
+            end_ms = scenario.duration_ms + CLOSING_MS
+            self._run_until(scenario.duration_ms)
+            simulation.scheduler.run(end_ms, finished=lambda: not any(member.alive for member in self.members))
+            self._check_processed()
+            self._run_until(end_ms)
+            self._check_closed()
         finally:
             logger.removeHandler(handler)
             simulation.scheduler.close()
@@ -134,7 +143,8 @@ class Run:
         )
 
     def _run_until(self, time_ms: float) -> None:
-        self.simulation.scheduler.run(time_ms)
+        violations = self.journal.violations
+        self.simulation.scheduler.run(time_ms, finished=lambda: self._until_violation and bool(violations))
         self.journal.now = self.simulation.now
 
     # --- what must hold ---
@@ -160,10 +170,13 @@ class Run:
             if len(owners) != 1:
                 self.journal.violation(f"not stable: partition {partition.index} has owners {owners}")
 
-    def _check_end(self) -> None:
+    def _check_processed(self) -> None:
+        self.journal.now = self.simulation.now
         if any(member.plan.stop_ms is None for member in self.members):
             for partition, offset in self.journal.unprocessed().items():
                 self.journal.violation(f"lost: {partition}@{offset} was never processed")
+
+    def _check_closed(self) -> None:
         for member in self.members:
             if member.alive:
                 self.journal.violation(f"late call: {member.name} has not ended")
@@ -173,6 +186,6 @@ class Run:
         self.journal.violation(f"unexpected error: {task.name} ended with {error!r}")
 
 
-def run_scenario(scenario: Scenario) -> Outcome:
-    """Run a scenario on a thread of its own. Returns the outcome."""
-    return off_main_thread(lambda: Run(scenario).run())
+def run_scenario(scenario: Scenario, *, until_violation: bool = False) -> Outcome:
+    """Run a scenario on a thread of its own, to its end or until the first violation. Returns the outcome."""
+    return off_main_thread(lambda: Run(scenario, until_violation=until_violation).run())

@@ -1,0 +1,141 @@
+"""Shows that the simulation finds defects: each mutation violates a rule within ten minutes of virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from simulation.mutations import MUTATIONS, Mutation
+from support.simulation.run import run_scenario
+from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+
+LIMIT_MS = 10 * MINUTE_MS
+SEEDS = range(4)  # a mutation must be found with one of them, because each may miss the moment that a defect needs
+COMMITTING = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)
+
+
+def _members(
+    *programs: Program, protocol: str = "classic", assignor: str = "cooperative-sticky", engine: str = "classic"
+) -> tuple[Member, ...]:
+    """Returns members that start one after the other."""
+    return tuple(
+        Member(program, engine, protocol, assignor, start_ms=20_000.0 * index) for index, program in enumerate(programs)
+    )
+
+
+def _three(
+    protocol: str = "classic", assignor: str = "cooperative-sticky", engine: str = "classic"
+) -> tuple[Member, ...]:
+    return _members(*[Program.AUTO_COMMIT] * 3, protocol=protocol, assignor=assignor, engine=engine)
+
+
+def _scenario(members: tuple[Member, ...], *faults: Fault, record_interval_ms: float = 2_000.0) -> Scenario:
+    """Returns a scenario in which all members have ended after ten minutes."""
+    return Scenario(
+        0,
+        members,
+        faults,
+        duration_ms=570_000.0,
+        record_interval_ms=record_interval_ms,
+        fetch_max_wait_ms=20_000,
+        session_timeout_ms=10_000,
+    )
+
+
+def _errors(*numbers: int, at_ms: float, times: int = 1) -> tuple[Fault, ...]:
+    """Returns faults that let requests of some APIs fail. The numbers are indexes of `faults.ERRORS`."""
+    return tuple(Fault(FaultKind.ERROR, at_ms, number=number) for number in numbers for _ in range(times))
+
+
+ALL_ERRORS = tuple(Fault(FaultKind.ERROR, 15_000.0 + 4_000.0 * number, number=number) for number in range(17))
+CUT_OFF = tuple(Fault(FaultKind.CUT_OFF, 20_000.0 + 15_000.0 * n, 13_000.0, member=n) for n in range(4))
+SUSPEND = tuple(Fault(FaultKind.SUSPEND, 20_000.0 + 15_000.0 * n, 13_000.0, member=n) for n in range(4))
+KILL = tuple(Fault(FaultKind.KILL_BROKER, 30_000.0 + 20_000.0 * n, 10_000.0, broker=1 + n) for n in range(3))
+
+SCENARIOS = {
+    "cooperative": _scenario(_three()),
+    "eager": _scenario(_three(assignor="range")),
+    "consumer": _scenario(_three("consumer")),
+    "commits": _scenario(_members(*COMMITTING), *ALL_ERRORS),
+    "eager-errors": _scenario(_three(assignor="range", engine="threaded"), *ALL_ERRORS),
+    "cut-off": _scenario(_three(), *CUT_OFF),
+    "consumer-cut-off": _scenario(_three("consumer"), *CUT_OFF),
+    "kill": _scenario(_three(), *KILL),
+    "consumer-kill": _scenario(_three("consumer"), *KILL),
+    "pause": _scenario(_members(Program.PAUSE, Program.PAUSE)),
+    "consumer-raise": _scenario(_members(*[Program.RAISE_IN_CALLBACK] * 3, protocol="consumer")),
+    # The reset of a connection is only there to delay the check for stability until metadata is too old.
+    "partitions": _scenario(
+        _members(Program.AUTO_COMMIT, Program.AUTO_COMMIT),
+        Fault(FaultKind.ADD_PARTITIONS, 40_000.0),
+        Fault(FaultKind.RESET, 400_000.0),
+    ),
+    "sync-error": _scenario(_members(Program.AUTO_COMMIT), *_errors(15, at_ms=0.0)),
+    "commit-errors": _scenario(
+        _three(), *_errors(10, at_ms=19_900.0, times=6), *_errors(10, at_ms=39_900.0, times=6), record_interval_ms=500.0
+    ),
+    "no-coordinator": _scenario((Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(20, at_ms=0.0, times=500)),
+}
+
+# For each mutation, a scenario, and a text of the violation that it causes.
+EXPECTED = {
+    "sync-error-keeps-state": ("sync-error", "not stable"),
+    "join-number-taken-first": ("cooperative", "not stable"),
+    "old-commit-retried": ("commit-errors", "committed offset went back"),
+    "no-backoff": ("no-coordinator", "flood"),
+    "auto-commit-after-collect": ("consumer", "committed too early"),
+    "no-rejoin-after-revocation": ("cooperative", "not stable"),
+    "revoked-partitions-kept": ("cooperative", "without owning the partition"),
+    "eager-keeps-assignment": ("eager", "two owners"),
+    "metadata-change-unnoticed": ("partitions", "not stable"),
+    "leader-forgets-partition": ("cooperative", "not stable"),
+    "lost-partitions-kept": ("eager-errors", "not stable"),
+    "heartbeat-interval-doubled": ("cooperative", "two owners"),
+    "rebalance-unnoticed": ("cooperative", "two owners"),
+    "heartbeat-flag-stays": ("cut-off", "two owners"),
+    "poll-interval-not-restarted": ("cooperative", "two owners"),
+    "fenced-member-stays-out": ("consumer-cut-off", "not stable"),
+    "fenced-member-keeps-partitions": ("consumer-cut-off", "committed offset went back"),
+    "consumer-heartbeat-stays-in-flight": ("consumer-kill", "not stable"),
+    "lookup-stays-in-flight": ("consumer-kill", "not stable"),
+    "coordinator-not-forgotten": ("kill", "not stable"),
+    "commit-stays-in-flight": ("eager-errors", "two owners"),
+    "failed-commit-reported-as-done": ("commits", "commit not stored"),
+    "commit-of-next-offset": ("cooperative", "committed too early"),
+    "committed-offset-ignored": ("eager", "repeated"),
+    "starts-behind-committed-offset": ("eager", "skipped"),
+    "data-of-revoked-partition-returned": ("consumer-raise", "without owning the partition"),
+    "resume-ignored": ("pause", "lost"),
+}
+
+
+@cache
+def _violations(name: str, seed: int) -> tuple[str, ...]:
+    """Returns the violations of a scenario without a mutation."""
+    return run_scenario(replace(SCENARIOS[name], seed=seed)).violations
+
+
+def _found(mutation: Mutation, name: str, seed: int, text: str) -> bool:
+    """Returns whether the expected violation was the first one, and happened in time."""
+    with mutation.applied():
+        outcome = run_scenario(replace(SCENARIOS[name], seed=seed), until_violation=True)
+    first = next(iter(outcome.violations), "inf")
+    return text in first and float(first.split()[0]) <= LIMIT_MS
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_simulation_finds_the_defect(mutation: Mutation) -> None:
+    """A scenario violates a rule with the mutation, and none without it."""
+    name, text = EXPECTED[mutation.name]
+    seed = next((seed for seed in SEEDS if _found(mutation, name, seed, text)), None)
+    assert seed is not None, f"not found: {mutation.description}"
+    assert _violations(name, seed) == ()
+
+
+def test_a_mutation_without_its_text_is_refused() -> None:
+    """A mutation whose text is not in the source raises an error, and leaves the function as it was."""
+    mutation = replace(MUTATIONS[0], old="this is not in the source")
+    with pytest.raises(ValueError, match="not once"), mutation.applied():
+        pass
