@@ -18,6 +18,8 @@ CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*
 SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/test_packaging.py)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
+# Threads that switch every second wait for each other half of the time.
+THREAD_WORKERS ?= $(shell expr $$(nproc) \* 2)
 # Tests with brokers wait more than they work.
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
 FAKE_WORKERS ?= $(shell expr $$(nproc) \* 4)
@@ -102,7 +104,7 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
 threads: $(STAMPS)/extensions  ## tests of the network thread with threads that switch every microsecond, and every second; no broker
-	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(WORKERS)
+	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(THREAD_WORKERS)
 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
