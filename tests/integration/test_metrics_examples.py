@@ -53,15 +53,16 @@ def test_prometheus(kafka: Kafka, topic: str) -> None:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
 
-        def scraped() -> str:
+        def scraped() -> tuple[str, list[str], list[str]] | None:
+            # A scrape during poll() may contain some of the new values, and old ones.
             with urllib.request.urlopen(url, timeout=10) as response:
                 text: str = response.read().decode()
-            return text if re.search(r"records_consumed_total\{client_id=[^,}]*\} 25.0\n", text) else ""
+            labels = re.findall(r"_records_consumed_total\{([^}]*)\} 25\.0\n", text)
+            lags = re.findall(r"_records_lag\{([^}]*)\} 0\.0\n", text)
+            return (text, labels, lags) if len(labels) > 1 and lags else None
 
-        text = wait_until(scraped, 30, "25 records in a scrape")
-    labels = re.findall(r"_records_consumed_total\{([^}]*)\} 25\.0\n", text)
+        text, labels, (lag,) = wait_until(scraped, 30, "25 records in both counters of a scrape, and no lag")
     assert [False, True] == sorted(f'topic="{topic}"' in found for found in labels)
-    (lag,) = re.findall(r"_records_lag\{([^}]*)\} 0\.0\n", text)
     assert {'partition="0"', f'topic="{topic}"'} <= set(lag.split(","))
     assert "# TYPE kconsumer_consumer_coordinator_metrics_assigned_partitions gauge\n" in text
 
