@@ -22,7 +22,7 @@ from support.simulation.scheduler import Process
 from support.simulation.simulation import Simulation
 
 TOPICS = 10
-IDLE_S, ACTIVE_S = 5, 5
+IDLE_S, ACTIVE_S = 3, 2
 MAX_START_S = 600
 ACTIVE = 0.01  # of the partitions get a record each second
 NAME = "reader"

@@ -10,6 +10,7 @@ import gc
 import resource
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,7 @@ class Shape:
     partitions: int
     seed: int = 1
     rolling: bool = True
+    brief: bool = False  # only start and join, for the largest groups
 
     def options(self) -> dict[str, Any]:
         """Return the options of each member."""
@@ -184,35 +186,14 @@ def rss() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def measure(shape: Shape) -> dict[str, Any]:
-    """Simulate the group. Return the figures of each event."""
-    group, found = Group(shape), {}
-    simulation, meter, count = group.simulation, group.meter, shape.members
-    gc.disable()  # a collection would count for the process that happens to run, and visit the objects of all of them
-    before = rss()
-
-    def event(name: str, began: float, stable_at: float) -> None:
-        found[name] = figures(meter.reset(), count, stable_at - began)
-        gc.collect()
-        meter.reset()
-
-    group.start(count, START_MS)
-    event("start", 0.0, group.stabilize())
-    memory = (rss() - before) / count
-    group.run(REST_MS)
-    meter.reset()
-    group.run(REST_MS)
-    event("rest", 0.0, 0.0)
-
-    began = simulation.now
-    group.start(1)
-    event("join", began, group.stabilize())
-
+def changes(group: Group, event: Callable[[str, float, float], None]) -> None:
+    """Simulate a leave, a rolling restart, and a failure of the coordinator."""
+    simulation, meter, count = group.simulation, group.meter, group.shape.members
     began = simulation.now
     group.stop(1)
     event("leave", began, group.stabilize())
 
-    if shape.rolling:
+    if group.shape.rolling:
         took, size = 0.0, -(-count // WAVES)
         for _ in range(WAVES):
             began = simulation.now
@@ -229,6 +210,34 @@ def measure(shape: Shape) -> dict[str, Any]:
     stable_at = max(began, *(meter.heartbeats[member.process.name] for member in group.members))
     event("coordinator failure", began, stable_at)
 
+
+def measure(shape: Shape) -> dict[str, Any]:
+    """Simulate the group. Return the figures of each event."""
+    group, found = Group(shape), {}
+    simulation, meter, count = group.simulation, group.meter, shape.members
+    gc.disable()  # a collection would count for the process that happens to run, and visit the objects of all of them
+    before = rss()
+
+    def event(name: str, began: float, stable_at: float) -> None:
+        found[name] = figures(meter.reset(), count, stable_at - began)
+        gc.collect()
+        meter.reset()
+
+    group.start(count, START_MS)
+    event("start", 0.0, group.stabilize())
+    memory = (rss() - before) / count
+    if not shape.brief:
+        group.run(REST_MS)
+        meter.reset()
+        group.run(REST_MS)
+        event("rest", 0.0, 0.0)
+
+    began = simulation.now
+    group.start(1)
+    event("join", began, group.stabilize())
+
+    if not shape.brief:
+        changes(group, event)
     meter.close()
     result = {
         "protocol": shape.protocol,

@@ -209,7 +209,7 @@ def draw(results: Results) -> None:
     def event(name: str, key: str) -> Callable[[Case], float]:
         return lambda case: float(case["events"].get(name, {}).get(key, 0.0))
 
-    panel(grid[0][0], "Stable after a join, virtual ms", "members", of_groups("members", event("join", "stable_ms")))
+    panel(grid[0][0], "Stable after a leave, virtual ms", "members", of_groups("members", event("leave", "stable_ms")))
     panel(grid[0][1], "Join: CPU ms per member", "members", of_groups("members", event("join", "cpu_ms")))
     largest = of_groups("members", event("join", "cpu_ms_max"))
     panel(grid[0][2], "Join: CPU ms of the busiest member", "members", largest)

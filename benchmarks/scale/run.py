@@ -45,8 +45,8 @@ def groups(largest: bool) -> Iterator[group.Shape]:
         for partitions in (100, 10_000, 50_000):
             yield group.Shape(protocol, assignor, FIXED_MEMBERS, partitions, rolling=False)
         if largest:
-            yield group.Shape(protocol, assignor, FIXED_MEMBERS, 200_000, rolling=False)
-            yield group.Shape(protocol, assignor, 5_000, FIXED_PARTITIONS, rolling=False)
+            yield group.Shape(protocol, assignor, FIXED_MEMBERS, 200_000, brief=True)
+            yield group.Shape(protocol, assignor, 5_000, FIXED_PARTITIONS, brief=True)
 
 
 def loads() -> Iterator[consumer.Load]:
