@@ -7,7 +7,6 @@ not in the source exactly once, so that a mutation cannot become void when the l
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -50,23 +49,15 @@ class Mutation:
     def _code(self) -> CodeType:
         """Returns the code of the changed function."""
         module = importlib.import_module(f"kconsumer.{self.module}")
-        source = inspect.getsource(module)
-        lines = source.splitlines(keepends=True)
-        first, last = _lines_of(ast.parse(source), self.where)
-        text = "".join(lines[first:last])
+        lines = inspect.getsource(module).splitlines(keepends=True)
+        block, number = inspect.getsourcelines(self._function())
+        text = "".join(block)
         if text.count(self.old) != 1:
             raise ValueError(f"{self.name}: {self.where} contains {self.old!r} {text.count(self.old)} times, not once")
+        first, last = number - 1, number - 1 + len(block)
         changed = "".join([*lines[:first], text.replace(self.old, self.new), *lines[last:]])
         codes = _codes(compile(changed, module.__file__ or "", "exec"))
         return next(code for code in codes if code.co_qualname == self.where)
-
-
-def _lines_of(module: ast.Module, where: str) -> tuple[int, int]:
-    """Returns the index of the first line of a function, and of the line after it."""
-    node: Any = module
-    for part in where.split("."):
-        node = next(child for child in node.body if getattr(child, "name", None) == part)
-    return node.lineno - 1, node.end_lineno
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -84,6 +75,15 @@ COMMITS = "coordinator.commits"
 
 MUTATIONS = (
     # --- what reviewers had found ---
+    Mutation(
+        "commit-at-sync",
+        "The positions are committed when the SyncGroup response arrives, and not in the next poll.",
+        CLASSIC,
+        "ClassicMembership._on_sync",
+        "self._steps.add(lambda now: self._begin_complete(sent, assignment, now))\n"
+        "        member.transition_to(MemberState.COMPLETING)",
+        "member.transition_to(MemberState.COMPLETING)\n        self._begin_complete(sent, assignment, reply.now)",
+    ),
     Mutation(
         "sync-error-keeps-state",
         "After a failed SyncGroup the member keeps its state, in which it neither joins nor syncs.",
@@ -129,22 +129,54 @@ MUTATIONS = (
         "                    parts.group.commits.maybe_auto_commit(self._clock.now())\n"
         "            if parts.user_calls.waiting:",
     ),
+    Mutation(
+        "poll-after-close-in-callback",
+        "A poll continues although a commit callback has closed the consumer.",
+        "engine.base",
+        "Engine._poll_full",
+        "if not self._ready_to_poll:  # a commit callback",
+        "if self is None:  # a commit callback",
+    ),
+    Mutation(
+        "network-thread-after-close",
+        "close() returns before it has ended the network thread.",
+        "engine.threaded",
+        "ThreadedDriver.release_to_caller",
+        "network, self._network = self._network, None",
+        "network, self._network = None, self._network",
+    ),
+    Mutation(
+        "callback-flag-stays",
+        "The flag that stops fetching a partition until on_assign has returned is never cleared.",
+        "coordinator.membership",
+        "Membership._on_assigned_done",
+        "self._subscription.mark_awaiting_callback(added, awaiting=False)",
+        "pass",
+    ),
+    Mutation(
+        "deserializer-holds-lock",
+        "Deserializers run while the lock is held, so no heartbeats are sent.",
+        "fetching.collector",
+        "Collector._deserialized",
+        "with self._unlocked():",
+        "if self._unlocked:",
+    ),
     # --- classic membership ---
     Mutation(
         "no-rejoin-after-revocation",
         "A cooperative member does not join again after it has revoked partitions.",
         CLASSIC,
-        "ClassicMembership._begin_complete",
+        "ClassicMembership._queue_changes",
         'self._member.request_rejoin("need to revoke partitions and re-join")',
         "pass",
     ),
     Mutation(
         "revoked-partitions-kept",
-        "A cooperative member calls on_revoke only for the partitions that were also added.",
+        "A cooperative member keeps the partitions for which it has called on_revoke.",
         CLASSIC,
-        "ClassicMembership._begin_complete",
+        "ClassicMembership._queue_changes",
         "self._steps.add(lambda at: self._apply_assignment(assigned, added, at))",
-        "self._steps.add(lambda at: self._apply_assignment(assigned | owned, added, at))",
+        "self._steps.add(lambda at: self._apply_assignment(assigned | frozenset(revoked), added, at))",
     ),
     Mutation(
         "eager-keeps-assignment",
@@ -180,7 +212,7 @@ MUTATIONS = (
     ),
     # --- heartbeats ---
     Mutation(
-        "heartbeat-interval-doubled",
+        "heartbeats-too-late",
         "Heartbeats are sent after the session timeout.",
         CLASSIC_HEARTBEAT,
         "HeartbeatManager.poll",
@@ -204,6 +236,14 @@ MUTATIONS = (
         "self._in_flight = reply.error is not None",
     ),
     Mutation(
+        "unknown-member-keeps-generation",
+        "A member that the coordinator does not know continues with its generation.",
+        CLASSIC_HEARTBEAT,
+        "HeartbeatManager._react",
+        "member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)",
+        "pass",
+    ),
+    Mutation(
         "poll-interval-not-restarted",
         "A poll does not restart the poll interval.",
         "coordinator.membership",
@@ -212,6 +252,14 @@ MUTATIONS = (
         "self._poll_deadline = self._poll_deadline if self._poll_deadline < FOREVER else now",
     ),
     # --- the consumer protocol ---
+    Mutation(
+        "epoch-not-updated",
+        "The member epoch of responses is ignored after the first one.",
+        "coordinator.consumer_protocol.state",
+        "ConsumerMember.update_epoch",
+        "self.member_epoch = member_epoch",
+        "self.member_epoch = self.member_epoch or member_epoch",
+    ),
     Mutation(
         "fenced-member-stays-out",
         "A fenced member does not join again.",
@@ -227,6 +275,14 @@ MUTATIONS = (
         "ConsumerMembership._lose_all",
         "if owned:",
         "if owned is None:",
+    ),
+    Mutation(
+        "revocation-without-callback",
+        "Partitions are given up without a call of on_revoke.",
+        CONSUMER,
+        "ConsumerMembership._reconcile",
+        "if known := self._known_to_listener(revoked):",
+        "if known := self._known_to_listener([]):",
     ),
     Mutation(
         "consumer-heartbeat-stays-in-flight",
@@ -293,6 +349,14 @@ MUTATIONS = (
         "PositionsManager._apply",
         "subscription.seek(tp, offset.offset,",
         "subscription.seek(tp, offset.offset + 1,",
+    ),
+    Mutation(
+        "stale-data-returned",
+        "Buffered data is returned although the position was changed.",
+        "fetching.collector",
+        "Collector._drain",
+        "or position.offset != fetch.position",
+        "",
     ),
     Mutation(
         "data-of-revoked-partition-returned",

@@ -9,6 +9,7 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `committed offset went back`: a committed offset is smaller than the one before it.
 - `commit not stored`: a call of `commit` returns, but the coordinator has not stored the offset.
 - `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
+- `lost without a fault`: on_lost is called in a poll, and no fault made the group remove the member.
 - `late call`: a call takes longer than its timeout.
 - `flood`: a client sends more requests of an API than any reason could require.
 - `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an
@@ -90,6 +91,11 @@ class Journal:
         """A member was notified that it no longer owns partitions."""
         for tp in partitions:
             self._forget(member, tp.partition)
+
+    def lose(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A poll has called on_lost: the group has removed the member."""
+        if self.disturbed_until.get(member, 0.0) < self.now:
+            self.violation(f"lost without a fault: {member} lost {sorted(tp.partition for tp in partitions)}")
 
     def end(self, member: str) -> None:
         """A member closed its consumer, or crashed."""

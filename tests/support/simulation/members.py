@@ -43,6 +43,8 @@ class MemberProcess:
         self._scenario = scenario
         self._consumer: SimulatedConsumer | None = None
         self._unprocessed: list[tuple[int, int]] = []  # what the last poll returned
+        self._closed = False  # a callback has closed the consumer
+        self._calling = ""  # the present call
         self._callback_ms = 0.0  # the time spent in callbacks during the present call
         self._starts = 0
         self._consumers = 0
@@ -95,7 +97,8 @@ class MemberProcess:
         listener = Listener(self)
         self._call("subscribe", 0.0, lambda: consumer.subscribe([TOPIC], listener=listener))
         step = STEPS[self.plan.program]
-        while self._simulation.now < until:
+        self._closed = False
+        while self._simulation.now < until and not self._closed:
             step(self, consumer)
         self._finish_batch()  # close() commits what the last poll returned
         self._call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
@@ -121,6 +124,10 @@ class MemberProcess:
         }
         if scenario.transactions:
             options["isolation_level"] = "read_committed"
+        if plan.program is Program.SLOW_DESERIALIZER:
+            options["value_deserializer"] = self.deserialize
+        if plan.program is Program.CLOSE_IN_CALLBACK:
+            options["on_commit"] = self.on_commit
         if plan.static:
             options["group_instance_id"] = f"instance-{self.name}"
         if protocol == "classic":
@@ -138,6 +145,7 @@ class MemberProcess:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
         simulation, began = self._simulation, self._simulation.now
         self._callback_ms = 0.0
+        self._calling = what
         try:
             result = call()
         except CallbackError:
@@ -266,6 +274,8 @@ class MemberProcess:
     def on_revoke(self, partitions: tuple[TopicPartition, ...], *, lost: bool) -> None:
         """The consumer was notified that partitions are or will be revoked."""
         self._simulation.record(self.name, f"{'lost' if lost else 'revoked'} {[tp.partition for tp in partitions]}")
+        if lost and self._calling == "poll":
+            self._journal.lose(self.name, partitions)
         if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self._consumer is not None:
             self._finish_batch()
             consumer = self._consumer
@@ -274,6 +284,23 @@ class MemberProcess:
             self._in_callback()
         finally:
             self._journal.take_away(self.name, partitions)
+
+    def deserialize(self, value: bytes) -> bytes:
+        """Returns the value of a record, after some time."""
+        if self._chance(0.02) and not self._catching_up:
+            ms = self._draw(0, 2 * self._scenario.session_timeout_ms)
+            self._simulation.sleep(ms)
+            self._callback_ms += ms
+        return value
+
+    def on_commit(self, *_: object) -> None:
+        """An auto-commit has ended."""
+        consumer = self._consumer
+        if consumer is not None and self._chance(0.2):
+            began = self._simulation.now
+            self._closed = True
+            consumer.close(CLOSE_TIMEOUT_S)
+            self._callback_ms += self._simulation.now - began
 
     def _in_callback(self) -> None:
         began = self._simulation.now
@@ -322,4 +349,6 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.CHANGE_PROTOCOL: MemberProcess.poll,
     Program.RESUBSCRIBE: MemberProcess.poll_and_resubscribe,
     Program.ITERATE: MemberProcess.iterate,
+    Program.CLOSE_IN_CALLBACK: MemberProcess.poll,
+    Program.SLOW_DESERIALIZER: MemberProcess.poll,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kconsumer.testing.cluster.cluster import Cluster
@@ -23,7 +24,7 @@ from support.simulation.scenario import MINUTE_MS, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.simulation import Simulation, off_main_thread
 
-UNSTABLE = (Program.REOPEN, Program.CHANGE_PROTOCOL, Program.RESUBSCRIBE, Program.SLOW)
+UNSTABLE = (Program.REOPEN, Program.CLOSE_IN_CALLBACK, Program.CHANGE_PROTOCOL, Program.RESUBSCRIBE, Program.SLOW)
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
 
@@ -124,7 +125,7 @@ class Run:
             self._check_stable()
             end_ms = scenario.duration_ms + CLOSING_MS
             self._run_until(scenario.duration_ms)
-            simulation.scheduler.run(end_ms, finished=lambda: not any(member.alive for member in self.members))
+            self._run_until(end_ms, lambda: not any(member.alive for member in self.members))
             self._check_processed()
             self._run_until(end_ms)
             self._check_closed()
@@ -142,9 +143,9 @@ class Run:
             time.perf_counter() - began,
         )
 
-    def _run_until(self, time_ms: float) -> None:
+    def _run_until(self, time_ms: float, ended: Callable[[], bool] = bool) -> None:
         violations = self.journal.violations
-        self.simulation.scheduler.run(time_ms, finished=lambda: self._until_violation and bool(violations))
+        self.simulation.scheduler.run(time_ms, finished=lambda: ended() or (self._until_violation and bool(violations)))
         self.journal.now = self.simulation.now
 
     # --- what must hold ---
@@ -171,7 +172,6 @@ class Run:
                 self.journal.violation(f"not stable: partition {partition.index} has owners {owners}")
 
     def _check_processed(self) -> None:
-        self.journal.now = self.simulation.now
         if any(member.plan.stop_ms is None for member in self.members):
             for partition, offset in self.journal.unprocessed().items():
                 self.journal.violation(f"lost: {partition}@{offset} was never processed")

@@ -29,6 +29,8 @@ class Program(enum.Enum):
     CHANGE_PROTOCOL = "closes its consumer now and then, and opens one with the other group protocol"
     RESUBSCRIBE = "unsubscribes and subscribes now and then"
     ITERATE = "iterates record by record, and leaves the loop in the middle of a batch"
+    CLOSE_IN_CALLBACK = "closes its consumer now and then in the callback of an auto-commit, and opens another one"
+    SLOW_DESERIALIZER = "has a deserializer that sometimes takes longer than the session timeout"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
