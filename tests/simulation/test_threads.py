@@ -17,9 +17,7 @@ def scheduler(request: pytest.FixtureRequest) -> Scheduler:
 
 
 @pytest.mark.parametrize("kind", [SimulatedLock, SimulatedReentrantLock])
-def test_one_task_holds_a_lock(
-    scheduler: Scheduler, kind: type[SimulatedLock] | type[SimulatedReentrantLock]
-) -> None:
+def test_one_task_holds_a_lock(scheduler: Scheduler, kind: type[SimulatedLock] | type[SimulatedReentrantLock]) -> None:
     """Tasks that wait while they hold a lock exclude each other, and each gets it."""
     lock, inside, entries = kind(scheduler), [], []
 

@@ -1,9 +1,9 @@
 """The command of developers: runs simulations, shows and draws their histories, and shrinks scenarios that fail.
 
-    tools/kconsumer-simulate run --hours 100 --jobs 2 --coverage
-    tools/kconsumer-simulate show 4711 --until 600000
-    tools/kconsumer-simulate diagram 4711 --from 60000 --to 65000
-    tools/kconsumer-simulate shrink 4711
+tools/kconsumer-simulate run --hours 100 --jobs 2 --coverage
+tools/kconsumer-simulate show 4711 --until 600000
+tools/kconsumer-simulate diagram 4711 --from 60000 --to 65000
+tools/kconsumer-simulate shrink 4711
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 
 from support.simulation.diagram import history_of, sequence_diagram, window
-from support.simulation.runner import first_seed, run_all
-from support.simulation.scenario import HOUR_MS, generate
+from support.simulation.runner import first_seed, run_all, scenario_of
+from support.simulation.scenario import Scenario
 from support.simulation.shrink import as_test, describe, shrink
 from support.simulation.transition_coverage import all_transitions, unseen
 
@@ -33,6 +33,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def chosen(arguments: argparse.Namespace, seed: int) -> Scenario:
+    """Returns the scenario of a seed, with the options of the command line."""
+    return scenario_of(seed, arguments.length, sparse=arguments.sparse)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run scenarios. Returns 1 if one of them violates a rule."""
     seeds: range | None = arguments.seeds
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         first = first_seed(datetime.date.today())
         seeds = range(first, first + math.ceil(arguments.hours / arguments.length))
     say(f"seeds {seeds[0]}..{seeds[-1]}, {arguments.length:g} virtual hours each, {arguments.jobs} processes")
-    summary = run_all(seeds, arguments.length, arguments.jobs, say)
+    summary = run_all((chosen(arguments, seed) for seed in seeds), arguments.jobs, say)
     if arguments.coverage:
         missing = unseen(summary.transitions)
         total = len(all_transitions())
@@ -54,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print the history of a run."""
-    scenario = generate(arguments.seed, arguments.length * HOUR_MS)
+    scenario = chosen(arguments, arguments.seed)
     say(repr(scenario))
     for entry in history_of(scenario, arguments.until, requests=arguments.requests):
         print(entry)
@@ -63,14 +68,14 @@ def show(arguments: argparse.Namespace) -> int:
 
 def diagram(arguments: argparse.Namespace) -> int:
     """Print a sequence diagram of a part of a run."""
-    history = history_of(generate(arguments.seed, arguments.length * HOUR_MS), arguments.to, requests=True)
+    history = history_of(chosen(arguments, arguments.seed), arguments.to, requests=True)
     say(sequence_diagram(window(history, arguments.start, arguments.to)))
     return 0
 
 
 def shrink_seed(arguments: argparse.Namespace) -> int:
     """Print a small scenario with the violations of a large one. Returns 1 if there was nothing to shrink."""
-    scenario = generate(arguments.seed, arguments.length * HOUR_MS)
+    scenario = chosen(arguments, arguments.seed)
     say(describe(scenario))
     smaller = shrink(scenario, report=say, max_runs=arguments.runs)
     if smaller == scenario:
@@ -86,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--length", type=float, default=1.0, help="virtual hours of each run (1)")
+    common.add_argument("--sparse", action="store_true", help="few records and long fetches, which is faster")
 
     command = commands.add_parser("run", parents=[common], help="run many scenarios")
     command.add_argument("--hours", type=float, default=100.0, help="virtual hours of all runs (100), without --seeds")

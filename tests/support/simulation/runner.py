@@ -53,9 +53,11 @@ def first_seed(day: datetime.date) -> int:
     return day.toordinal() * SEEDS_PER_DAY
 
 
-def sparse(seed: int, hours: float) -> Scenario:
-    """Returns a generated scenario with few records and long fetches, which runs several times faster."""
+def scenario_of(seed: int, hours: float, *, sparse: bool = False) -> Scenario:
+    """Returns a generated scenario. A sparse one has few records and long fetches, so it runs several times faster."""
     scenario = generate(seed, hours * HOUR_MS)
+    if not sparse:
+        return scenario
     return replace(
         scenario,
         fetch_max_wait_ms=SPARSE_FETCH_MAX_WAIT_MS,
@@ -63,37 +65,36 @@ def sparse(seed: int, hours: float) -> Scenario:
     )
 
 
-def run_seed(seed: int, hours: float) -> Result:
-    """Run the scenario of a seed. An exception of the run is a violation."""
+def run_one(scenario: Scenario) -> Result:
+    """Run a scenario. An exception of the run is a violation."""
     began = time.perf_counter()
     with TransitionCoverage() as coverage:
         try:
-            violations = run_scenario(generate(seed, hours * HOUR_MS)).violations
+            violations = run_scenario(scenario).violations
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             violations = (f"exception: {error!r} at {where.filename}:{where.lineno}",)
     took_s = time.perf_counter() - began
-    return Result(seed, hours, took_s, violations, frozenset(coverage.seen))
+    return Result(scenario.seed, scenario.duration_ms / HOUR_MS, took_s, violations, frozenset(coverage.seen))
 
 
-def run_seeds(seeds: Iterable[int], hours: float, jobs: int) -> Iterator[Result]:
-    """Run the scenarios of seeds in `jobs` processes. Yields each result when it is there."""
+def run_each(scenarios: Iterable[Scenario], jobs: int) -> Iterator[Result]:
+    """Run scenarios in `jobs` processes. Yields each result when it is there."""
     if jobs == 1:
-        for seed in seeds:
-            yield run_seed(seed, hours)
+        yield from map(run_one, scenarios)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as executor:
-        for future in as_completed([executor.submit(run_seed, seed, hours) for seed in seeds]):
+        for future in as_completed([executor.submit(run_one, scenario) for scenario in scenarios]):
             yield future.result()
 
 
 def run_all(
-    seeds: Iterable[int], hours: float, jobs: int, report: Callable[[str], None], *, every_s: float = 30.0
+    scenarios: Iterable[Scenario], jobs: int, report: Callable[[str], None], *, every_s: float = 30.0
 ) -> Summary:
-    """Run the scenarios of seeds, and report violations and the progress. Returns the summary."""
+    """Run scenarios, and report violations and the progress. Returns the summary."""
     summary = Summary()
     began = reported = time.perf_counter()
-    for result in run_seeds(seeds, hours, jobs):
+    for result in run_each(scenarios, jobs):
         summary.add(result)
         for violation in result.violations:
             report(f"seed {result.seed}: {violation}")
