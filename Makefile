@@ -30,7 +30,7 @@ SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consum
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline clean
+.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -90,6 +90,9 @@ unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
 	$(PYTEST) $(SLOWER) -n $(WORKERS) --dist loadgroup -q
 
+simulate: $(STAMPS)/extensions  ## hours of groups and faults in virtual time, and the tests of the simulation; no broker
+	$(PYTEST) tests/simulation -n $(WORKERS) -q
+
 $(STAMPS)/sanitized: $(STAMPS)/venv $(CORE) setup.py tools/copy_tree.py
 	$(BIN)/python tools/copy_tree.py $(SANITIZED)
 	cd $(SANITIZED) && KCONSUMER_BUILD=asan $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace egg_info
@@ -137,7 +140,7 @@ $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/Spar
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower threads sanitized integration-fake integration kerberos spark  ## everything, from a fresh clone
+test: setup lint types unit slower simulate threads sanitized integration-fake integration kerberos spark  ## everything, from a fresh clone
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

@@ -54,13 +54,17 @@ def first_seed(day: datetime.date) -> int:
 
 
 def scenario_of(seed: int, hours: float, *, sparse: bool = False) -> Scenario:
-    """Returns a generated scenario. A sparse one has few records and long fetches, so it runs several times faster."""
+    """Returns a generated scenario. A sparse one has few records and long fetches, so it runs several times faster.
+
+    A coordinator lookup may wait for the Fetch before it on the same connection. If Fetches took longer than the
+    session timeout, members would be removed from the group while the lookup waits.
+    """
     scenario = generate(seed, hours * HOUR_MS)
     if not sparse:
         return scenario
     return replace(
         scenario,
-        fetch_max_wait_ms=SPARSE_FETCH_MAX_WAIT_MS,
+        fetch_max_wait_ms=min(SPARSE_FETCH_MAX_WAIT_MS, scenario.session_timeout_ms // 2),
         record_interval_ms=max(scenario.record_interval_ms, SPARSE_RECORD_INTERVAL_MS),
     )
 
