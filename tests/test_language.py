@@ -82,6 +82,7 @@ CLEAN = [
     "tests/kerberos",
     "tests/property",
     "tests/protocol",
+    "tests/simulation",
     "tests/spark",
     "tests/support",
     "tests/test_layering.py",

@@ -20,10 +20,11 @@ from support.simulation.faults import FaultInjector
 from support.simulation.journal import Journal
 from support.simulation.members import GROUP, POLL_TIMEOUT_S, TOPIC, MemberProcess
 from support.simulation.producers import Producers
-from support.simulation.scenario import MINUTE_MS, Program, Scenario
+from support.simulation.scenario import MINUTE_MS, FaultKind, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.simulation import Simulation, off_main_thread
 
+METADATA_MAX_AGE_MS = 5 * MINUTE_MS  # the default of the option metadata_max_age_ms
 UNSTABLE = (Program.REOPEN, Program.CLOSE_IN_CALLBACK, Program.CHANGE_PROTOCOL, Program.RESUBSCRIBE, Program.SLOW)
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
@@ -157,6 +158,9 @@ class Run:
         events += [member.start_ms for member in scenario.members]
         # A member closes its consumer at the end of its last call.
         events += [m.stop_ms + POLL_TIMEOUT_S * 1000 for m in scenario.members if m.stop_ms is not None]
+        # Members learn of new partitions when they refresh their metadata.
+        added = [fault.at_ms for fault in scenario.faults if fault.kind is FaultKind.ADD_PARTITIONS]
+        events += [at_ms + METADATA_MAX_AGE_MS for at_ms in added]
         calm = max(events) + 2 * scenario.session_timeout_ms
         return min(calm, scenario.duration_ms)
 
