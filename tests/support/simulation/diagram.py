@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -68,17 +68,29 @@ class Replay(Run):
     def __init__(self, scenario: Scenario, until_ms: float) -> None:
         super().__init__(scenario)
         self._until_ms = until_ms
+        scheduler = self.simulation.scheduler
+        run = scheduler.run
 
-    def _run_until(self, time_ms: float) -> None:
-        super()._run_until(min(time_ms, self._until_ms))
+        def run_until(until: float, *, finished: Callable[[], bool] = bool) -> None:
+            run(min(until, until_ms), finished=finished)
+
+        vars(scheduler)["run"] = run_until
+
+    @property
+    def _stopped(self) -> bool:
+        return self.simulation.now >= self._until_ms
 
     def _check_stable(self) -> None:
-        if self.simulation.now < self._until_ms:
+        if not self._stopped:
             super()._check_stable()
 
-    def _check_end(self) -> None:
-        if self.simulation.now < self._until_ms:
-            super()._check_end()
+    def _check_processed(self) -> None:
+        if not self._stopped:
+            super()._check_processed()
+
+    def _check_closed(self) -> None:
+        if not self._stopped:
+            super()._check_closed()
 
 
 def history_of(scenario: Scenario, until_ms: float | None = None, *, requests: bool = False) -> list[str]:

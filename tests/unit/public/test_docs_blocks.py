@@ -13,6 +13,7 @@ import pytest
 
 from kconsumer.cli import build_parser
 from support.harnesses.doc_blocks import BLOCKS, PAGES, ROOT, Block, indented_blocks
+from support.simulation.__main__ import parser as simulation_parser
 
 # The languages of blocks. `text` and `mermaid` are not code.
 LANGUAGES = {"python", "sh", "console", "toml", "text", "mermaid"}
@@ -105,7 +106,13 @@ def check_kconsumer(words: list[str]) -> None:
     assert build_parser().parse_args(words[1:]) is not None
 
 
+def check_simulate(words: list[str]) -> None:
+    """Check that the command of developers accepts these arguments."""
+    assert simulation_parser().parse_args(words[1:]) is not None
+
+
 CHECKS = {
+    "tools/kconsumer-simulate": check_simulate,
     "make": check_make,
     "pip": check_pip,
     "pytest": check_pytest,
