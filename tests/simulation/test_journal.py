@@ -86,10 +86,16 @@ def not_owned(journal: Journal) -> None:
     journal.deliver("a", 0, 0)
 
 
+def commit_not_stored(journal: Journal) -> None:
+    """A commit returns without an error, but the coordinator has not stored it."""
+    consume(journal, "a", range(3))
+    journal.acknowledge("a", 0, 3)
+
+
 def flood(journal: Journal) -> None:
     """A client sends many requests at once."""
     for _ in range(MAX_REQUESTS + 1):
-        journal.request("a")
+        journal.request("a", "Heartbeat")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,8 @@ def flood(journal: Journal) -> None:
         (committed_offset_went_back, "committed offset went back: 0 from 3 to 2"),
         (two_owners, "two owners of 0: a and b"),
         (not_owned, "a returned 0@0 without owning the partition"),
-        (flood, "flood: a sent more than 1000 requests in 10 s"),
+        (commit_not_stored, "commit not stored: a has committed 0@3"),
+        (flood, f"flood: a sent more than {MAX_REQUESTS} Heartbeat requests in 10 s"),
     ],
 )
 def test_a_rule_is_violated(history: Callable[[Journal], None], rule: str) -> None:
@@ -126,8 +133,8 @@ def test_a_right_history() -> None:
     journal.commit(0, 10)
     for second in range(100):
         journal.now = second * 1000.0
-        for _ in range(90):
-            journal.request("b")
+        for _ in range(MAX_REQUESTS // 12):
+            journal.request("b", "Heartbeat")
     assert [] == journal.violations
     assert {} == journal.unprocessed()
 
