@@ -15,8 +15,7 @@ export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
 
 CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
-SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/simulation \
-	tests/test_packaging.py)
+SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/test_packaging.py)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
 # Threads that switch every second wait for each other half of the time.
