@@ -97,8 +97,7 @@ class FaultInjector:
     def _disturb(self, fault: Fault) -> None:
         """Excuse the members for two session timeouts after the fault: they may not know what they have lost."""
         until = self._simulation.now + fault.duration_ms + 2 * self._scenario.session_timeout_ms
-        for member in self._members:
-            self._journal.disturb(member.name, until)
+        self._journal.disturb_all(until)
 
     def _member(self, fault: Fault) -> MemberProcess:
         return self._members[fault.member % len(self._members)]

@@ -39,7 +39,8 @@ class Journal:
         self.returned: dict[int, int] = {}  # how many records were returned, of each partition
         self.committed: dict[int, int] = {}
         self.owners: dict[int, dict[str, None]] = {}
-        self.disturbed_until: dict[str, float] = {}  # by member: a fault may keep it from learning what it lost
+        self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
+        self._disturbed_until: dict[str, float] = {}  # the same for one member
         self._processed: dict[int, int] = {}  # all records before this offset were processed
         self._later: dict[int, list[int]] = {}  # processed records behind it
         self._floor: dict[tuple[str, int], int] = {}  # the committed offset when the member got the partition
@@ -80,7 +81,7 @@ class Journal:
         for tp in partitions:
             index = tp.partition
             for other in self.owners.get(index, ()):
-                if other != member and self.disturbed_until.get(other, 0.0) < self.now:
+                if other != member and not self._disturbed(other):
                     self.violation(f"two owners of {index}: {other} and {member}")
             self.owners.setdefault(index, {})[member] = None
             if (member, index) not in self._floor:
@@ -94,7 +95,7 @@ class Journal:
 
     def lose(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A poll has called on_lost: the group has removed the member."""
-        if self.disturbed_until.get(member, 0.0) < self.now:
+        if not self._disturbed(member):
             self.violation(f"lost without a fault: {member} lost {sorted(tp.partition for tp in partitions)}")
 
     def end(self, member: str) -> None:
@@ -109,7 +110,14 @@ class Journal:
 
     def disturb(self, member: str, until: float) -> None:
         """A fault keeps a member from learning until then what it has lost."""
-        self.disturbed_until[member] = max(until, self.disturbed_until.get(member, 0.0))
+        self._disturbed_until[member] = max(until, self._disturbed_until.get(member, 0.0))
+
+    def disturb_all(self, until: float) -> None:
+        """A fault keeps all members from learning until then what they have lost."""
+        self.all_disturbed_until = max(until, self.all_disturbed_until)
+
+    def _disturbed(self, member: str) -> bool:
+        return self.now <= max(self.all_disturbed_until, self._disturbed_until.get(member, 0.0))
 
     # --- records ---
 

@@ -44,17 +44,24 @@ class Outcome:
 
 
 class _Requests(Faults):
-    """Faults that report each request to the journal, including those that a fault refuses."""
+    """Faults that report each request to the journal, including those that a fault refuses.
 
-    def __init__(self, simulation: Simulation, journal: Journal) -> None:
+    A request may take a fault long after the scenario has added it. This excuses the members for `disturbance_ms`.
+    """
+
+    def __init__(self, simulation: Simulation, journal: Journal, disturbance_ms: float) -> None:
         super().__init__(simulation.cluster, simulation.seed)
         self._simulation = simulation
         self._journal = journal
+        self._disturbance_ms = disturbance_ms
 
     def take(self, request: Request) -> Fault | None:
         self._journal.now = self._simulation.now
         self._journal.request(request.client_id or "", request.api.name)
-        return super().take(request)
+        fault = super().take(request)
+        if fault is not None:
+            self._journal.disturb_all(self._journal.now + self._disturbance_ms)
+        return fault
 
 
 class _Offsets(OffsetStore):
@@ -98,7 +105,7 @@ class Run:
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
         cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
-        cluster.faults = _Requests(simulation, self.journal)
+        cluster.faults = _Requests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
         cluster.groups.offsets = _Offsets(simulation, self.journal)
         cluster.create_topic(TOPIC, scenario.partitions, min(3, scenario.brokers))
         simulation.scheduler.on_error = self._task_failed
@@ -123,6 +130,7 @@ class Run:
                 simulation.scheduler.call_at(member.plan.start_ms, member.start)
             FaultInjector(simulation, self.journal, scenario, self.members).schedule()
             self._run_until(self._calm_ms())
+            self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
             self._check_stable()
             end_ms = scenario.duration_ms + CLOSING_MS
             self._run_until(scenario.duration_ms)

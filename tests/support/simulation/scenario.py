@@ -111,6 +111,7 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
     while kinds and at_ms < duration_ms - 10 * MINUTE_MS:
         faults.append(_fault(rng, rng.choice(kinds), at_ms, len(members)))
         at_ms += rng.expovariate(1 / quiet_ms)
+    session_timeout_ms = rng.choice([10_000, 45_000])
     return Scenario(
         seed,
         members,
@@ -119,8 +120,9 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
         brokers=3,
         partitions=rng.choice([1, 2, 3, 6, 12]),
         record_interval_ms=rng.choice([500.0, 5_000.0, 20_000.0, 60_000.0]),
-        fetch_max_wait_ms=rng.choice([500, 5_000, 20_000]),
-        session_timeout_ms=rng.choice([10_000, 45_000]),
+        # A request for the coordinator may wait behind a fetch, so this must be shorter than the session.
+        fetch_max_wait_ms=min(rng.choice([500, 5_000, 20_000]), session_timeout_ms // 4),
+        session_timeout_ms=session_timeout_ms,
         transactions=rng.random() < 0.4,
     )
 
