@@ -24,8 +24,8 @@ cdef class AbortedIndex:
     The caller calls `advance` for each batch that has a producer id. This makes it the current batch. `covers` then
     returns whether the transactional records of a producer in this batch must be skipped.
 
-    `aborted_transactions`: pairs (producer id, first offset) in any order. The argument `at` of the methods is the index
-    in the fetched bytes at which a batch begins. It is stored with each change, so that `rewind(at)` can undo the
+    `aborted_transactions`: pairs (producer id, first offset) in any order. The argument `at` of the methods is the
+    index in the fetched bytes at which a batch begins. It is stored with each change, so that `rewind(at)` can undo the
     changes made at this batch and at later ones.
     """
 

@@ -133,7 +133,7 @@ EXPECTED = {
     "consumer-heartbeat-stays-in-flight": ("consumer-kill", "not stable"),
     "lookup-stays-in-flight": ("consumer-kill", "not stable"),
     "coordinator-not-forgotten": ("kill", "not stable"),
-    "commit-stays-in-flight": ("eager-errors", "two owners"),
+    "commit-stays-in-flight": ("commit-errors", "two owners"),
     "failed-commit-reported-as-done": ("commits", "commit not stored"),
     "commit-of-next-offset": ("cooperative", "committed too early"),
     "committed-offset-ignored": ("eager", "repeated"),

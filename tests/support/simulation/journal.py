@@ -40,6 +40,7 @@ class Journal:
         self.committed: dict[int, int] = {}
         self.owners: dict[int, dict[str, None]] = {}
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
+        self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
         self._disturbed_until: dict[str, float] = {}  # the same for one member
         self._processed: dict[int, int] = {}  # all records before this offset were processed
         self._later: dict[int, list[int]] = {}  # processed records behind it
@@ -95,7 +96,7 @@ class Journal:
 
     def lose(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A poll has called on_lost: the group has removed the member."""
-        if not self._disturbed(member):
+        if not self._disturbed(member) and not self.changes_protocol:
             self.violation(f"lost without a fault: {member} lost {sorted(tp.partition for tp in partitions)}")
 
     def end(self, member: str) -> None:

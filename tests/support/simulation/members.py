@@ -144,7 +144,7 @@ class MemberProcess:
     def _call(self, what: str, timeout_s: float, call: Callable[[], T]) -> T | None:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
         simulation, began = self._simulation, self._simulation.now
-        self._callback_ms = 0.0
+        outer_ms, self._callback_ms = self._callback_ms, 0.0
         self._calling = what
         try:
             result = call()
@@ -162,6 +162,7 @@ class MemberProcess:
             self._journal.violation(f"late call: {self.name}: {what} took {took:.0f} ms of {timeout_s * 1000:.0f}")
         if result is None:
             simulation.sleep(ERROR_PAUSE_MS)
+        self._callback_ms = outer_ms + simulation.now - began  # of the call whose callback has made this one
         return result
 
     def _draw(self, low: float, high: float) -> float:

@@ -102,6 +102,7 @@ class Run:
         self.scenario = scenario
         self._until_violation = until_violation
         self.journal = Journal()
+        self.journal.changes_protocol = scenario.has_both_protocols
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
         cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)

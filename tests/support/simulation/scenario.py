@@ -98,6 +98,12 @@ class Scenario:
     release: str = "4.4"
     transactions: bool = False  # some records are written in transactions, and members read with read_committed
 
+    @property
+    def has_both_protocols(self) -> bool:
+        """True if members have different group protocols, or change theirs."""
+        changes = any(member.program is Program.CHANGE_PROTOCOL for member in self.members)
+        return changes or len({member.protocol for member in self.members}) > 1
+
 
 def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
     """Returns a random scenario. The same seed and duration give the same scenario."""
