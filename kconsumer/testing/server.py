@@ -91,7 +91,7 @@ class Server:
             self._raise_failure()
             if self._stopping or not self._thread.is_alive():
                 raise RuntimeError(NOT_RUNNING)
-            yield self._clock.now()
+            yield self._read_clock()
             self._changes += 1
             number = self._changes
             self._wake()
@@ -122,7 +122,7 @@ class Server:
             if self._stopping:
                 return False
             changes = self._changes
-            now = self._clock.now()
+            now = self._read_clock()
             for key, mask in events:
                 key.data(mask, now)
             self._keep_failure(lambda: self._cluster.run_timers(now))
@@ -131,6 +131,12 @@ class Server:
             self._applied = changes
             self._condition.notify_all()
         return True
+
+    def _read_clock(self) -> float:
+        """Returns the time in ms. Also sets the wall clock of the model, as the system may have adjusted its own."""
+        now = self._clock.now()
+        self._cluster.set_wall_clock(self._clock.wall_ms(), now)
+        return now
 
     def _timeout_s(self) -> float | None:
         """Returns how long (s) the thread may wait for the sockets, or None if there is no timer."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, ConsumerRecord, TopicPartition
+from kconsumer.clock import Clock
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError
 from kconsumer.testing import FakeCluster
 
@@ -203,3 +204,14 @@ def test_without_session_slots(engine: str) -> None:
             cluster.start(1)
             cluster.produce("t", "b")
             assert [b"b"] == read(consumer, 1)
+
+
+def test_the_system_clock_is_adjusted(cluster: FakeCluster, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers have the wall clock of the system, also after somebody has set it."""
+    cluster.create_topic("t", message_timestamp_type="LogAppendTime")
+    adjusted = Clock().wall_ms() + 3_600_000
+    monkeypatch.setattr(Clock, "wall_ms", lambda _: adjusted)
+    cluster.produce("t", [b"a"])
+    with consumer_of(cluster, engine) as consumer:
+        (record,) = consumer.poll(DEADLINE_S)
+    assert adjusted == record.timestamp

@@ -43,6 +43,7 @@ from kconsumer.testing.cluster.transactions import Transactions
 
 CoordinatorType = Literal["group", "transaction"]
 WALL_MS = 1_700_000_000_000
+ROUNDING_MS = 0.001  # more than the error of a sum of floats, which could be just below the true millisecond
 
 
 class Cluster:
@@ -139,12 +140,17 @@ class Cluster:
         """Run all timers whose deadline has passed."""
         self.timers.run(now)
 
+    def set_wall_clock(self, wall_ms: float, now: float) -> None:
+        """Set the wall clock of all brokers: it is `wall_ms` (since the Unix epoch) at the driver's time `now` (ms)."""
+        self._wall_offset_ms = wall_ms - now
+
     def wall_ms(self, now: float, broker: Broker | None = None) -> int:
         """Returns the wall-clock time in ms since the Unix epoch.
 
         With `broker`, this is the time of the broker's clock, which a fault may have skewed.
         """
-        return int(self._wall_offset_ms + now + (broker.clock_skew_ms if broker is not None else 0))
+        skew_ms = broker.clock_skew_ms if broker is not None else 0.0
+        return int(self._wall_offset_ms + now + skew_ms + ROUNDING_MS)
 
     # --- the handlers' side ---
 
