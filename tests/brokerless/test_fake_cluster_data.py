@@ -207,7 +207,7 @@ def test_without_session_slots(engine: str) -> None:
 
 
 def test_the_system_clock_is_adjusted(cluster: FakeCluster, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers have the wall clock of the system, also after somebody has set it."""
+    """Brokers have the wall clock of the system, also after it was set to another time."""
     cluster.create_topic("t", message_timestamp_type="LogAppendTime")
     adjusted = Clock().wall_ms() + 3_600_000
     monkeypatch.setattr(Clock, "wall_ms", lambda _: adjusted)
