@@ -90,12 +90,14 @@ class FaultInjector:
 
     def _end(self, fault: Fault, end: Callable[[], None]) -> None:
         self._simulation.record("fault", f"{fault.kind.name} ends")
-        self._disturb(fault)
         end()
         self._simulation.network.pump()
 
     def _disturb(self, fault: Fault) -> None:
-        """Excuse the members for two session timeouts after the fault: they may not know what they have lost."""
+        """Excuse the members until two session timeouts after the end of the fault.
+
+        Until then, they may not know what they have lost.
+        """
         until = self._simulation.now + fault.duration_ms + 2 * self._scenario.session_timeout_ms
         self._journal.disturb_all(until)
 

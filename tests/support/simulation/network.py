@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import selectors
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -26,17 +27,17 @@ PARTIAL_WRITE_CHANCE = 0.03
 HOST = "simulated"
 
 
-class Descriptor:
-    """Something that a selector watches."""
+class Descriptor(ABC):
+    """A socket or waker that a selector watches."""
 
     def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network
         self.number = network.add(self)
         self.watchers: list[SimulatedSelector] = []
 
+    @abstractmethod
     def events(self) -> int:
         """Returns the events (readable, writable) that are true now."""
-        raise NotImplementedError
 
     def changed(self) -> None:
         """Wake the selectors that watch this descriptor."""
@@ -319,7 +320,6 @@ class SimulatedNetwork:
         self.by_connection: dict[Connection, SimulatedSocket] = {}
         self.extra_latency_ms = 0.0
         self._blocked: dict[tuple[str, int], None] = {}  # (process, broker) whose packets are held back
-        self._held: list[tuple[Direction, Any]] = []
         self._numbers = 1000
         self._timer_at = FOREVER
         self._ports = {broker.port: broker.id for broker in cluster.brokers.values()}
