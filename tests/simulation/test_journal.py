@@ -16,7 +16,7 @@ def journal_with(records: int) -> Journal:
     """Returns a journal of one partition with records 0, 1, ..., which member `a` owns."""
     journal = Journal()
     for offset in range(records):
-        journal.append(0, offset)
+        journal.append(P0, offset)
     journal.assign("a", [P0])
     return journal
 
@@ -24,8 +24,8 @@ def journal_with(records: int) -> Journal:
 def consume(journal: Journal, member: str, offsets: range) -> None:
     """Let a member receive and process records."""
     for offset in offsets:
-        journal.deliver(member, 0, offset)
-        journal.process(0, offset)
+        journal.deliver(member, P0, offset)
+        journal.process(P0, offset)
 
 
 def hand_over(journal: Journal) -> None:
@@ -38,41 +38,41 @@ def skipped(journal: Journal) -> None:
     """The next owner starts behind a record that was never processed."""
     consume(journal, "a", range(2))
     hand_over(journal)
-    journal.deliver("b", 0, 3)
+    journal.deliver("b", P0, 3)
 
 
 def repeated(journal: Journal) -> None:
     """The next owner gets a record that was committed before its assignment."""
     consume(journal, "a", range(3))
-    journal.commit(0, 3)
+    journal.commit(P0, 3)
     hand_over(journal)
-    journal.deliver("b", 0, 2)
+    journal.deliver("b", P0, 2)
 
 
 def gap(journal: Journal) -> None:
     """A member misses a record."""
     consume(journal, "a", range(2))
-    journal.deliver("a", 0, 3)
+    journal.deliver("a", P0, 3)
 
 
 def gap_backwards(journal: Journal) -> None:
     """A member gets a record twice without an assignment or a seek in between."""
     consume(journal, "a", range(2))
-    journal.deliver("a", 0, 1)
+    journal.deliver("a", P0, 1)
 
 
 def committed_too_early(journal: Journal) -> None:
     """A record is committed that was delivered but not processed."""
     consume(journal, "a", range(2))
-    journal.deliver("a", 0, 2)
-    journal.commit(0, 3)
+    journal.deliver("a", P0, 2)
+    journal.commit(P0, 3)
 
 
 def committed_offset_went_back(journal: Journal) -> None:
     """A smaller offset is committed after a larger one."""
     consume(journal, "a", range(3))
-    journal.commit(0, 3)
-    journal.commit(0, 2)
+    journal.commit(P0, 3)
+    journal.commit(P0, 2)
 
 
 def two_owners(journal: Journal) -> None:
@@ -83,13 +83,13 @@ def two_owners(journal: Journal) -> None:
 def not_owned(journal: Journal) -> None:
     """A member returns a record of a partition that it has lost."""
     hand_over(journal)
-    journal.deliver("a", 0, 0)
+    journal.deliver("a", P0, 0)
 
 
 def commit_not_stored(journal: Journal) -> None:
     """A commit returns without an error, but the coordinator has not stored it."""
     consume(journal, "a", range(3))
-    journal.acknowledge("a", 0, 3)
+    journal.acknowledge("a", P0, 3)
 
 
 def flood(journal: Journal) -> None:
@@ -101,15 +101,15 @@ def flood(journal: Journal) -> None:
 @pytest.mark.parametrize(
     ("history", "rule"),
     [
-        (skipped, "skipped: b starts at 0@3; 2 was never processed"),
-        (repeated, "repeated: b returned 0@2; 3 was committed before"),
-        (gap, "gap: a returned 0@3 after 1"),
-        (gap_backwards, "gap: a returned 0@1 after 1"),
-        (committed_too_early, "committed too early: 0@3; 2 was not processed"),
-        (committed_offset_went_back, "committed offset went back: 0 from 3 to 2"),
-        (two_owners, "two owners of 0: a and b"),
-        (not_owned, "a returned 0@0 without owning the partition"),
-        (commit_not_stored, "commit not stored: a has committed 0@3"),
+        (skipped, "skipped: b starts at t-0@3; 2 was never processed"),
+        (repeated, "repeated: b returned t-0@2; 3 was committed before"),
+        (gap, "gap: a returned t-0@3 after 1"),
+        (gap_backwards, "gap: a returned t-0@1 after 1"),
+        (committed_too_early, "committed too early: t-0@3; 2 was not processed"),
+        (committed_offset_went_back, "committed offset went back: t-0 from 3 to 2"),
+        (two_owners, "two owners of t-0: a and b"),
+        (not_owned, "a returned t-0@0 without owning the partition"),
+        (commit_not_stored, "commit not stored: a has committed t-0@3"),
         (flood, f"flood: a sent more than {MAX_REQUESTS} Heartbeat requests in 10 s"),
     ],
 )
@@ -125,12 +125,12 @@ def test_a_right_history() -> None:
     """Records that are processed, committed, handed over, sought back and committed again violate nothing."""
     journal = journal_with(10)
     consume(journal, "a", range(3))
-    journal.commit(0, 2)
+    journal.commit(P0, 2)
     hand_over(journal)
     consume(journal, "b", range(2, 6))
-    journal.sought("b", 0, 4)
+    journal.sought("b", P0, 4)
     consume(journal, "b", range(4, 10))
-    journal.commit(0, 10)
+    journal.commit(P0, 10)
     for second in range(100):
         journal.now = second * 1000.0
         for _ in range(MAX_REQUESTS // 12):
@@ -143,25 +143,25 @@ def test_offsets_without_records() -> None:
     """Offsets between records, such as those of transaction markers, are no gaps, and may be committed."""
     journal = Journal()
     for offset in (0, 1, 5, 6, 9):
-        journal.append(0, offset)
+        journal.append(P0, offset)
     journal.assign("a", [P0])
     for offset in (0, 1, 5):
-        journal.deliver("a", 0, offset)
-        journal.process(0, offset)
-    journal.commit(0, 6)
+        journal.deliver("a", P0, offset)
+        journal.process(P0, offset)
+    journal.commit(P0, 6)
     assert [] == journal.violations
-    assert {0: 6} == journal.unprocessed()
+    assert {P0: 6} == journal.unprocessed()
 
 
 def test_records_processed_out_of_order() -> None:
     """A record counts as processed for a commit only if all records before it were processed, too."""
     journal = journal_with(4)
-    journal.process(0, 2)
-    journal.process(0, 0)
-    assert {0: 1} == journal.unprocessed()
-    journal.process(0, 1)
-    assert {0: 3} == journal.unprocessed()
-    journal.commit(0, 3)
+    journal.process(P0, 2)
+    journal.process(P0, 0)
+    assert {P0: 1} == journal.unprocessed()
+    journal.process(P0, 1)
+    assert {P0: 3} == journal.unprocessed()
+    journal.commit(P0, 3)
     assert [] == journal.violations
 
 
@@ -174,11 +174,11 @@ def test_two_owners_after_a_fault() -> None:
     assert [] == journal.violations
     journal.now = 6_000.0
     journal.assign("c", [P0])
-    assert "6000.000 two owners of 0: a and c" in journal.violations
+    assert "6000.000 two owners of t-0: a and c" in journal.violations
 
 
 def test_lost_record() -> None:
     """A record that no member processed is found at the end."""
     journal = journal_with(3)
     consume(journal, "a", range(2))
-    assert {0: 2} == journal.unprocessed()
+    assert {P0: 2} == journal.unprocessed()

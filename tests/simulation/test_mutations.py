@@ -53,9 +53,9 @@ def _scenario(members: tuple[Member, ...], *faults: Fault, record_interval_ms: f
     )
 
 
-def _errors(*numbers: int, at_ms: float, times: int = 1) -> tuple[Fault, ...]:
+def _errors(*numbers: int, at_ms: float, times: int = 1, duration_ms: float = 0.0) -> tuple[Fault, ...]:
     """Returns faults that let requests of some APIs fail. The numbers are indexes of `faults.ERRORS`."""
-    return tuple(Fault(FaultKind.ERROR, at_ms, number=number) for number in numbers for _ in range(times))
+    return tuple(Fault(FaultKind.ERROR, at_ms, duration_ms, number=n) for n in numbers for _ in range(times))
 
 
 ALL_ERRORS = tuple(Fault(FaultKind.ERROR, 15_000.0 + 4_000.0 * number, number=number) for number in range(17))
@@ -99,7 +99,9 @@ SCENARIOS = {
         Fault(FaultKind.SUSPEND, 65_000.0, 16_000.0),
         record_interval_ms=1e7,
     ),
-    "no-coordinator": _scenario((Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(20, at_ms=0.0, times=500)),
+    "no-coordinator": _scenario(
+        (Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(20, at_ms=0.0, times=500, duration_ms=500_000.0)
+    ),
 }
 
 # For each mutation, a scenario, and a text of the violation that it causes.

@@ -74,10 +74,10 @@ def test_nothing_to_shrink() -> None:
 @pytest.mark.parametrize(
     ("violation", "kind"),
     [
-        ("12.000 two owners of 11: m0 and m1", "two owners"),
-        ("12.000 gap: m0 returned 1@2 after 0", "gap"),
-        ("12.000 m0 returned 1@2 without owning the partition", "not owned"),
-        ("12.000 not stable: partition 3 has owners []", "not stable"),
+        ("12.000 two owners of t-11: m0 and m1", "two owners"),
+        ("12.000 gap: m0 returned t-1@2 after 0", "gap"),
+        ("12.000 m0 returned t-1@2 without owning the partition", "not owned"),
+        ("12.000 not stable: t-3 has owners []", "not stable"),
     ],
 )
 def test_kinds_of_violations(violation: str, kind: str) -> None:

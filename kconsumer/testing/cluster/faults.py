@@ -62,6 +62,12 @@ class Faults:
         """Add a fault to the end of an API's queue."""
         self._queues.setdefault(api.key, deque()).append(fault)
 
+    def remove(self, api: Api, fault: Fault) -> None:
+        """Remove a fault from an API's queue. Does nothing if requests have taken all of it."""
+        queue = self._queues.get(api.key, deque())
+        if fault in queue:
+            queue.remove(fault)
+
     def delay(self, api: Api, ms: float) -> None:
         """Delay the responses of an API by `ms` from now on. 0 ends the delay."""
         self._delays[api.key] = ms

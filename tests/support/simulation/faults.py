@@ -21,8 +21,9 @@ from kconsumer.schema.dsl import Api
 from kconsumer.testing.cluster.faults import Fault as ModelFault
 from kconsumer.testing.cluster.faults import FaultKind as ModelFaultKind
 from support.simulation.journal import Journal
-from support.simulation.members import TOPIC, MemberProcess
+from support.simulation.members import MemberProcess
 from support.simulation.scenario import Fault, FaultKind, Scenario
+from support.simulation.settings import TOPIC
 from support.simulation.simulation import Simulation
 
 # What the requests of an API may fail with for a while, without a change of the cluster.
@@ -86,7 +87,7 @@ class FaultInjector:
         self._disturb(fault)
         end = self._begin[fault.kind](fault)
         simulation.network.pump()
-        simulation.scheduler.call_at(simulation.now + fault.duration_ms, lambda: self._end(fault, end))
+        simulation.scheduler.call_at(fault.ends_ms, lambda: self._end(fault, end))
 
     def _end(self, fault: Fault, end: Callable[[], None]) -> None:
         self._simulation.record("fault", f"{fault.kind.name} ends")
@@ -98,7 +99,7 @@ class FaultInjector:
 
         Until then, they may not know what they have lost.
         """
-        until = self._simulation.now + fault.duration_ms + 2 * self._scenario.session_timeout_ms
+        until = fault.ends_ms + 2 * self._scenario.session_timeout_ms
         self._journal.disturb_all(until)
 
     def _member(self, fault: Fault) -> MemberProcess:
@@ -164,21 +165,19 @@ class FaultInjector:
         return end
 
     def _error(self, fault: Fault) -> Callable[[], None]:
-        api, error = ERRORS[fault.number % len(ERRORS)]
-        times = 1 + fault.number % TIMES
-        self._simulation.cluster.faults.add(api, ModelFault(ModelFaultKind.ERROR, times, error))
-        return lambda: None
+        return self._fail_requests(fault, ModelFaultKind.ERROR)
 
     def _disconnect(self, fault: Fault) -> Callable[[], None]:
-        return self._lose(fault, ModelFaultKind.DISCONNECT_BEFORE)
+        return self._fail_requests(fault, ModelFaultKind.DISCONNECT_BEFORE)
 
     def _disconnect_after(self, fault: Fault) -> Callable[[], None]:
-        return self._lose(fault, ModelFaultKind.DISCONNECT_AFTER)
+        return self._fail_requests(fault, ModelFaultKind.DISCONNECT_AFTER)
 
-    def _lose(self, fault: Fault, kind: ModelFaultKind) -> Callable[[], None]:
-        api, _ = ERRORS[fault.number % len(ERRORS)]
-        self._simulation.cluster.faults.add(api, ModelFault(kind, 1 + fault.number % TIMES))
-        return lambda: None
+    def _fail_requests(self, fault: Fault, kind: ModelFaultKind) -> Callable[[], None]:
+        api, error = ERRORS[fault.number % len(ERRORS)]
+        faults, failing = self._simulation.cluster.faults, ModelFault(kind, 1 + fault.number % TIMES, error)
+        faults.add(api, failing)
+        return lambda: faults.remove(api, failing)
 
     def _interrupt_broker(self, fault: Fault) -> Callable[[], None]:
         faults = self._simulation.cluster.faults

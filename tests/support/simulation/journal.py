@@ -29,23 +29,30 @@ BUSY_APIS = {"Fetch": 2_000, "OffsetCommit": 1_000}  # APIs of which a client ma
 WINDOW_MS = 10_000.0
 
 
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Returns the names of partitions for the history, such as `t-0 t-1`."""
+    return " ".join(map(str, sorted(partitions))) or "none"
+
+
 class Journal:
-    """What one group did. Partitions are those of one topic, by index."""
+    """What one group did."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
         self.now = 0.0
-        self.appended: dict[int, list[int]] = {}  # the offsets of all records, in order
-        self.returned: dict[int, int] = {}  # how many records were returned, of each partition
-        self.committed: dict[int, int] = {}
-        self.owners: dict[int, dict[str, None]] = {}
+        self.appended: dict[TopicPartition, list[int]] = {}  # the offsets of all records, in order
+        self.returned: dict[TopicPartition, int] = {}  # how many records were returned, of each partition
+        self.committed: dict[TopicPartition, int] = {}
+        self.owners: dict[TopicPartition, dict[str, None]] = {}
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
         self._disturbed_until: dict[str, float] = {}  # the same for one member
-        self._processed: dict[int, int] = {}  # all records before this offset were processed
-        self._later: dict[int, list[int]] = {}  # processed records behind it
-        self._floor: dict[tuple[str, int], int] = {}  # the committed offset when the member got the partition
-        self._next: dict[tuple[str, int], int] = {}  # the offset after the last returned record
+        self._processed: dict[TopicPartition, int] = {}  # all records before this offset were processed
+        self._later: dict[TopicPartition, list[int]] = {}  # processed records behind it
+        self._floor: dict[
+            tuple[str, TopicPartition], int
+        ] = {}  # the committed offset when the member got the partition
+        self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
 
     def violation(self, text: str) -> None:
@@ -54,23 +61,23 @@ class Journal:
 
     # --- the log ---
 
-    def append(self, partition: int, offset: int) -> None:
+    def append(self, partition: TopicPartition, offset: int) -> None:
         """A record was written, or the transaction that contains it was committed."""
         insort(self.appended.setdefault(partition, []), offset)
 
-    def following(self, partition: int, offset: int) -> int:
+    def following(self, partition: TopicPartition, offset: int) -> int:
         """Returns the offset of the first record at or after an offset; the offset itself if there is none."""
         offsets = self.appended.get(partition, [])
         index = bisect_left(offsets, offset)
         return offsets[index] if index < len(offsets) else offset
 
-    def first_unprocessed(self, partition: int) -> int | None:
+    def first_unprocessed(self, partition: TopicPartition) -> int | None:
         """Returns the offset of the first record that was not processed, or None if there is none."""
         offsets = self.appended.get(partition, [])
         index = bisect_left(offsets, self._processed.get(partition, 0))
         return offsets[index] if index < len(offsets) else None
 
-    def unprocessed(self) -> dict[int, int]:
+    def unprocessed(self) -> dict[TopicPartition, int]:
         """Returns the offset of the first record that was not processed, of each partition that has such records."""
         found = {partition: self.first_unprocessed(partition) for partition in self.appended}
         return {partition: offset for partition, offset in found.items() if offset is not None}
@@ -80,31 +87,30 @@ class Journal:
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member was notified that it owns partitions."""
         for tp in partitions:
-            index = tp.partition
-            for other in self.owners.get(index, ()):
+            for other in self.owners.get(tp, ()):
                 if other != member and not self._disturbed(other):
-                    self.violation(f"two owners of {index}: {other} and {member}")
-            self.owners.setdefault(index, {})[member] = None
-            if (member, index) not in self._floor:
-                self._floor[member, index] = self.committed.get(index, 0)
-                self._next.pop((member, index), None)
+                    self.violation(f"two owners of {tp}: {other} and {member}")
+            self.owners.setdefault(tp, {})[member] = None
+            if (member, tp) not in self._floor:
+                self._floor[member, tp] = self.committed.get(tp, 0)
+                self._next.pop((member, tp), None)
 
     def take_away(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member was notified that it no longer owns partitions."""
         for tp in partitions:
-            self._forget(member, tp.partition)
+            self._forget(member, tp)
 
     def lose(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A poll has called on_lost: the group has removed the member."""
         if not self._disturbed(member) and not self.changes_protocol:
-            self.violation(f"lost without a fault: {member} lost {sorted(tp.partition for tp in partitions)}")
+            self.violation(f"lost without a fault: {member} lost {named(partitions)}")
 
     def end(self, member: str) -> None:
         """A member closed its consumer, or crashed."""
         for partition in list(self.owners):
             self._forget(member, partition)
 
-    def _forget(self, member: str, partition: int) -> None:
+    def _forget(self, member: str, partition: TopicPartition) -> None:
         self.owners.get(partition, {}).pop(member, None)
         self._floor.pop((member, partition), None)
         self._next.pop((member, partition), None)
@@ -122,12 +128,12 @@ class Journal:
 
     # --- records ---
 
-    def sought(self, member: str, partition: int, offset: int) -> None:
+    def sought(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A member moved its position."""
         self._next[member, partition] = offset
         self._floor[member, partition] = min(offset, self._floor.get((member, partition), offset))
 
-    def deliver(self, member: str, partition: int, offset: int) -> None:
+    def deliver(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to the application."""
         key = (member, partition)
         self.returned[partition] = self.returned.get(partition, 0) + 1
@@ -145,7 +151,7 @@ class Journal:
             self.violation(f"gap: {member} returned {partition}@{offset} after {expected - 1}")
         self._next[key] = offset + 1
 
-    def process(self, partition: int, offset: int) -> None:
+    def process(self, partition: TopicPartition, offset: int) -> None:
         """The application has processed a record."""
         later = self._later.setdefault(partition, [])
         done = self._processed.get(partition, 0)
@@ -164,7 +170,7 @@ class Journal:
 
     # --- commits and requests ---
 
-    def commit(self, partition: int, offset: int) -> None:
+    def commit(self, partition: TopicPartition, offset: int) -> None:
         """The coordinator has stored a committed offset."""
         first = self.first_unprocessed(partition)
         if first is not None and offset > first:
@@ -174,7 +180,7 @@ class Journal:
             self.violation(f"committed offset went back: {partition} from {before} to {offset}")
         self.committed[partition] = offset
 
-    def acknowledge(self, member: str, partition: int, offset: int) -> None:
+    def acknowledge(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A commit of an offset has returned without an error."""
         if self.committed.get(partition, 0) < offset:
             self.violation(f"commit not stored: {member} has committed {partition}@{offset}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kconsumer import TopicPartition
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from kconsumer.testing.records import Rec
 from support.simulation.journal import Journal
-from support.simulation.members import LAST_APPEND_MS, TOPIC
 from support.simulation.scenario import Scenario
+from support.simulation.settings import LAST_APPEND_MS, TOPIC
 from support.simulation.simulation import Simulation
 
 MAX_BATCH = 10  # records
@@ -29,7 +30,7 @@ class Producers:
         """Append a batch to a random partition now and then."""
         for partition in self._partitions():
             for offset in self._append(partition):
-                self._journal.append(partition.index, offset)
+                self._journal.append(_key(partition), offset)
             self._simulation.network.pump()
 
     def write_transactions(self) -> None:
@@ -37,7 +38,7 @@ class Producers:
         transactions = self._simulation.cluster.transactions
         for partition in self._partitions():
             transaction = transactions.init_producer("producer", 900_000, self._simulation.now)
-            written: list[tuple[int, int]] = []
+            written: list[tuple[TopicPartition, int]] = []
             sequences: dict[Partition, int] = {}
             for _ in range(self._simulation.random.randint(1, 3)):
                 chosen = self._choose() or partition
@@ -45,15 +46,17 @@ class Producers:
                 producer = transaction.producer_id, transaction.producer_epoch, sequences.get(chosen, 0)
                 offsets = self._append(chosen, producer)
                 sequences[chosen] = sequences.get(chosen, 0) + len(offsets)
-                written += [(chosen.index, offset) for offset in offsets]
+                written += [(_key(chosen), offset) for offset in offsets]
                 self._simulation.network.pump()
                 self._simulation.sleep(self._simulation.random.uniform(0, MAX_TRANSACTION_PAUSE_MS))
             commits = self._simulation.random.random() >= ABORTS
             if commits:
-                for index, offset in written:
-                    self._journal.append(index, offset)
+                for tp, offset in written:
+                    self._journal.append(tp, offset)
             transactions.end(transaction, self._simulation.now, commit=commits)
-            self._simulation.record("producer", f"transaction of {written} {'committed' if commits else 'aborted'}")
+            self._simulation.record(
+                "producer", f"transaction of {_named(written)} {'committed' if commits else 'aborted'}"
+            )
             self._simulation.network.pump()
 
     def _partitions(self) -> Iterator[Partition]:
@@ -90,3 +93,11 @@ class Producers:
             )
         partition.append(batch, wall_ms)
         return range(first, first + len(rows))
+
+
+def _key(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic.name, partition.index)
+
+
+def _named(written: list[tuple[TopicPartition, int]]) -> str:
+    return " ".join(f"{tp}@{offset}" for tp, offset in written)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kconsumer import TopicPartition
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault, Faults
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
@@ -18,10 +19,11 @@ from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector
 from support.simulation.journal import Journal
-from support.simulation.members import GROUP, POLL_TIMEOUT_S, TOPIC, MemberProcess
+from support.simulation.members import MemberProcess
 from support.simulation.producers import Producers
 from support.simulation.scenario import MINUTE_MS, FaultKind, Program, Scenario
 from support.simulation.scheduler import Process, Task
+from support.simulation.settings import GROUP, POLL_TIMEOUT_S, TOPIC
 from support.simulation.simulation import Simulation, off_main_thread
 
 METADATA_MAX_AGE_MS = 5 * MINUTE_MS  # the default of the option metadata_max_age_ms
@@ -75,9 +77,10 @@ class _Offsets(OffsetStore):
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
         super().put(group_id, topic, partition, offset)
         if group_id == GROUP and topic == TOPIC:
-            self._simulation.record("coordinator", f"committed {partition}@{offset.offset}")
+            tp = TopicPartition(topic, partition)
+            self._simulation.record("coordinator", f"committed {tp}@{offset.offset}")
             self._journal.now = self._simulation.now
-            self._journal.commit(partition, offset.offset)
+            self._journal.commit(tp, offset.offset)
 
 
 class _Exceptions(logging.Handler):
@@ -163,7 +166,7 @@ class Run:
     def _calm_ms(self) -> float:
         """Returns when the group must be stable."""
         scenario = self.scenario
-        events = [fault.at_ms + fault.duration_ms for fault in scenario.faults]
+        events = [fault.ends_ms for fault in scenario.faults]
         events += [member.start_ms for member in scenario.members]
         # A member closes its consumer at the end of its last call.
         events += [m.stop_ms + POLL_TIMEOUT_S * 1000 for m in scenario.members if m.stop_ms is not None]
@@ -180,9 +183,10 @@ class Run:
         if not any(member.alive for member in self.members):
             return
         for partition in self.simulation.cluster.topics[TOPIC].partitions:
-            owners = list(self.journal.owners.get(partition.index, ()))
+            tp = TopicPartition(TOPIC, partition.index)
+            owners = list(self.journal.owners.get(tp, ()))
             if len(owners) != 1:
-                self.journal.violation(f"not stable: partition {partition.index} has owners {owners}")
+                self.journal.violation(f"not stable: {tp} has owners {owners}")
 
     def _check_processed(self) -> None:
         if any(member.plan.stop_ms is None for member in self.members):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 HOUR_MS = 3_600_000.0
 MINUTE_MS = 60_000.0
+MIN_REQUEST_FAULT_MS = 15_000.0  # a fault of some requests waits this long for them
 
 
 class Program(enum.Enum):
@@ -80,6 +81,12 @@ class Fault:
     member: int = 0  # the index of the member
     broker: int = 1  # the id of the broker
     number: int = 0  # which API or how many partitions, depending on the kind
+
+    @property
+    def ends_ms(self) -> float:
+        """When the fault ends. Those that wait for requests last long enough for some requests."""
+        waits = self.kind in (FaultKind.ERROR, FaultKind.DISCONNECT, FaultKind.DISCONNECT_AFTER)
+        return self.at_ms + max(self.duration_ms, MIN_REQUEST_FAULT_MS if waits else 0.0)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def kind_of(violation: str) -> str:
     if "without owning" in text:
         return "not owned"
     head = text.partition(":")[0]
-    return re.sub(r" of \d+$", "", head)
+    return re.sub(r" of \S+$", "", head)
 
 
 def violated(scenario: Scenario) -> set[str]:

@@ -1,0 +1,15 @@
+"""What all runs have in common: names, timeouts, and when producers and programs slow down."""
+
+from __future__ import annotations
+
+from support.simulation.scenario import MINUTE_MS
+
+TOPIC = "t"
+GROUP = "g"
+POLL_TIMEOUT_S = 20.0
+CALL_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 30.0
+MAX_POLL_INTERVAL_MS = 120_000
+LAST_APPEND_MS = 8 * MINUTE_MS  # no record is written in the last minutes of a run, so that slow members catch up
+ERROR_PAUSE_MS = 100.0  # a program pauses after an error, as applications should
+HEARTBEAT_INTERVAL_MS = 3_000
