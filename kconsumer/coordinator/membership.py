@@ -77,6 +77,11 @@ class Membership(ABC, Generic[M]):
         """Continue after a listener call. `error` is the exception that it raised, or None."""
 
     @property
+    def in_flight(self) -> bool:
+        """True while a request of a rebalance has no response yet."""
+        return False
+
+    @property
     @abstractmethod
     def idle(self) -> bool:
         """True if the member has nothing to do, so that calling `poll` would have no effect."""

@@ -108,7 +108,7 @@ class ClassicDriver(Driver):
             self._thread = None
 
     def _heartbeat_step(self, group: Group) -> float:
-        """Send a heartbeat if one is due. Returns how long (ms) the heartbeat thread may sleep.
+        """Handle responses, and send a heartbeat if one is due. Returns how long (ms) the heartbeat thread may sleep.
 
         This is never longer than the heartbeat interval. A join may end right after this step, and then heartbeats are
         due while the rebalance callbacks run.
@@ -125,11 +125,14 @@ class ClassicDriver(Driver):
         try:
             if parts.closed or parts.step.unfinished:
                 return FOREVER
-            if not group.member.heartbeating and not group.heartbeat.in_flight:
+            # The response to a JoinGroup must be handled at once: from then on, the coordinator expects heartbeats.
+            in_flight = group.heartbeat.in_flight or group.membership.in_flight
+            if not group.member.heartbeating and not in_flight:
                 return retry_ms
             self.flush_managers(group.heartbeat, group.coordinator)
             parts.dispatcher.step(0.0)
-            if group.heartbeat.in_flight or group.coordinator.connection_id is None or parts.client.receiving:
+            in_flight = group.heartbeat.in_flight or group.membership.in_flight
+            if in_flight or group.coordinator.connection_id is None or parts.client.receiving:
                 return retry_ms
             return max(1.0, group.heartbeat.time_to_next_ms(now))
         except KafkaError as error:

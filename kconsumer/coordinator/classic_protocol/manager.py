@@ -92,6 +92,11 @@ class ClassicMembership(Membership[Member]):
         self._steps.callback_done(callback, now)
 
     @property
+    def in_flight(self) -> bool:
+        """True while a JoinGroup or SyncGroup has no response yet."""
+        return bool(self._request_number)
+
+    @property
     def idle(self) -> bool:
         """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
         return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
@@ -243,6 +248,7 @@ class ClassicMembership(Membership[Member]):
         if not self._is_current(number):
             return
         member = self._member
+        member.join_ended()
         if reply.error is not None:
             self._request_failed(reply.error, reply.now)
             return

@@ -59,13 +59,14 @@ _COMMIT_STATES = frozenset({S.PREPARING, S.COMPLETING, S.STABLE})
 class Member:
     """The member's generation and state; `transition_to` is the only way to change the state."""
 
-    __slots__ = ("fenced", "generation", "group_id", "group_instance_id", "rejoin_reason", "state")
+    __slots__ = ("fenced", "generation", "group_id", "group_instance_id", "join_in_flight", "rejoin_reason", "state")
 
     def __init__(self, group_id: str, group_instance_id: str | None) -> None:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
         self.generation = Generation()
         self.state = MemberState.UNJOINED
+        self.join_in_flight = False
         self.rejoin_reason: str | None = None  # set while the member must join again; sent with JoinGroup
         self.fenced: KafkaError | None = None  # set if another consumer with the same group_instance_id took over
 
@@ -80,8 +81,12 @@ class Member:
 
     @property
     def heartbeating(self) -> bool:
-        """True if the coordinator expects heartbeats. It expects none while a JoinGroup is in flight."""
-        return self.generation.valid and self.state not in (S.UNJOINED, S.JOINING)
+        """True if the coordinator expects heartbeats. It expects none while a JoinGroup is in flight.
+
+        It does expect them in the state JOINING before the JoinGroup is sent. This may take long: if a SyncGroup fails
+        while the user processes records, the next `poll` sends the JoinGroup.
+        """
+        return self.generation.valid and self.state is not S.UNJOINED and not self.join_in_flight
 
     @property
     def rebalancing(self) -> bool:
@@ -102,6 +107,11 @@ class Member:
     def join_sent(self) -> None:
         """Clear the request to rejoin, because a JoinGroup was sent."""
         self.rejoin_reason = None
+        self.join_in_flight = True
+
+    def join_ended(self) -> None:
+        """Record that the JoinGroup has a response, or that its connection was lost."""
+        self.join_in_flight = False
 
     def adopt_id(self, member_id: str) -> None:
         """Use the member id that the coordinator requires for the next JoinGroup (KIP-394)."""
@@ -129,6 +139,7 @@ class Member:
         """Forget the generation and any request to rejoin, because the consumer leaves the group."""
         self.generation = Generation()
         self.rejoin_reason = None
+        self.join_in_flight = False  # its response is ignored
         self.transition_to(S.UNJOINED)
 
     def __repr__(self) -> str:

@@ -82,6 +82,13 @@ class Journal:
         found = {partition: self.first_unprocessed(partition) for partition in self.appended}
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
+    def backlog(self) -> int:
+        """Returns how many records follow the first one that was not processed, in all partitions."""
+        return sum(
+            len(offsets) - bisect_left(offsets, self._processed.get(partition, 0))
+            for partition, offsets in self.appended.items()
+        )
+
     # --- ownership ---
 
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:

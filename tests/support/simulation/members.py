@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, TopicPartition
-from kconsumer.errors import KafkaError, StateError
+from kconsumer.error_codes import Errors
+from kconsumer.errors import BrokerError, KafkaError, StateError
 from kconsumer.listener import RebalanceListener
 from support.simulation.journal import GRACE_MS, Journal, named
 from support.simulation.programs import STEPS
@@ -21,11 +22,14 @@ from support.simulation.settings import (
     LAST_APPEND_MS,
     MAX_POLL_INTERVAL_MS,
     POLL_TIMEOUT_S,
+    RESTART_PAUSE_MS,
     TOPIC,
 )
 from support.simulation.simulation import SimulatedConsumer, Simulation
 
 T = TypeVar("T")
+# Errors of a static member that every further call raises, too: the consumer has to be closed.
+INSTANCE_ERRORS = (Errors.FENCED_INSTANCE_ID, Errors.UNRELEASED_INSTANCE_ID)
 
 
 class CallbackError(Exception):
@@ -46,8 +50,11 @@ class MemberProcess:
         self._consumer: SimulatedConsumer | None = None
         self.listener = Listener(self)
         self.unprocessed: list[tuple[TopicPartition, int]] = []  # what the last poll returned
-        self._closed = False  # a callback has closed the consumer
+        self._closed = False  # a callback has closed the consumer, or an error that repeats ends the application
         self._calling = ""  # the present call
+        self._poll_began = 0.0
+        self._busy_since = 0.0  # the begin of the last poll before the program was busy
+        self._busy_until = 0.0
         self._callback_ms = 0.0  # the time spent in callbacks during the present call
         self._starts = 0
         self._consumers = 0
@@ -147,6 +154,7 @@ class MemberProcess:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
         simulation, began = self.simulation, self.simulation.now
         outer_ms, self._callback_ms = self._callback_ms, 0.0
+        pause_ms = ERROR_PAUSE_MS
         self._calling = what
         try:
             result = call()
@@ -158,12 +166,15 @@ class MemberProcess:
             simulation.record(self.name, f"{what} raised {text}")
             if isinstance(error, StateError) or "internal error" in text:
                 self.journal.violation(f"internal error: {self.name}: {what} raised {text}")
+            if isinstance(error, BrokerError) and error.code in INSTANCE_ERRORS:
+                self._closed = True
+                pause_ms = RESTART_PAUSE_MS
             result = None
         took = simulation.now - began - self._callback_ms - self.process.suspended_ms(began, simulation.now)
         if took > timeout_s * 1000 + GRACE_MS:
             self.journal.violation(f"late call: {self.name}: {what} took {took:.0f} ms of {timeout_s * 1000:.0f}")
         if result is None:
-            simulation.sleep(ERROR_PAUSE_MS)
+            simulation.sleep(pause_ms)
         self._callback_ms = outer_ms + simulation.now - began  # of the call whose callback has made this one
         return result
 
@@ -191,12 +202,27 @@ class MemberProcess:
 
     def poll_once(self, consumer: Consumer) -> ConsumerRecords | None:
         self.finish_batch()
+        self._poll_began = self.simulation.now
         records = self.call("poll", POLL_TIMEOUT_S, lambda: consumer.poll(POLL_TIMEOUT_S))
         if records:
             self.take(records)
             if self.chance(0.5):
                 self.simulation.sleep(self.draw(0, 500))
         return records
+
+    def be_busy(self, ms: float) -> None:
+        """Take some time. If this is too long, the group removes the member, which learns this in the next poll.
+
+        One short poll may return buffered records before it has sent a JoinGroup. A rebalance then still waits for the
+        member, so the time before that poll counts, too.
+        """
+        now = self.simulation.now
+        if now > self._busy_until + GRACE_MS:
+            self._busy_since = self._poll_began
+        self._busy_until = now + ms
+        if self._busy_until > self._busy_since + MAX_POLL_INTERVAL_MS - GRACE_MS:
+            self.journal.disturb(self.name, self._busy_until + 2 * GRACE_MS)
+        self.simulation.sleep(ms)
 
     # --- callbacks ---
 
@@ -225,7 +251,7 @@ class MemberProcess:
         if self.chance(0.02) and not self.catching_up:
             ms = self.draw(0, 2 * self.scenario.session_timeout_ms)
             if self._callback_ms + ms < MAX_POLL_INTERVAL_MS / 2:  # else the member may leave the group
-                self.simulation.sleep(ms)
+                self.be_busy(ms)
                 self._callback_ms += ms
         return value
 

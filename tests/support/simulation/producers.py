@@ -16,6 +16,7 @@ from support.simulation.simulation import Simulation
 MAX_BATCH = 10  # records
 MAX_TRANSACTION_PAUSE_MS = 10_000.0  # between two batches of a transaction
 ABORTS = 0.4  # how many of the transactions are aborted
+MAX_BACKLOG = 5_000  # records that were not processed; with more, the producers wait, so that slow members catch up
 
 
 class Producers:
@@ -60,11 +61,14 @@ class Producers:
             self._simulation.network.pump()
 
     def _partitions(self) -> Iterator[Partition]:
-        """Wait a random time and yield a partition that has a leader, until the producers end."""
+        """Wait a random time and yield a partition that has a leader, until the producers end.
+
+        Yields none while the members have a long backlog. They could not process it before the run ends.
+        """
         simulation, scenario = self._simulation, self._scenario
         while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
             partition = self._choose()
-            if partition is not None:
+            if partition is not None and self._journal.backlog() < MAX_BACKLOG:
                 yield partition
             simulation.sleep(simulation.random.expovariate(1 / scenario.record_interval_ms))
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kconsumer import Consumer, TopicPartition
-from support.simulation.journal import GRACE_MS
 from support.simulation.scenario import Program
 from support.simulation.scheduler import FOREVER
 from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS, TOPIC
@@ -24,10 +23,7 @@ def poll(member: MemberProcess, consumer: Consumer) -> None:
 def poll_slowly(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once, and sometimes take long afterwards."""
     if member.poll_once(consumer) and member.chance(0.02) and not member.catching_up:
-        ms = member.draw(0, 1.5 * MAX_POLL_INTERVAL_MS)
-        if ms > MAX_POLL_INTERVAL_MS - GRACE_MS:
-            member.journal.disturb(member.name, member.simulation.now + ms + 2 * GRACE_MS)
-        member.simulation.sleep(ms)
+        member.be_busy(member.draw(0, 1.5 * MAX_POLL_INTERVAL_MS))
 
 
 def poll_and_commit(member: MemberProcess, consumer: Consumer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.simulation.scenario import HOUR_MS, Fault, FaultKind, Member, Program, Scenario
+from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
 
 REGRESSIONS: dict[str, Scenario] = {
     # The model's own rebalance of leaders moves the coordinator. The lookup of the new one waits for a long Fetch.
@@ -14,6 +14,16 @@ REGRESSIONS: dict[str, Scenario] = {
         partitions=12,
         record_interval_ms=60_000.0,
         fetch_max_wait_ms=5_000,
+        session_timeout_ms=10_000,
+    ),
+    # A poll returned while a JoinGroup was in flight. Nothing handled the response while the application was busy, so
+    # the member sent no heartbeats, and the group removed it after the session timeout.
+    "busy during a rebalance": Scenario(
+        3,
+        (Member(Program.SLOW), Member(Program.SLOW), Member(Program.REOPEN)),
+        duration_ms=20 * MINUTE_MS,
+        record_interval_ms=1_000.0,
+        fetch_max_wait_ms=2_500,
         session_timeout_ms=10_000,
     ),
 }

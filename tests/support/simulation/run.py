@@ -27,7 +27,15 @@ from support.simulation.settings import GROUP, POLL_TIMEOUT_S, TOPIC
 from support.simulation.simulation import Simulation, off_main_thread
 
 METADATA_MAX_AGE_MS = 5 * MINUTE_MS  # the default of the option metadata_max_age_ms
-UNSTABLE = (Program.REOPEN, Program.CLOSE_IN_CALLBACK, Program.CHANGE_PROTOCOL, Program.RESUBSCRIBE, Program.SLOW)
+# Programs that leave the group now and then, or that may not poll for a long time.
+UNSTABLE = (
+    Program.REOPEN,
+    Program.CLOSE_IN_CALLBACK,
+    Program.CHANGE_PROTOCOL,
+    Program.RESUBSCRIBE,
+    Program.SLOW,
+    Program.SLOW_DESERIALIZER,
+)
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
 
@@ -177,7 +185,7 @@ class Run:
         return min(calm, scenario.duration_ms)
 
     def _check_stable(self) -> None:
-        """Check that each partition has one owner, unless a program leaves the group now and then."""
+        """Check that each partition has one owner, unless a program delays rebalances or causes them itself."""
         if any(member.plan.program in UNSTABLE for member in self.members):
             return
         if not any(member.alive for member in self.members):

@@ -12,4 +12,5 @@ CLOSE_TIMEOUT_S = 30.0
 MAX_POLL_INTERVAL_MS = 120_000
 LAST_APPEND_MS = 8 * MINUTE_MS  # no record is written in the last minutes of a run, so that slow members catch up
 ERROR_PAUSE_MS = 100.0  # a program pauses after an error, as applications should
+RESTART_PAUSE_MS = 1_000.0  # how long it takes to restart an application that an error has ended
 HEARTBEAT_INTERVAL_MS = 3_000

@@ -7,7 +7,7 @@ import pytest
 from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.errors import AuthenticationError, BrokerConnectionError
 from kconsumer.managers import FOREVER, UnsentRequest
-from kconsumer.schema.classic_group import HeartbeatResponse
+from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
 from support.harnesses.group_harness import GroupHarness, tps
 
 
@@ -53,6 +53,37 @@ def test_heartbeats_start_with_the_response_to_the_join() -> None:
     group.now += 3000
     (request,) = beat(group)
     assert "Heartbeat" == request.api.name
+
+
+@pytest.mark.parametrize("code", [15, 27])
+def test_heartbeats_continue_until_the_next_join_is_sent(code: int) -> None:
+    """After a failed SyncGroup, the member sends heartbeats until the next poll sends a JoinGroup.
+
+    The heartbeat thread may receive the response while the user processes records for longer than the session timeout.
+    """
+    group = GroupHarness()
+    group.respond(group.join(), SyncGroupResponse(error_code=code))
+    assert MemberState.JOINING is group.member.state
+    if code == 15:
+        group.find_coordinator()
+    group.now += 3000
+    (request,) = beat(group)
+    group.respond(request, HeartbeatResponse(error_code=27))
+    join = group.until("JoinGroup")
+    group.now += 3000
+    assert [] == beat(group)
+    group.respond(join, JoinGroupResponse(error_code=14))
+    assert ["Heartbeat"] == [request.api.name for request in beat(group)]
+
+
+def test_a_member_that_must_join_again_leaves_when_the_poll_interval_is_exceeded() -> None:
+    """A failed SyncGroup does not stop the poll interval."""
+    group = GroupHarness()
+    group.respond(group.join(), SyncGroupResponse(error_code=27))
+    group.now += group.config.max_poll_interval_ms
+    (request,) = beat(group)
+    assert "LeaveGroup" == request.api.name
+    assert MemberState.UNJOINED is group.member.state
 
 
 @pytest.mark.parametrize("code", [22, 25, 82])

@@ -31,3 +31,19 @@ def test_a_response_that_arrives_in_part_is_read_on(
     monkeypatch.setattr(group.heartbeat, "time_to_next_ms", lambda _: 3000.0)
     assert nap_ms == driver._heartbeat_step(group)
     consumer.close(0)
+
+
+@pytest.mark.parametrize("request_number", [0, 1])
+def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.MonkeyPatch, request_number: int) -> None:
+    """The coordinator expects heartbeats from the response to JoinGroup on. So this response must not wait for the next
+    poll, which comes only when the user has processed the last records.
+    """
+    steps = []
+    consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    driver: Any = consumer._engine.driver
+    monkeypatch.setattr(consumer._engine.components.dispatcher, "step", steps.append)
+    group: Any = consumer._engine.components.group
+    group.membership._request_number = request_number
+    assert 100.0 == driver._heartbeat_step(group)
+    assert [0.0] * request_number == steps
+    consumer.close(0)
