@@ -39,6 +39,7 @@ PUBLIC = MANAGED | {
     "arrow",
     "decode",
     "consumer",
+    "consumer_base",
     "groups",
     "ranges",
     "deferred_signals",
@@ -81,6 +82,8 @@ ALLOWED: dict[str, set[str]] = {
     "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
     "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
     "consumer": PUBLIC,
+    "consumer_base": PUBLIC - {"consumer"},
+    "aio": PUBLIC,
     "groups": PUBLIC,
     "ranges": PUBLIC,
     "testing": PUBLIC,
@@ -185,7 +188,7 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
         "pyarrow": {"spark", "arrow.py", "cli"},
         "polars": {"arrow.py"},
         "pandas": {"arrow.py", "spark"},
-        "asyncio": set(),
+        "asyncio": {"aio"},
     }
     roots = {module.split(".")[0] for module in imports(path, ROOT)}
     assert [] == [name for name, home in homes.items() if name in roots and layer not in home]

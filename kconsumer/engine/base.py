@@ -54,11 +54,12 @@ class Engine:
         environment: Environment,
         assignors: Collection[Assignor],
         make_driver: Callable[[Components, Callbacks], Driver],
+        make_callbacks: Callable[[Components], Callbacks] = Callbacks,
     ) -> None:
         self.components = parts = Components(config, environment, assignors)
         self.lock = parts.lock
         self.changing = parts.changing
-        self.callbacks = Callbacks(parts)
+        self.callbacks = make_callbacks(parts)
         self.status = StatusView(parts)
         self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self.driver = make_driver(parts, self.callbacks)
@@ -69,6 +70,7 @@ class Engine:
         self._quick_poll = self._metrics.quick.append
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
+        self._quiet = False  # no manager had to be polled when the last poll began
         self._last_poll_empty = False  # True if the last full poll (`_poll_full`) found no records and no error
         if parts.group is not None:
             callbacks, interceptors, on_commit = self.callbacks, self.interceptors, config.on_commit
@@ -90,6 +92,15 @@ class Engine:
         no other records. With `max_bytes`, the result ends with the record with which the serialized size of the
         records reaches this number of bytes. In this mode, deserializers do not run.
         """
+        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
+        if records is not None:
+            return records
+        return run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
+
+    def poll_without_wait(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
+    ) -> ConsumerRecords | None:
+        """Returns the result of `poll` if it needs no wait. Else returns None: `poll_operation` finds the result."""
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
             raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
@@ -101,6 +112,7 @@ class Engine:
             driver.yield_to_network()
         # True if no manager has to be polled now.
         quiet = now < driver.next_manager_poll and (parts.group is None or self._group_idle())
+        self._quiet = quiet
         if quiet:
             if parts.group is not None:
                 parts.group.heartbeat.poll_started(now)
@@ -109,17 +121,23 @@ class Engine:
                 records = self._collect(max_records, max_bytes)
                 if records is not None:
                     return records
-                quiet = False
+                self._quiet = False
             elif timeout_ms <= 0 and self._last_poll_empty and driver.idle() and not self.callbacks.commits_pending:
                 self._quick_poll(now)
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         if self._closing and not self.callbacks.running:  # a signal handler polls inside close()
             return ConsumerRecords.EMPTY
+        return None
+
+    def poll_operation(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
+    ) -> Operation[ConsumerRecords]:
+        """Returns the operation that continues a poll for which `poll_without_wait` has returned None."""
         timer = Timer(self._clock, timeout_ms)
-        if quiet and timeout_ms > 0 and not self.callbacks.commits_pending:
-            return run(self._poll_in_flight(timer, max_records, max_bytes), driver.wait)
-        return run(self._poll_full(timer, max_records, max_bytes), driver.wait)
+        if self._quiet and timeout_ms > 0 and not self.callbacks.commits_pending:
+            return self._poll_in_flight(timer, max_records, max_bytes)
+        return self._poll_full(timer, max_records, max_bytes)
 
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Wait for a fetch in flight, without polling managers. Returns its records.
@@ -142,6 +160,8 @@ class Engine:
         """
         driver = self.driver
         self._last_poll_empty = False
+        if self.callbacks.commits_pending:
+            yield from self.callbacks.run_commits()
         self._begin_poll()
         if not self._ready_to_poll:  # a commit callback closed the consumer, or unsubscribed
             return ConsumerRecords.EMPTY
@@ -149,8 +169,10 @@ class Engine:
         while True:
             driver.raise_wakeup()
             yield wait
-            self._run_callbacks()
-            self.callbacks.run_commits()
+            if self.callbacks.due or self.callbacks.unfinished:
+                yield from self._run_callbacks()
+            if self.callbacks.commits_pending:
+                yield from self.callbacks.run_commits()
             if not self._ready_to_poll:  # a callback or a signal handler unsubscribed or closed the consumer
                 return ConsumerRecords.EMPTY
             driver.raise_errors(positions=True)
@@ -171,7 +193,6 @@ class Engine:
             raise error
 
     def _begin_poll(self) -> None:
-        self.callbacks.run_commits()
         group = self.components.group
         if group is None:
             return
@@ -180,12 +201,12 @@ class Engine:
             if self.components.subscription.is_group_managed:
                 self.driver.keep_alive()
 
-    def _run_callbacks(self) -> None:
-        if self.callbacks.due:
-            try:
-                self.callbacks.run_due()
-            finally:
-                self.driver.request_manager_poll()
+    def _run_callbacks(self) -> Operation[None]:
+        """Run the rebalance callbacks that are due. After the last one, raises the first error."""
+        try:
+            yield from self.callbacks.run_due()
+        finally:
+            self.driver.request_manager_poll()
 
     def _group_idle(self) -> bool:
         group = self.components.group

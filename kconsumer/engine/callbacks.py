@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallbac
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.components import Components, Group
+from kconsumer.engine.waiting import Operation
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.consumer import Consumer
+    from kconsumer.consumer_base import ConsumerBase
 
 log = get_logger(__name__)
 
@@ -38,14 +39,14 @@ class Callbacks:
         self.revoking = False  # True inside on_revoke or on_lost
         self.on_ran: list[Callable[[float, float], None]] = []  # called with the callbacks' duration (ms) and `now`
         self._components = parts
-        self._consumer: weakref.ref[Consumer] | None = None
-        self._commits: deque[Callable[[], object]] = deque()
+        self._consumer: weakref.ref[ConsumerBase] | None = None
+        self._commits: deque[Callable[[], Any]] = deque()
 
     def set_listener(self, listener: RebalanceListener | None) -> None:
         """Set the listener of the current subscription, or None."""
         self.listener = listener
 
-    def set_consumer(self, consumer: Consumer) -> None:
+    def set_consumer(self, consumer: ConsumerBase) -> None:
         """Set the consumer that is passed to callbacks. Keeps only a weak reference to it.
 
         With a strong reference, a consumer that the user forgets to close would not be garbage-collected, and would
@@ -61,8 +62,14 @@ class Callbacks:
         group = self._components.group
         return group is not None and not self.running and group.membership.due_callback is not None
 
-    def run_due(self) -> None:
+    @property
+    def unfinished(self) -> bool:
+        """True if a callback was started, but has not returned. It continues in a later poll."""
+        return False
+
+    def run_due(self) -> Operation[None]:
         """Run the rebalance callbacks that are due. After the last one, raises the first error."""
+        yield from ()
         group = self._components.group
         if group is None or not self.due:
             return
@@ -74,11 +81,22 @@ class Callbacks:
             with self._components.changing():
                 group.membership.callback_done(callback, clock.now(), error)
             first_error = first_error or error
-        now = clock.now()
-        for listener in self.on_ran:
-            listener(now - began, now)
+        self._notify_ran(began)
         if first_error is not None:
             raise first_error
+
+    def _notify_ran(self, began: float) -> None:
+        """Call the functions in `on_ran`, after callbacks that were started at `began` (ms)."""
+        now = self._components.clock.now()
+        for listener in self.on_ran:
+            listener(now - began, now)
+
+    def run_leaving(self, group: Group, callback: RebalanceCallback) -> Operation[None]:
+        """Run the last callback before the member leaves. Raises its error."""
+        yield from ()
+        error = self.run(group, callback)
+        if error is not None:
+            raise error
 
     def _start_due(self, group: Group) -> RebalanceCallback | None:
         """Mark the due callback as begun. Returns the callback, or None if none is due.
@@ -113,16 +131,16 @@ class Callbacks:
                 group.metrics.callback_ran(callback.kind.value, now - began, now)
         return None
 
-    def _call(self, callback: RebalanceCallback) -> None:
+    def _call(self, callback: RebalanceCallback) -> Awaitable[None] | None:
         consumer = self._consumer() if self._consumer is not None else None
         if self.listener is None or consumer is None:
-            return
+            return None
         methods = {
             CallbackKind.ASSIGNED: self.listener.on_partitions_assigned,
             CallbackKind.REVOKED: self.listener.on_partitions_revoked,
             CallbackKind.LOST: self.listener.on_partitions_lost,
         }
-        methods[callback.kind](consumer, callback.partitions)
+        return methods[callback.kind](consumer, callback.partitions)
 
     # --- commit callbacks ------------------------------------------------------------------------------------------
 
@@ -139,8 +157,9 @@ class Callbacks:
         """True if a commit callback is queued."""
         return bool(self._commits)
 
-    def run_commits(self) -> None:
+    def run_commits(self) -> Operation[None]:
         """Call the commit callbacks in the order in which their commits finished."""
+        yield from ()
         while self._commits:
             with HandlersRunning():
                 self._commits.popleft()()

@@ -86,6 +86,11 @@ class ClassicDriver(Driver):
         """Send the requests whose connections are ready. The others wait for the next step."""
         self._components.dispatcher.submit(requests, now)
 
+    def submit_if_connected(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send those of these requests whose connection is ready. Drop the others."""
+        client = self._components.client
+        self._components.dispatcher.submit([r for r in requests if r.node and client.ready(r.node, now)], now)
+
     def release_to_caller(self, timeout_s: float) -> ClassicDriver:
         """Returns this driver, which already runs the network on the calling thread."""
         return self
@@ -100,6 +105,10 @@ class ClassicDriver(Driver):
             thread = HeartbeatThread(name, lambda: self._heartbeat_step(group), self._components.environment)
             thread.start()
             self._thread = thread
+
+    def end_heartbeats(self) -> None:
+        """End the heartbeat thread."""
+        self.stop()
 
     def stop(self) -> None:
         """End the heartbeat thread."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import Group
+from kconsumer.engine.driver import Driver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError
 
@@ -30,9 +30,9 @@ SESSION_CLOSE_TIMEOUT_MS = 1000.0  # close() waits this long, plus fetch_max_wai
 
 
 class CloseSequence:
-    """The steps that close one engine. `driver` runs the network on the calling thread."""
+    """The steps that close one engine."""
 
-    def __init__(self, engine: Engine, driver: ClassicDriver, timer: Timer) -> None:
+    def __init__(self, engine: Engine, driver: Driver, timer: Timer) -> None:
         self._engine = engine
         self._driver = driver
         self._timer = timer
@@ -60,7 +60,7 @@ class CloseSequence:
             with self._components.changing():
                 self._components.subscription.unsubscribe()
                 self._components.buffer.clear()
-                self._components.client.close()
+                self._driver.close_connections()
             self._engine.ended()
         if first_error is not None:
             raise first_error
@@ -70,11 +70,12 @@ class CloseSequence:
             self._end_sessions,
             *([self._commit] if auto_commit else []),
             self._finish_async_commits,
-            self._driver.stop,
+            self._driver.end_heartbeats,
             self._find_coordinator,
             partial(self._engine.operations.leave, "the consumer closed", leave_group),
             self._await_leave,
             self._await_sessions,
+            self._driver.end_threads,
         ]
 
     def _end_sessions(self) -> None:
@@ -87,7 +88,7 @@ class CloseSequence:
         with parts.changing():
             now = parts.clock.now()
             requests = [r for r in parts.fetch.close() if r.node and client.api_versions(r.node) is not None]
-            parts.dispatcher.submit([r for r in requests if r.node and client.ready(r.node, now)], now)
+            self._driver.submit_if_connected(requests, now)
             self._ending_sessions = [r.node for r in requests if r.node]
 
     def _commit(self) -> Operation[None]:
@@ -127,7 +128,7 @@ class CloseSequence:
             return
         while group.commits.pending_commits() and not self._timer.expired:
             yield Wait(self._timer.deadline)
-        self._engine.callbacks.run_commits()
+        yield from self._engine.callbacks.run_commits()
 
     def _find_coordinator(self) -> Operation[None]:
         """Look up the coordinator again if the connection to it was lost. Waits at most COORDINATOR_LOOKUP_LIMIT_MS.

@@ -14,7 +14,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components
-from kconsumer.engine.waiting import Wait
+from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
@@ -98,6 +98,10 @@ class Driver(ABC):
         """Send these requests. The caller holds the lock."""
 
     @abstractmethod
+    def submit_if_connected(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send those of these requests whose connection exists. The caller holds the lock."""
+
+    @abstractmethod
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """Returns a driver that runs the network on the calling thread. Used by close().
 
@@ -111,6 +115,20 @@ class Driver(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End the threads of this driver."""
+
+    # --- what close() calls, in this order ---------------------------------------------------------------------
+
+    def end_heartbeats(self) -> None:
+        """End the thread that sends heartbeats while the caller processes records, if there is one."""
+        return
+
+    def end_threads(self) -> Operation[None] | None:
+        """Returns an operation that waits for the end of the network thread, or None if there is no such thread."""
+        return None
+
+    def close_connections(self) -> None:
+        """Close all connections, or let the network thread close them when it ends. The caller holds the lock."""
+        self._components.client.close()
 
     def wakeup(self) -> None:
         """Make the running blocking call raise WakeupError. If none is running, the next blocking call raises it.

@@ -92,15 +92,20 @@ class Operations:
             else:
                 promise = group.commits.commit(chosen, timer.deadline, automatic=automatic)
         began = self._clock.now()
+        failure: KafkaError | None = None
         try:
             yield from self.result(promise, timer, what)
         except KafkaError as error:
-            if not once or not error.retriable or isinstance(error, TimeoutError):
-                raise
-            raise driver.timeout_error(what, cause=error) from error  # it would be retried if there were time
+            failure = error
+            if once and error.retriable and not isinstance(error, TimeoutError):
+                failure = driver.timeout_error(what, cause=error)  # it would be retried if there were time
+                failure.__cause__ = error
         finally:
             self._metrics.commit_ended(began, self._clock.now())
-            self._callbacks.run_commits()
+        if self._callbacks.commits_pending:
+            yield from self._callbacks.run_commits()
+        if failure is not None:
+            raise failure
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Send a commit without waiting. `callback(offsets, error)` runs inside a later call of the user."""
@@ -177,11 +182,15 @@ class Operations:
         """Run on_revoke or on_lost, leave the group, and drop the subscription and the assignment."""
         parts = self._components
         self._membership_ended = False
+        callback_error: Exception | None = None
         try:
             try:
-                self.leave("the consumer unsubscribed", None)
-            finally:
-                yield from self._await_leave()
+                yield from self.leave("the consumer unsubscribed", None)
+            except Exception as error:
+                callback_error = error
+            yield from self._await_leave()
+            if callback_error is not None:
+                raise callback_error
         finally:
             if self._membership_ended:  # False if an asynchronous exception ended `leave` early
                 with parts.changing():
@@ -189,7 +198,7 @@ class Operations:
                     parts.buffer.clear()
                     self._callbacks.set_listener(None)
 
-    def leave(self, reason: str, leave_group: bool | None) -> None:
+    def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
         """Run on_revoke or on_lost, then send LeaveGroup. Raises the error of the callback at the end.
 
         Sets `leave_promise`, which is done when the LeaveGroup request has ended.
@@ -205,7 +214,9 @@ class Operations:
         error: Exception | None = None
         try:
             if callback is not None:
-                error = self._callbacks.run(group, callback)
+                yield from self._callbacks.run_leaving(group, callback)
+        except Exception as raised:
+            error = raised
         finally:  # also after Ctrl-C in the callback: it is not called again, so the membership must end now
             parts.step.begin()  # if the rest is interrupted, the state of the membership is unknown
             with parts.changing():

@@ -52,7 +52,7 @@ class ThreadedDriver(Driver):
         super().__init__(parts, callbacks)
         metrics = parts.metrics
         self._events = ApplicationEvents(metrics)
-        self._signal = Signal(metrics, parts.clock, parts.environment.lock())
+        self._signal = self._make_signal()
         self._notify = self._signal.notify
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._expired = metrics.sensor(GROUP, EXPIRED)
@@ -72,30 +72,36 @@ class ThreadedDriver(Driver):
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
 
+    def _make_signal(self) -> Signal:
+        parts = self._components
+        return Signal(parts.metrics, parts.clock, parts.environment.lock())
+
     # --- the calling thread ---------------------------------------------------------------------------------------
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
-        self._start()
         may_join = not self._callbacks.running
-        fetching, promise = wait.fetching, wait.promise
-        event = ApplicationEvent(wait.joining and may_join, fetching and may_join)
+        event = ApplicationEvent(wait.joining and may_join, wait.fetching and may_join)
         try:
-            now = self._clock.now()
-            if fetching:
-                self._fetch_event = event
-                self._poll_began(event, now)
-            # A wait that does not block needs no event if one was queued a moment ago: the next wait queues another.
-            if timeout_ms > 0 or not fetching or now >= self.next_manager_poll:
-                self._events.put(event, now)
-                self._components.client.wakeup()
-                self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
-            if self.wakeup_requested or self._callbacks.due or (fetching and self._components.buffer.has_data()):
-                timeout_ms = 0.0
-            if promise is not None and promise.done:
-                timeout_ms = 0.0
-            self._signal.wait(timeout_ms)
+            self._signal.wait(self._begin_wait(wait, event, timeout_ms))
         finally:
             event.wait_ended()
+
+    def _begin_wait(self, wait: Wait, event: ApplicationEvent, timeout_ms: float) -> float:
+        """Report to the network thread what the calling thread waits for. Returns how long (ms) it may wait."""
+        self._start()
+        fetching, promise = wait.fetching, wait.promise
+        now = self._clock.now()
+        if fetching:
+            self._fetch_event = event
+            self._poll_began(event, now)
+        # A wait that does not block needs no event if one was queued a moment ago: the next wait queues another.
+        if timeout_ms > 0 or not fetching or now >= self.next_manager_poll:
+            self._events.put(event, now)
+            self._components.client.wakeup()
+            self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
+        if self.wakeup_requested or self._callbacks.due or (fetching and self._components.buffer.has_data()):
+            return 0.0
+        return 0.0 if promise is not None and promise.done else timeout_ms
 
     def _start(self) -> None:
         if self._network is None:
@@ -138,24 +144,28 @@ class ThreadedDriver(Driver):
         """
         if timeout_ms <= 0:
             return self._signal.is_set
-        event, callbacks = self._fetch_event, self._callbacks
+        event = self._fetch_event
         until = self._clock.now() + timeout_ms
         event.wait_began()
         try:
             while self._signal.wait(timeout_ms):
-                if (
-                    self._components.buffer.has_data()
-                    or self.wakeup_requested
-                    or callbacks.due
-                    or callbacks.commits_pending
-                ):
-                    return True
-                if self._failure is not None:
+                if self._has_changes():
                     return True
                 timeout_ms = until - self._clock.now()
             return False
         finally:
             event.wait_ended()
+
+    def _has_changes(self) -> bool:
+        """Returns True if there is something for which a poll must end its wait."""
+        callbacks = self._callbacks
+        return (
+            self._components.buffer.has_data()
+            or self.wakeup_requested
+            or callbacks.due
+            or callbacks.commits_pending
+            or self._failure is not None
+        )
 
     def idle(self) -> bool:
         """Returns True if the network thread has not signalled since the last wait."""
@@ -197,6 +207,11 @@ class ThreadedDriver(Driver):
         self._start()
         self._components.dispatcher.enqueue(requests, now)
         self._components.client.wakeup()
+
+    def submit_if_connected(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Queue these requests for the network thread, if it runs."""
+        if self._network is not None:
+            self.submit(requests, now)
 
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None

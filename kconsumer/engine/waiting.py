@@ -2,7 +2,7 @@
 
 An operation is a generator that does the work of one blocking call of the API. It changes state and calls managers.
 Where it must wait, it yields a `Wait` instead of blocking. Its return value is the result of the call. A runner drives
-the operation: `run` blocks the calling thread at each `Wait`, and a runner for asyncio would await there.
+the operation: `run` blocks the calling thread at each `Wait`, and the runner of `kconsumer.aio` awaits there.
 
 The rules of an operation:
 

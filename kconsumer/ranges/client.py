@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer import Consumer, Offsets, P, Partition, Timeout
+from kconsumer.consumer import Consumer
+from kconsumer.consumer_base import Offsets, P, Partition, Timeout
 from kconsumer.engine.access_guard import AccessGuard, fork_count
 from kconsumer.errors import CommitFailedError, ConfigError, KafkaError
 from kconsumer.ranges.offset_bounds import Point

@@ -81,7 +81,7 @@ class MockEngine(Engine):
         if self._rejoin and self.components.subscription.is_group_managed:
             self.rebalance(self.components.subscription.assigned())
         self._commit_if_due()
-        self.callbacks.run_commits()
+        yield from self.callbacks.run_commits()
         if not self._ready_to_poll:
             return ConsumerRecords.EMPTY
         records = self.reads.take(max_records, math.inf if max_bytes is None else max_bytes)
@@ -243,8 +243,8 @@ class MockEngine(Engine):
         first_error: Exception | None = None
         steps: list[Callable[[], object]] = [
             *([self._commit_first] if auto_commit else []),
-            self.callbacks.run_commits,
-            partial(self.operations.leave, "the consumer closed", leave_group),
+            lambda: self.run(self.callbacks.run_commits()),
+            lambda: self.run(self.operations.leave("the consumer closed", leave_group)),
         ]
         try:
             for step in steps:

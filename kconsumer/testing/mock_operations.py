@@ -63,6 +63,9 @@ class MockDriver(Driver):
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Do nothing: there are no requests."""
 
+    def submit_if_connected(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Do nothing: there are no requests."""
+
     def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
         """Returns None, because there is no network to release."""
         return None
@@ -118,8 +121,7 @@ class MockOperations(Operations):
         self.group()
         self.driver.raise_wakeup()
         self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
-        self._callbacks.run_commits()
-        yield from ()
+        yield from self._callbacks.run_commits()
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Commit at once. `callback(offsets, error)` runs during a later call of a method of the consumer."""
@@ -167,7 +169,7 @@ class MockOperations(Operations):
         yield from ()
         return TopicTable(self._broker.partitions(self._broker.topics() if names is None else names))
 
-    def leave(self, reason: str, leave_group: bool | None) -> None:
+    def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
         """Run on_revoke, and drop the assignment. Raises the error of the callback at the end."""
         parts = self._components
         self._membership_ended = True
@@ -183,5 +185,6 @@ class MockOperations(Operations):
                 if parts.subscription.is_group_managed:
                     parts.subscription.assign_from_group(())
             self._on_leave()
+        yield from ()
         if error is not None:
             raise error

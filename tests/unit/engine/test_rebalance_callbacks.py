@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.waiting import run
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
 from support.harnesses.group_harness import tps
 
@@ -62,5 +63,5 @@ def test_fenced_before_the_callback_began(target: list[int]) -> None:
         on_partitions_lost=lambda _, partitions: called.append(("lost", partitions)),
     )
     callbacks.set_listener(listener)
-    callbacks.run_due()
+    run(callbacks.run_due(), lambda _: None)
     assert [("lost", tps("t", 0, 1))] == called

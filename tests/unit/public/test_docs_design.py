@@ -75,18 +75,27 @@ def exists(path: str) -> bool:
 
 @cache
 def definitions() -> dict[str, set[str]]:
-    """Returns the names that each module and each class defines; modules by their path from `kconsumer`, with dots."""
+    """Returns the names that each module and each class has; modules by their path from `kconsumer`, with dots.
+
+    A class also has the names of its base classes.
+    """
     found: dict[str, set[str]] = {}
+    bases: list[tuple[str, str]] = []
     for path in [*LIBRARY.rglob("*.py"), *LIBRARY.rglob("*.pyi")]:
         module = ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
-        _add_module(ast.parse(path.read_text(encoding="utf-8")), found.setdefault(module, set()), found)
+        _add_module(ast.parse(path.read_text(encoding="utf-8")), found.setdefault(module, set()), found, bases)
+    for name, base in bases:
+        found[name] |= found.get(base, set())
     return found
 
 
-def _add_module(module: ast.Module, names: set[str], found: dict[str, set[str]]) -> None:
+def _add_module(
+    module: ast.Module, names: set[str], found: dict[str, set[str]], bases: list[tuple[str, str]]
+) -> None:
     for node in module.body:
         names |= _targets(node)
         if isinstance(node, ast.ClassDef):
+            bases += [(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)]
             own = found.setdefault(node.name, set())
             for inner in ast.walk(node):
                 own |= _targets(inner)

@@ -1,0 +1,300 @@
+"""AsyncConsumer: the methods that wait are coroutines. `ConsumerBase` has all other methods.
+
+Decides which calls may run at the same time: any number, but only one `poll`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.aio.engine import AsyncEngine
+from kconsumer.aio.loop_guard import LoopGuard
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Timeout
+from kconsumer.engine.environment import Environment
+from kconsumer.engine.waiting import Operation
+from kconsumer.errors import ConfigError, KafkaError, StateError
+from kconsumer.records import ConsumerRecords
+from kconsumer.state.subscription import SubscriptionKind
+from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.arrow import RecordBatch
+    from kconsumer.assignors import Assignor
+    from kconsumer.config.signature import ConsumerOptions
+
+T = TypeVar("T")
+
+MAX_TURN_MS = 10.0
+"""How long polls may return buffered records before one of them lets other tasks of the event loop run."""
+
+
+class AsyncConsumer(ConsumerBase):
+    """The `Consumer` for asyncio: the same options, results, errors and guarantees. Methods that wait are coroutines.
+
+    It subscribes to the `topics`, if there are any. Heartbeats are sent by a thread, also while the event loop is
+    blocked. Callbacks and deserializers may be coroutine functions. Tasks of one event loop may call methods at the
+    same time, but only one of them may `poll`. If a call is cancelled, no record is lost or skipped. Timeouts are float
+    seconds or `timedelta`; None means `default_api_timeout_ms`.
+
+    Raises ConfigError for an option that is unknown, out of range, or contradicts another option.
+    """
+
+    _engine: AsyncEngine
+    _how_to_close = "use `async with AsyncConsumer(…)` or await close()"
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._set_up(ConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
+
+    def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> AsyncEngine:
+        if config.engine == "classic":
+            raise ConfigError('AsyncConsumer has a network thread: engine="classic" is an option of Consumer')
+        self._polling: asyncio.Task[object] | None = None  # the task that polls
+        self._ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
+        self._turn_began = 0.0  # ms; when a poll has let other tasks run
+        return AsyncEngine(config, Environment(), loaded)
+
+    def _create_guard(self) -> LoopGuard:
+        parts = self._engine.components
+        return LoopGuard(parts.step, parts.end_wait)
+
+    def _drop_subscription(self) -> None:
+        if self._engine.components.subscription.kind is not SubscriptionKind.NONE:
+            raise ValueError("an empty list would unsubscribe, which has to wait: use `await consumer.unsubscribe()`")
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or drop the assignment. Runs on_revoke or on_lost. Does not auto-commit."""
+        await self._finish(self._unsubscribe())
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout: Timeout = 1.0, max_records: int | None = None, *, timeout_ms: None = None
+    ) -> ConsumerRecords:
+        """Returns records of the assigned partitions, at most `max_records` (default `max_poll_records`).
+
+        Waits up to `timeout` for the first records. The result is empty (and falsy) after the timeout. It may be empty
+        earlier if a position moved over control records. Also joins the group, runs callbacks and auto-commits (Java
+        `poll`).
+
+        Raises StateError without a subscription or assignment, WakeupError, NoOffsetForPartitionError,
+        OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
+        `timeout_ms` is an option of kafka-python and raises TypeError.
+        """
+        return await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
+
+    async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        guard, engine = self._guard, self._engine
+        guard.holder = guard.enter()
+        if self._polling is not None or engine.callbacks.inside:
+            raise StateError(
+                "poll() is running already: only one task may poll, and none inside a callback; use one task that polls"
+                " and passes the records on, or one consumer for each task"
+            )
+        timeout_ms = self._timeout_ms(timeout)
+        self._polling = asyncio.current_task()
+        try:
+            await self._let_others_run()
+            if self._ending is not None:
+                await asyncio.wait([self._ending])
+                guard.holder = guard.enter()
+            if self._iteration.active:
+                self._rewind()
+            return await engine.poll_async(timeout_ms, max_records, max_bytes)
+        finally:
+            self._polling = None
+
+    async def _let_others_run(self) -> None:
+        """Let other tasks run if polls have returned buffered records for MAX_TURN_MS, which takes no await."""
+        now = self._clock.now()
+        if now - self._turn_began > MAX_TURN_MS:
+            await asyncio.sleep(0)
+            self._turn_began = self._clock.now()
+
+    async def poll_arrow(
+        self,
+        timeout: Timeout = 1.0,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> RecordBatch:
+        """Returns the records of a `poll` as Arrow columns, without creating record objects.
+
+        The result has at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). It ends
+        with the row with which the serialized size of the records reaches `max_bytes` (default 4 MiB). `columns` are
+        the names of the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not run: keys and
+        values are bytes. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and
+        ValueError for a column that does not exist.
+        """
+        rows, size, chosen = self._arrow_limits(max_rows, max_bytes, columns)
+        records = await self._poll(timeout, rows, size)
+        try:
+            return records.to_arrow(chosen)
+        except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
+            if records:
+                self._engine.rollback_last_poll()
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
+
+        A loop that stops early has consumed only the records that it reached. The rest of the batch is neither
+        committed nor skipped.
+        """
+        while records := await self._next_records(1.0):
+            self._iteration.start(records)
+            for record in self._iteration:
+                yield record
+
+    async def batches(self, timeout: Timeout = 1.0) -> AsyncIterator[ConsumerRecords]:
+        """Yield the results of `poll(timeout)` that are not empty, without end.
+
+        With `consumer_timeout_ms`, ends if no record arrives for this time.
+        """
+        while records := await self._next_records(timeout):
+            yield records
+
+    async def _next_records(self, timeout: Timeout) -> ConsumerRecords:
+        """Poll until there are records. The result is empty if none arrived for `consumer_timeout_ms`."""
+        limit_ms = self._config.consumer_timeout_ms
+        timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
+        while True:
+            records = await self.poll(min(self._timeout_ms(timeout), timer.remaining_ms()) / 1000)
+            if records or timer.expired:
+                return records
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets[P] | ConsumerRecords | None = None, *, timeout: Timeout = None) -> None:
+        """Commit offsets and wait for the response (Java `commitSync`). Retries retriable errors until the timeout.
+
+        If `offsets` is None, all positions are committed. `offsets` can be a dict of partition -> next offset to read.
+        It can also be the result of a `poll`, whose `next_offsets()` are then committed.
+
+        Raises TypeError or ValueError for invalid offsets, CommitFailedError if the consumer is no longer a member,
+        RebalanceInProgressError while the group rebalances, TimeoutError, and StateError without a group.
+        """
+        await self._run(self._commit(offsets, timeout))
+
+    async def committed(
+        self, partitions: Iterable[Partition], timeout: Timeout = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Returns the committed offset of each partition, or None if it has none (Java `committed`)."""
+        return await self._run(self._committed(partitions, timeout))
+
+    async def position(self, tp: Partition, timeout: Timeout = None) -> int:
+        """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
+
+        Raises StateError if the partition is not assigned, NoOffsetForPartitionError if it has no committed offset and
+        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout.
+        """
+        return await self._run(self._position(tp, timeout))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], timeout: Timeout = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the first offset of each partition. The partitions need not be assigned."""
+        return await self._run(self._beginning_offsets(partitions, timeout))
+
+    async def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
+        """Returns the high watermark of each partition. With read_committed, returns the last stable offset."""
+        return await self._run(self._end_offsets(partitions, timeout))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[P, int], timeout: Timeout = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns, for each partition, the offset of the first record at or after a time (ms since the epoch).
+
+        The value is None if there is no such record. Raises ValueError for a negative time (Java `offsetsForTimes`).
+        """
+        return await self._run(self._offsets_for_times(timestamps, timeout))
+
+    # --- topics ----------------------------------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
+        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`)."""
+        return await self._run(self._partitions_for(topic, timeout))
+
+    async def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
+        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`)."""
+        return await self._run(self._list_topics(timeout))
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    async def close(self, timeout: Timeout = 30.0, *, leave_group: bool | None = None) -> None:
+        """Commit (with auto-commit), run on_revoke, leave the group, and close the connections.
+
+        All steps run, and end within `timeout`. The first error is raised at the end. If `leave_group` is None, a
+        dynamic member leaves, and a static member stays in the group until its session times out. Further calls do
+        nothing.
+        """
+        await self._close(timeout, leave_group, auto_commit=True)
+
+    async def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
+        """Run close() in a task. If the caller is cancelled, the task continues, and a further call waits for it."""
+        if self._guard.closed:
+            return
+        self._guard.holder = self._guard.enter(closing=True)
+        timer = self._timer(timeout)
+        if not self._closing:
+            self._closing = True
+            if not self._guard.step.unfinished:
+                self._rewind()
+            await self._finish(self._engine.closing(timer, leave_group, auto_commit=auto_commit), self._closed)
+        elif self._ending is not None and not self._engine.callbacks.inside:
+            await asyncio.shield(self._ending)
+
+    def _closed(self) -> None:
+        self._guard.closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the consumer. If the body raised, does not commit, so that the records of the body are read again."""
+        if kind is None:
+            await self.close()
+            return
+        try:
+            await self._close(30.0, None, auto_commit=False)
+        except KafkaError as close_error:
+            if error is not None:
+                error.add_note(f"closing the consumer failed, too: {close_error}")
+
+    # --- tasks -----------------------------------------------------------------------------------------------------
+
+    async def _run(self, operation: Operation[T]) -> T:
+        """Drive an operation in the calling task. Returns its result."""
+        self._guard.holder = self._guard.enter()
+        return await self._engine.run_async(operation)
+
+    async def _finish(self, operation: Operation[None], ended: Callable[[], object] = bool) -> None:
+        """Drive an operation in a task of its own, and wait for it. Calls `ended` at its end.
+
+        If the caller is cancelled, the task continues. `poll` waits for its end.
+        """
+
+        async def run() -> None:
+            try:
+                await self._engine.run_async(operation)
+            finally:
+                self._ending = None
+                ended()
+
+        self._ending = asyncio.get_running_loop().create_task(run())
+        await asyncio.shield(self._ending)

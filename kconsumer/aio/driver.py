@@ -1,0 +1,151 @@
+"""AsyncDriver: the driver with a network thread, for operations of several tasks that wait in an event loop.
+
+The network thread sends heartbeats while the event loop is blocked. What it may do depends on all waits together: it
+fetches while the wait of a poll is among them, although the wait of a commit may have begun later.
+"""
+
+from __future__ import annotations
+
+from kconsumer.aio.signal import AsyncSignal
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.components import Components
+from kconsumer.engine.events import MAX_WAIT_MS, ApplicationEvent
+from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
+from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.errors import StateError
+
+MAX_THREAD_END_WAIT_MS = 5000.0
+THREAD_END_S = 0.05  # how long a cancelled close() blocks the event loop until the network thread has ended
+
+
+class WaitsEvent(ApplicationEvent):
+    """The one event of an AsyncDriver. It allows what any of the running waits allows."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self) -> None:
+        super().__init__(active=False)
+        self._waits: list[ApplicationEvent] = []
+
+    def add(self, wait: ApplicationEvent) -> None:
+        """Add a wait that begins."""
+        self._waits.append(wait)
+        self._update()
+
+    def remove(self, wait: ApplicationEvent) -> None:
+        """Remove a wait that has ended."""
+        self._waits.remove(wait)
+        self._update()
+
+    def _update(self) -> None:
+        self.joining = any(wait.joining for wait in self._waits)
+        self.fetching = any(wait.fetching for wait in self._waits)
+        self.active = bool(self._waits)
+
+
+class AsyncDriver(ThreadedDriver):
+    """Makes tasks wait while a network thread polls the managers and uses the sockets."""
+
+    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+        super().__init__(parts, callbacks)
+        self._waits = WaitsEvent()
+        self._closing = False
+
+    def _make_signal(self) -> AsyncSignal:
+        parts = self._components
+        self._changed = AsyncSignal(parts.metrics, parts.clock, parts.environment.lock())
+        return self._changed
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    async def wait_async(self, wait: Wait) -> None:
+        """Suspend the calling task until there is any activity, or until the deadline of the wait.
+
+        Raises StateError if the consumer was closed meanwhile. A poll raises it as soon as close() has begun.
+        """
+        timeout_ms = min(max(0.0, wait.deadline - self._clock.now()), MAX_WAIT_MS)
+        self._check_wait(wait)
+        if not wait.managers and not self._closing:
+            await self._wait_for_records(timeout_ms)
+        else:
+            await self._wait_for_change(wait, timeout_ms)
+        self._check_wait(wait)
+
+    async def _wait_for_change(self, wait: Wait, timeout_ms: float) -> None:
+        may_join = not self._callbacks.running
+        event = ApplicationEvent(wait.joining and may_join, wait.fetching and may_join)
+        self._waits.add(event)
+        try:
+            await self._changed.wait_async(self._begin_wait(wait, self._waits, timeout_ms))
+        finally:
+            self._waits.remove(event)
+
+    async def _wait_for_records(self, timeout_ms: float) -> None:
+        """Wait for records, a wakeup, callbacks or an error. The network thread continues to poll managers."""
+        event = ApplicationEvent(joining=False, fetching=True)
+        until = self._clock.now() + timeout_ms
+        self._waits.add(event)
+        try:
+            while timeout_ms > 0 and await self._changed.wait_async(timeout_ms):
+                if self._has_changes():
+                    return
+                timeout_ms = until - self._clock.now()
+        finally:
+            self._waits.remove(event)
+
+    def _check_wait(self, wait: Wait) -> None:
+        self._check_open()
+        if self._closing and (wait.joining and wait.fetching):
+            raise StateError("this consumer was closed while poll() was waiting, by another task or a callback")
+
+    def yield_to_network(self) -> None:
+        """Do nothing, because this would block the event loop. `yield_to_network_async` suspends the task."""
+
+    async def yield_to_network_async(self) -> None:
+        """Suspend the task briefly, so that the network thread can send the next fetch.
+
+        Otherwise that thread would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
+        """
+        self._changed.wait(0.0)
+        await self._changed.wait_async(YIELD_MS)
+        self._changed.notify()  # the signal may have reported another change
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
+        """Returns None, because the network thread serves close(), too."""
+        return None
+
+    def close_began(self) -> None:
+        """Let waiting polls raise StateError, fetch no more, and ignore `wakeup` from now on."""
+        self._closing = True
+        self._fetch_until = 0.0
+        self.disable_wakeup()
+        self._end_wait()
+
+    def end_threads(self) -> Operation[None]:
+        """Returns an operation that waits for the end of the network thread, at most MAX_THREAD_END_WAIT_MS."""
+        self._retired = True
+        network = self._network
+        if network is None:
+            return
+        network.when_ended(self._changed.notify)
+        network.stop(0.0)
+        limit = self._clock.now() + MAX_THREAD_END_WAIT_MS
+        while network.is_alive() and self._clock.now() < limit:
+            yield Wait(min(limit, self._clock.now() + YIELD_MS), managers=False)
+
+    def close_connections(self) -> None:
+        """Close all connections. If the network thread still runs, it closes them when it ends."""
+        network, self._network = self._network, None
+        if network is not None and not network.stop(THREAD_END_S):
+            network.when_ended(self._components.client.close)
+        else:
+            self._components.client.close()
+
+    def stop(self) -> None:
+        """Let the network thread end, without waiting for it."""
+        self._retired = True
+        if self._network is not None:
+            self._network.stop(0.0)

@@ -1,0 +1,123 @@
+"""AsyncEngine: an engine whose operations run in tasks of an event loop. `drive` is the runner of its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from kconsumer.aio.callbacks import AsyncCallbacks
+from kconsumer.aio.driver import AsyncDriver
+from kconsumer.assignors import Assignor
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.deferred_signals import SIGNALS
+from kconsumer.engine.base import Engine
+from kconsumer.engine.close_sequence import CloseSequence
+from kconsumer.engine.components import Components
+from kconsumer.engine.environment import Environment
+from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.records import ConsumerRecords
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class AsyncEngine(Engine):
+    """One consumer whose methods wait in an event loop."""
+
+    driver: AsyncDriver
+    callbacks: AsyncCallbacks
+
+    def __init__(self, config: ConsumerConfig, environment: Environment, assignors: Collection[Assignor]) -> None:
+        super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks)
+
+    async def run_async(self, operation: Operation[T]) -> T:
+        """Drive an operation in the calling task until it ends. Returns its result.
+
+        Signal handlers are deferred while the operation works, but not while it waits.
+        """
+        return await drive(_deferring_signals(operation, self.components), self.driver)
+
+    async def poll_async(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
+        """Returns the same as `poll`, and waits in the event loop.
+
+        After the operation has taken the records from the buffer, the task is not suspended any more. So a cancelled
+        task has not lost records.
+        """
+        if self.driver.has_urgent_io:
+            await self.driver.yield_to_network_async()
+        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
+        if records is not None:
+            return records
+        return await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
+
+    def closing(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
+        """Run the steps of CloseSequence: commit, leave the group, close the connections.
+
+        The timer limits the total duration of the steps. Every step runs, and the first error is raised at the end. If
+        an exception has interrupted an earlier change of the state, nothing is sent.
+        """
+        self._closing = True
+        self.driver.close_began()
+        if self.components.step.unfinished:
+            self._release_lock()
+            yield from self.driver.end_threads()
+            self.driver.close_connections()
+            self.ended()
+            return
+        if self.callbacks.unfinished and not self.callbacks.inside:
+            try:
+                yield from self.callbacks.settle(timer.deadline)
+            except Exception as error:
+                log.warning("closing the consumer: a rebalance callback failed: %s", error)
+        yield from CloseSequence(self, self.driver, timer).run(leave_group, auto_commit=auto_commit)
+
+
+async def drive(operation: Operation[T], driver: AsyncDriver) -> T:
+    """Drive an operation to its end. Returns its result. Awaits each `Wait` that the operation yields.
+
+    The task is suspended only inside these waits. If it is cancelled there, the CancelledError is raised at the `yield`
+    of the operation. Between the end of the operation and the return, there is neither an await nor a call.
+    """
+    try:
+        request = next(operation)
+        while True:
+            try:
+                await driver.wait_async(request)
+            except BaseException as error:
+                request = operation.throw(error)
+            else:
+                request = next(operation)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    except BaseException:
+        operation.close()
+        raise
+
+
+def _deferring_signals(operation: Operation[T], components: Components) -> Operation[T]:
+    """Returns an operation that does the same, and defers signal handlers except while it waits."""
+    error: BaseException | None = None
+    while True:
+        holds = SIGNALS.hold(components.end_wait)
+        try:
+            SIGNALS.refresh()
+            request: Wait = next(operation) if error is None else operation.throw(error)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            if holds:
+                SIGNALS.release()
+        try:
+            yield request
+        except GeneratorExit:
+            operation.close()
+            raise
+        except BaseException as raised:
+            error = raised
+        else:
+            error = None

@@ -1,0 +1,43 @@
+"""LoopGuard: lets only tasks of one event loop use an AsyncConsumer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.engine.section import Step
+from kconsumer.errors import ConcurrentAccessError
+
+
+class LoopGuard(AccessGuard):
+    """Binds a consumer to the event loop in which a method was first called.
+
+    Methods that do not wait may also be called outside an event loop, on the same thread.
+    """
+
+    __slots__ = ("_loop", "_thread")
+
+    def __init__(self, step: Step | None = None, end_wait: Callable[[], None] | None = None) -> None:
+        super().__init__(step, end_wait)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def enter(self, *, closing: bool = False) -> dict[None, int]:
+        """Enter the guard, see `AccessGuard.enter`.
+
+        Raises ConcurrentAccessError on another thread, and in another event loop.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if self._loop is None and loop is not None:
+            self._loop, self._thread = loop, threading.get_ident()
+        elif self._loop is not None and (loop or self._loop, threading.get_ident()) != (self._loop, self._thread):
+            raise ConcurrentAccessError(
+                "this consumer belongs to the event loop that has used it first; make one consumer for each event loop"
+                " (only wakeup() may be called from any thread)"
+            )
+        return super().enter(closing=closing)

@@ -1,0 +1,67 @@
+"""AsyncSignal: notifies tasks of an event loop that the state of an engine has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from kconsumer.clock import Clock
+from kconsumer.engine.environment import Lock
+from kconsumer.engine.events import Signal
+from kconsumer.metrics.registry import Metrics
+
+
+class AsyncSignal(Signal):
+    """A signal for which tasks wait without blocking their event loop. `notify` ends the waits of all tasks."""
+
+    def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
+        super().__init__(metrics, clock, lock)
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
+        self._scheduled = False  # the loop will call `_end_waits`
+
+    def notify(self) -> None:
+        """End the current waits, or the next one if none is running. Any thread or signal handler may call this."""
+        super().notify()
+        # After the signal was set: a task adds itself first, and then checks the signal. One of both sees the other.
+        loop = self._loop
+        if loop is not None and not self._scheduled:
+            self._scheduled = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed while a task waited
+                loop.call_soon_threadsafe(self._end_waits)
+
+    async def wait_async(self, timeout_ms: float) -> bool:
+        """Wait until `notify` is called. Returns True then, and False after `timeout_ms`.
+
+        If `notify` was called since the last wait, returns True at once.
+        """
+        if timeout_ms <= 0:
+            return self.wait(0.0)
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.add(future)
+        self._loop = loop
+        try:
+            if self.wait(0.0):
+                return True
+            timer = None if timeout_ms == float("inf") else loop.call_later(timeout_ms / 1000, _end_wait, future)
+            try:
+                await future
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            return self.wait(0.0)
+        finally:
+            self._waiting.discard(future)
+            if not self._waiting:
+                self._loop = None
+
+    def _end_waits(self) -> None:
+        self._scheduled = False
+        for future in self._waiting:
+            _end_wait(future)
+
+
+def _end_wait(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

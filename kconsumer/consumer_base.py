@@ -1,0 +1,487 @@
+"""ConsumerBase: what `Consumer` and `AsyncConsumer` share: the checks of arguments, and the methods that never wait.
+
+Decides which arguments are valid, and how iteration changes positions. For each method that waits, this class has an
+operation (see `engine/waiting.py`); the subclasses decide how to wait for it. The engine and the managers decide
+everything else.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
+
+from kconsumer import _foreign_methods, assignors
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.access_guard import AccessGuard, guarded
+from kconsumer.engine.iteration import Iteration
+from kconsumer.errors import StateError
+from kconsumer.listener import CallableListener, RebalanceListener
+from kconsumer.offset_arguments import offsets_to_commit, seek_target
+from kconsumer.offset_arguments import topic_partition as _partition
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import (
+    GroupMetadata,
+    MetricName,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetReset,
+    PartitionInfo,
+    PartitionStatus,
+    SubscriptionPattern,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from kconsumer.assignors import Assignor
+    from kconsumer.engine.base import Engine
+    from kconsumer.engine.callbacks import CommitCallback
+    from kconsumer.engine.waiting import Operation
+    from kconsumer.listener import Callback
+
+Timeout: TypeAlias = "float | timedelta | None"
+Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
+P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
+Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
+ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
+# With these limits, no column of a batch reaches 2 GiB, not even the column of topic names of up to 249 bytes.
+MAX_ARROW_ROWS, MAX_ARROW_BYTES = 8_000_000, 1 << 29
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+
+class ConsumerBase:
+    """The part of a consumer that does not depend on how its methods wait."""
+
+    _how_to_close: str  # the advice of the warning about a consumer that was not closed
+
+    @classmethod
+    def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
+        """Create a consumer from a mapping of options.
+
+        Keys are dotted Java names or snake_case names. Values are typed or text.
+        """
+        consumer = cls.__new__(cls)
+        consumer._set_up(ConsumerConfig.from_mapping(mapping), topics)
+        return consumer
+
+    def _set_up(self, config: ConsumerConfig, topics: Sequence[str]) -> None:
+        classic = config.group_protocol == "classic"
+        joins = classic and (config.group_id is not None or "assignors" in config.explicit)
+        loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
+        self._config = config
+        self._engine = self._create_engine(config, loaded)
+        self._clock = self._engine.components.clock
+        self._engine.callbacks.set_consumer(self)
+        self._iteration = Iteration()
+        self._closing = False
+        self._guard = self._create_guard()
+        if topics:
+            try:
+                self.subscribe(topics)
+            except BaseException:  # the user does not get this consumer, and cannot close it
+                self._guard.closed = True
+                self._engine.abandon()
+                raise
+
+    def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
+        """Returns the engine of this consumer."""
+        raise NotImplementedError
+
+    def _create_guard(self) -> AccessGuard:
+        """Returns the guard that decides which thread may call a method."""
+        parts = self._engine.components
+        return AccessGuard(parts.step, parts.end_wait)
+
+    def _check_listener(self, listener: RebalanceListener) -> None:
+        """Raise TypeError if the consumer cannot call the methods of this listener."""
+
+    def _drop_subscription(self) -> None:
+        """Unsubscribe, because the user has passed an empty list to `subscribe` or `assign`."""
+        raise NotImplementedError
+
+    # --- subscription ------------------------------------------------------------------------------------------------
+
+    @guarded
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        *,
+        listener: RebalanceListener | None = None,
+        on_assign: Callback[Self] | None = None,
+        on_revoke: Callback[Self] | None = None,
+        on_lost: Callback[Self] | None = None,
+    ) -> None:
+        """Replace the subscription by these topics. `poll` joins the group (Java `subscribe`).
+
+        `topics` are names, or a pattern that must match the whole name of a topic. An empty list unsubscribes.
+        Raises StateError after `assign` or without a group_id, and ValueError for an empty name.
+        """
+        if self._config.group_id is None:
+            raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
+        callables = (on_assign, on_revoke, on_lost)
+        chosen = listener
+        if any(callback is not None for callback in callables):
+            if listener is not None:
+                raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
+            chosen = CallableListener(*callables)
+        if chosen is not None:
+            self._check_listener(chosen)
+        if isinstance(topics, SubscriptionPattern):
+            self._subscribe_broker_pattern(topics, chosen)
+            return
+        if isinstance(topics, re.Pattern):
+            self._subscribe_pattern(topics, chosen)
+            return
+        names = _topic_names(topics)
+        if not names:
+            self._drop_subscription()
+            return
+        with self._engine.changing():
+            self._rewind()
+            self._engine.components.subscription.subscribe(names)
+            self._engine.subscription_changed(chosen)
+
+    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener | None) -> None:
+        if not pattern.pattern:
+            raise ValueError("a topic pattern cannot be empty")
+        with self._engine.changing():
+            self._rewind()
+            self._engine.components.subscription.subscribe_pattern(pattern)
+            self._engine.subscription_changed(listener)
+
+    def _subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: RebalanceListener | None) -> None:
+        if self._config.group_protocol != "consumer":
+            raise StateError(
+                'the broker evaluates a SubscriptionPattern: that needs group_protocol="consumer"; or use re.compile(…)'
+            )
+        with self._engine.changing():
+            self._rewind()
+            self._engine.components.subscription.subscribe_broker_pattern(pattern)
+            self._engine.subscription_changed(listener)
+
+    @guarded
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Assign exactly these partitions, without group management (Java `assign`). An empty list unsubscribes.
+
+        Partitions that were assigned before keep their positions. Raises StateError after `subscribe`.
+        """
+        chosen = [_partition(tp) for tp in partitions]
+        if not chosen:
+            self._drop_subscription()
+            return
+        with self._engine.changing():
+            self._rewind()
+            self._engine.components.subscription.assign(chosen)
+            self._engine.assignment_changed()
+
+    @guarded
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Returns the assigned partitions."""
+        with self._engine.lock:
+            return frozenset(self._engine.components.subscription.assigned())
+
+    @guarded
+    def subscription(self) -> frozenset[str]:
+        """Returns the subscribed topics. For a pattern, these are the matching topics."""
+        subscription = self._engine.components.subscription
+        with self._engine.lock:
+            return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
+
+    def _rewind(self) -> None:
+        """Drop the records that a `for` loop over the consumer has not reached, so that later polls return them again.
+
+        Moves the position of each partition back to the first of its records that the loop has not reached.
+        """
+        unseen = self._iteration.unseen()
+        self._iteration.stop()
+        if not unseen:
+            return
+        with self._engine.changing():
+            self._engine.rewind(unseen)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    @guarded
+    def commit_async(
+        self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit offsets without waiting and without retries (Java `commitAsync`). `offsets` is as in `commit`.
+
+        `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. The default is the
+        callback of the option `on_commit`. At most ten asynchronous commits are in flight at a time. Further commits
+        wait and are sent together.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
+        self._engine.operations.commit_async(self._offsets(offsets), callback)
+
+    @guarded
+    def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
+        """Set the position to `offset` (Java `seek`).
+
+        If `offset` has a leader epoch, the log is checked for truncation before records are fetched. Raises StateError
+        if the partition is not assigned, and ValueError for a negative offset.
+        """
+        target = seek_target(offset)
+        tp = _partition(tp)
+        with self._engine.changing():
+            self._engine.components.subscription.get(tp)
+            self._rewind()
+            self._engine.seek(tp, target)
+
+    @guarded
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Set the position to the first offset. The next `poll` or `position` looks this offset up.
+
+        Without arguments, applies to all assigned partitions.
+        """
+        self._reset(partitions, OffsetReset.EARLIEST)
+
+    @guarded
+    def seek_to_end(self, *partitions: Partition) -> None:
+        """Set the position to the end offset. The next `poll` or `position` looks this offset up.
+
+        Without arguments, applies to all assigned partitions.
+        """
+        self._reset(partitions, OffsetReset.LATEST)
+
+    def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
+        subscription = self._engine.components.subscription
+        with self._engine.changing():
+            chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
+            for tp in chosen:
+                subscription.get(tp)
+            self._rewind()
+            for tp in chosen:
+                subscription.request_reset(tp, strategy)
+            self._engine.assignment_changed()
+
+    @guarded
+    def current_lag(self, tp: Partition) -> int | None:
+        """Returns the end offset minus the position, or None while the end offset is unknown. Never blocks."""
+        return self._engine.current_lag(_partition(tp))
+
+    # --- flow --------------------------------------------------------------------------------------------------------
+
+    @guarded
+    def pause(self, *partitions: Partition) -> None:
+        """Pause these partitions: `poll` returns no records of them until `resume`. Their buffered data is kept."""
+        with self._engine.changing():
+            for tp in partitions:
+                self._engine.components.subscription.pause(_partition(tp))
+
+    @guarded
+    def resume(self, *partitions: Partition) -> None:
+        """Let `poll` return records of these partitions again after `pause`."""
+        with self._engine.changing():
+            for tp in partitions:
+                self._engine.components.subscription.resume(_partition(tp))
+            self._engine.resumed()
+
+    @guarded
+    def paused(self) -> frozenset[TopicPartition]:
+        """Returns the paused partitions."""
+        with self._engine.lock:
+            return self._engine.components.subscription.paused()
+
+    # --- group, metrics ----------------------------------------------------------------------------------------------
+
+    @guarded
+    def group_metadata(self) -> GroupMetadata:
+        """Returns the group, generation and member id of this consumer. Raises StateError without a group."""
+        return self._engine.group_metadata()
+
+    @guarded
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Make the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
+        self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
+
+    @guarded
+    def client_instance_id(self, timeout: Timeout = None) -> str:
+        """Raise StateError, because without client telemetry there is no client instance id (KIP-714)."""
+        raise StateError("client telemetry is not part of this version, so there is no client instance id")
+
+    @guarded
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns all metrics, under the names and groups of the Java client."""
+        return self._engine.metrics()
+
+    @guarded
+    def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
+        """Returns the state of each assigned partition, and the reason why it is or is not fetched."""
+        return self._engine.status.partition_states()
+
+    # --- methods that wait -------------------------------------------------------------------------------------------
+
+    # Each of these is an operation: arguments are checked when it starts, which is inside the guard.
+
+    def _unsubscribe(self) -> Operation[None]:
+        self._rewind()
+        yield from self._engine.operations.unsubscribe()
+
+    def _commit(self, offsets: Offsets[P] | ConsumerRecords | None, timeout: Timeout) -> Operation[None]:
+        yield from self._engine.operations.commit(self._offsets(offsets), self._timer(timeout))
+
+    def _committed(
+        self, partitions: Iterable[Partition], timeout: Timeout
+    ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
+        wanted = [_partition(tp) for tp in partitions]
+        return (yield from self._engine.operations.committed(wanted, self._timer(timeout)))
+
+    def _position(self, tp: Partition, timeout: Timeout) -> Operation[int]:
+        tp = _partition(tp)
+        unseen = self._iteration.unseen().get(tp)
+        if unseen is not None:
+            return unseen
+        return (yield from self._engine.operations.position(tp, self._timer(timeout)))
+
+    def _beginning_offsets(
+        self, partitions: Iterable[Partition], timeout: Timeout
+    ) -> Operation[dict[TopicPartition, int]]:
+        return (yield from self._ends(partitions, EARLIEST_TIMESTAMP, "finding beginning offsets", timeout))
+
+    def _end_offsets(self, partitions: Iterable[Partition], timeout: Timeout) -> Operation[dict[TopicPartition, int]]:
+        return (yield from self._ends(partitions, LATEST_TIMESTAMP, "finding end offsets", timeout))
+
+    def _ends(
+        self, partitions: Iterable[Partition], timestamp: int, what: str, timeout: Timeout
+    ) -> Operation[dict[TopicPartition, int]]:
+        wanted = dict.fromkeys((_partition(tp) for tp in partitions), timestamp)
+        found = yield from self._engine.operations.list_offsets(wanted, self._timer(timeout), what)
+        return {tp: found_at.offset for tp, found_at in found.items() if found_at is not None}
+
+    def _offsets_for_times(
+        self, timestamps: Mapping[P, int], timeout: Timeout
+    ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        for tp, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"the time for {tp} is negative: {timestamp}")
+        wanted = {_partition(tp): timestamp for tp, timestamp in timestamps.items()}
+        what = "finding offsets for times"
+        return (yield from self._engine.operations.list_offsets(wanted, self._timer(timeout), what))
+
+    def _partitions_for(self, topic: str, timeout: Timeout) -> Operation[tuple[PartitionInfo, ...]]:
+        topics = yield from self._engine.operations.topics([topic], self._timer(timeout))
+        return topics.get(topic, ())
+
+    def _list_topics(self, timeout: Timeout) -> Operation[dict[str, tuple[PartitionInfo, ...]]]:
+        return (yield from self._engine.operations.topics(None, self._timer(timeout)))
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Make the running blocking call raise WakeupError. If none is running, the next one raises it.
+
+        Any thread or signal handler may call this.
+        """
+        self._engine.wakeup()
+
+    def __del__(self) -> None:
+        guard = getattr(self, "_guard", None)
+        if guard is None or guard.closed:
+            return
+        if guard.forked:
+            self._engine.abandon()
+            return
+        guard.closed = True
+        try:
+            message = f"unclosed <{self._name()}>; {self._how_to_close}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        finally:  # a filter may turn the warning into an exception
+            self._engine.abandon()
+
+    def _name(self) -> str:
+        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
+        return f"{type(self).__name__} {self._config.client_id!r}{group}"
+
+    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+
+        def __new__(cls, *arguments, **options):
+            """Create a consumer. Raises TypeError if the first argument is a mapping of options.
+
+            The consumer of confluent-kafka takes such a mapping. The message names `from_config`, which takes one here.
+            """
+            if arguments and isinstance(arguments[0], Mapping) and cls.__init__.__module__.startswith("kconsumer."):
+                raise TypeError(
+                    f"{cls.__name__}() takes topics, and options by name; for a mapping of options write "
+                    f"{cls.__name__}.from_config({{…}}, 'topic')"
+                )
+            return super().__new__(cls)
+
+        def __getattr__(self, name):
+            raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._guard.closed else self._engine.status.summary()
+        return f"<{self._name()} {state}>"
+
+    # --- arguments ---------------------------------------------------------------------------------------------------
+
+    def _offsets(self, offsets: Offsets[P] | ConsumerRecords | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """Returns the offsets to commit, or None to commit all positions.
+
+        If `offsets` is None while a `for` loop is in the middle of a batch, records that the loop has not reached are
+        not committed.
+        """
+        if offsets is None:
+            return self._engine.consumed_before(self._iteration.unseen()) if self._iteration.active else None
+        return offsets_to_commit(offsets)
+
+    def _max_records(self, max_records: int | None, timeout_ms: float | None) -> int:
+        """Returns the checked argument `max_records` of a poll. Raises TypeError if `timeout_ms` is given."""
+        if timeout_ms is not None:
+            raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
+        return self._config.max_poll_records if max_records is None else _positive("max_records", max_records)
+
+    def _arrow_limits(
+        self, max_rows: int | None, max_bytes: int | None, columns: Iterable[str] | None
+    ) -> tuple[int, int, tuple[str, ...]]:
+        """Returns the checked arguments of `poll_arrow`: the limits of rows and bytes, and the columns to build."""
+        from kconsumer.arrow import choose  # imported when used
+
+        chosen = choose(columns)
+        if max_rows is None:
+            max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS
+        rows = min(_positive("max_rows", max_rows), MAX_ARROW_ROWS)
+        return (
+            rows,
+            min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MAX_ARROW_BYTES),
+            chosen,
+        )
+
+    def _timer(self, timeout: Timeout) -> Timer:
+        return Timer(self._clock, self._timeout_ms(timeout))
+
+    def _timeout_ms(self, timeout: Timeout) -> float:
+        if timeout is None:
+            return float(self._config.default_api_timeout_ms)
+        # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
+        if not seconds >= 0:
+            raise ValueError(f"a timeout cannot be negative: {seconds} s")
+        return seconds * 1000.0
+
+
+def _topic_names(topics: Iterable[str]) -> list[str]:
+    if isinstance(topics, str):
+        raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"not a topic name: {name!r}")
+        if name.startswith("^"):
+            raise ValueError(
+                f"not a topic name: {name!r}; for a pattern pass re.compile({name[1:]!r}), which matches whole names"
+            )
+    return names
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return value
