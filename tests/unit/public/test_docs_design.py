@@ -89,9 +89,7 @@ def definitions() -> dict[str, set[str]]:
     return found
 
 
-def _add_module(
-    module: ast.Module, names: set[str], found: dict[str, set[str]], bases: list[tuple[str, str]]
-) -> None:
+def _add_module(module: ast.Module, names: set[str], found: dict[str, set[str]], bases: list[tuple[str, str]]) -> None:
     for node in module.body:
         names |= _targets(node)
         if isinstance(node, ast.ClassDef):
