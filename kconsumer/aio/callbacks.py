@@ -63,7 +63,8 @@ class AsyncCallbacks(Callbacks):
     @property
     def inside(self) -> bool:
         """True if the calling task runs inside a callback of this consumer, or was created by one."""
-        return id(self) in _calling.get()
+        started = self._rebalancing is not None or self._committing is not None or self.running
+        return started and id(self) in _calling.get()
 
     # --- rebalance callbacks ---------------------------------------------------------------------------------------
 

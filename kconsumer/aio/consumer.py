@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.aio.engine import AsyncEngine
+from kconsumer.aio.engine import AsyncEngine, drive
 from kconsumer.aio.loop_guard import LoopGuard
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_TURN_MS = 10.0
-"""How long polls may return buffered records before one of them lets other tasks of the event loop run."""
+"""How long (ms) polls may return buffered records before one of them lets other tasks of the event loop run."""
 
 
 class AsyncConsumer(ConsumerBase):
@@ -46,6 +46,7 @@ class AsyncConsumer(ConsumerBase):
     """
 
     _engine: AsyncEngine
+    _guard: LoopGuard
     _how_to_close = "use `async with AsyncConsumer(…)` or await close()"
 
     def __init__(
@@ -60,9 +61,10 @@ class AsyncConsumer(ConsumerBase):
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> AsyncEngine:
         if config.engine == "classic":
             raise ConfigError('AsyncConsumer has a network thread: engine="classic" is an option of Consumer')
-        self._polling: asyncio.Task[object] | None = None  # the task that polls
+        self._polling = False  # a task polls
         self._ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
-        self._turn_began = 0.0  # ms; when a poll has let other tasks run
+        self._turn_began = 0.0  # ms; when other tasks could run
+        self._suspensions = -1  # the driver's count at this time
         return AsyncEngine(config, Environment(), loaded)
 
     def _create_guard(self) -> LoopGuard:
@@ -97,32 +99,43 @@ class AsyncConsumer(ConsumerBase):
         return await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
 
     async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        guard, engine = self._guard, self._engine
-        guard.holder = guard.enter()
-        if self._polling is not None or engine.callbacks.inside:
+        engine = self._engine
+        self._guard.check()
+        if self._polling or engine.callbacks.inside:
             raise StateError(
                 "poll() is running already: only one task may poll, and none inside a callback; use one task that polls"
                 " and passes the records on, or one consumer for each task"
             )
         timeout_ms = self._timeout_ms(timeout)
-        self._polling = asyncio.current_task()
+        self._polling = True
         try:
-            await self._let_others_run()
+            now = self._clock.now()
+            if now - self._turn_began > MAX_TURN_MS:
+                await self._begin_turn()
             if self._ending is not None:
                 await asyncio.wait([self._ending])
-                guard.holder = guard.enter()
+                self._guard.check()
             if self._iteration.active:
                 self._rewind()
-            return await engine.poll_async(timeout_ms, max_records, max_bytes)
+            if engine.driver.has_urgent_io:
+                await engine.driver.yield_to_network_async()
+            records = engine.poll_without_wait(timeout_ms, max_records, max_bytes)
+            if records is not None:
+                return records
+            return await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
         finally:
-            self._polling = None
+            self._polling = False
 
-    async def _let_others_run(self) -> None:
-        """Let other tasks run if polls have returned buffered records for MAX_TURN_MS, which takes no await."""
-        now = self._clock.now()
-        if now - self._turn_began > MAX_TURN_MS:
+    async def _begin_turn(self) -> None:
+        """Let other tasks run, unless a poll was suspended since the last turn.
+
+        A poll that returns buffered records is not suspended. A loop of such polls would keep other tasks from running.
+        """
+        suspensions = self._engine.driver.suspensions
+        if suspensions == self._suspensions:
             await asyncio.sleep(0)
-            self._turn_began = self._clock.now()
+        self._suspensions = suspensions
+        self._turn_began = self._clock.now()
 
     async def poll_arrow(
         self,
@@ -247,7 +260,7 @@ class AsyncConsumer(ConsumerBase):
         """Run close() in a task. If the caller is cancelled, the task continues, and a further call waits for it."""
         if self._guard.closed:
             return
-        self._guard.holder = self._guard.enter(closing=True)
+        self._guard.check(closing=True)
         timer = self._timer(timeout)
         if not self._closing:
             self._closing = True
@@ -280,7 +293,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def _run(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task. Returns its result."""
-        self._guard.holder = self._guard.enter()
+        self._guard.check()
         return await self._engine.run_async(operation)
 
     async def _finish(self, operation: Operation[None], ended: Callable[[], object] = bool) -> None:

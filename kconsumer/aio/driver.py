@@ -52,6 +52,11 @@ class AsyncDriver(ThreadedDriver):
         self._waits = WaitsEvent()
         self._closing = False
 
+    @property
+    def suspensions(self) -> int:
+        """The number of times that a wait has suspended a task."""
+        return self._changed.suspensions
+
     def _make_signal(self) -> AsyncSignal:
         parts = self._components
         self._changed = AsyncSignal(parts.metrics, parts.clock, parts.environment.lock())
@@ -99,17 +104,21 @@ class AsyncDriver(ThreadedDriver):
         if self._closing and (wait.joining and wait.fetching):
             raise StateError("this consumer was closed while poll() was waiting, by another task or a callback")
 
-    def yield_to_network(self) -> None:
+    def yield_to_network(self, timeout_ms: float) -> None:
         """Do nothing, because this would block the event loop. `yield_to_network_async` suspends the task."""
 
     async def yield_to_network_async(self) -> None:
-        """Suspend the task briefly, so that the network thread can send the next fetch.
-
-        Otherwise that thread would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
-        """
+        """Do the same as `ThreadedDriver.yield_to_network`, but let other tasks run meanwhile."""
+        if not self._components.buffer.has_data():
+            return
         self._changed.wait(0.0)
-        await self._changed.wait_async(YIELD_MS)
-        self._changed.notify()  # the signal may have reported another change
+        self._yielding = True
+        try:
+            if self.has_urgent_io:
+                await self._changed.wait_async(YIELD_MS)
+        finally:
+            self._yielding = False
+            self._changed.notify()
 
     # --- ending ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation, Wait
-from kconsumer.records import ConsumerRecords
 
 log = get_logger(__name__)
 
@@ -39,19 +38,6 @@ class AsyncEngine(Engine):
         Signal handlers are deferred while the operation works, but not while it waits.
         """
         return await drive(_deferring_signals(operation, self.components), self.driver)
-
-    async def poll_async(self, timeout_ms: float, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
-        """Returns the same as `poll`, and waits in the event loop.
-
-        After the operation has taken the records from the buffer, the task is not suspended any more. So a cancelled
-        task has not lost records.
-        """
-        if self.driver.has_urgent_io:
-            await self.driver.yield_to_network_async()
-        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
-        if records is not None:
-            return records
-        return await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
 
     def closing(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
         """Run the steps of CloseSequence: commit, leave the group, close the connections.
@@ -79,7 +65,8 @@ async def drive(operation: Operation[T], driver: AsyncDriver) -> T:
     """Drive an operation to its end. Returns its result. Awaits each `Wait` that the operation yields.
 
     The task is suspended only inside these waits. If it is cancelled there, the CancelledError is raised at the `yield`
-    of the operation. Between the end of the operation and the return, there is neither an await nor a call.
+    of the operation. Between the end of the operation and the return, there is neither an await nor a call. So a poll
+    that is cancelled has taken no records from the buffer.
     """
     try:
         request = next(operation)

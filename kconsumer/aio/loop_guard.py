@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio.events import _get_running_loop
 from collections.abc import Callable
 
-from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.engine.access_guard import AccessGuard, fork_count
 from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError
 
@@ -24,15 +25,17 @@ class LoopGuard(AccessGuard):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
+    def check(self, *, closing: bool = False) -> None:
+        """Raise the same errors as `enter`. Tasks of one event loop never run at the same time, so none can wait."""
+        if _get_running_loop() is not self._loop or self.closed or self.step.unfinished or self._forks != fork_count():
+            self.holder = self.enter(closing=closing)
+
     def enter(self, *, closing: bool = False) -> dict[None, int]:
         """Enter the guard, see `AccessGuard.enter`.
 
         Raises ConcurrentAccessError on another thread, and in another event loop.
         """
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
+        loop = _get_running_loop()
         if self._loop is None and loop is not None:
             self._loop, self._thread = loop, threading.get_ident()
         elif self._loop is not None and (loop or self._loop, threading.get_ident()) != (self._loop, self._thread):

@@ -18,6 +18,7 @@ class AsyncSignal(Signal):
         super().__init__(metrics, clock, lock)
         self._waiting: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
+        self.suspensions = 0  # counts the waits that have suspended a task
         self._scheduled = False  # the loop will call `_end_waits`
 
     def notify(self) -> None:
@@ -44,6 +45,7 @@ class AsyncSignal(Signal):
         try:
             if self.wait(0.0):
                 return True
+            self.suspensions += 1
             timer = None if timeout_ms == float("inf") else loop.call_later(timeout_ms / 1000, _end_wait, future)
             try:
                 await future

@@ -109,7 +109,7 @@ class Engine:
         if driver.wakeup_requested:
             driver.raise_wakeup()
         if driver.has_urgent_io:
-            driver.yield_to_network()
+            driver.yield_to_network(timeout_ms)
         # True if no manager has to be polled now.
         quiet = now < driver.next_manager_poll and (parts.group is None or self._group_idle())
         self._quiet = quiet

@@ -72,7 +72,7 @@ class ClassicDriver(Driver):
         with parts.lock:
             return parts.dispatcher.quiet and parts.client.idle(self._clock.now())
 
-    def yield_to_network(self) -> None:
+    def yield_to_network(self, timeout_ms: float) -> None:
         """Make the running poll() run the network before it returns records."""
         self.next_manager_poll = 0.0
 

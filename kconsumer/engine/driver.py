@@ -86,8 +86,11 @@ class Driver(ABC):
         return self._receiver.completed > 0
 
     @abstractmethod
-    def yield_to_network(self) -> None:
-        """Start urgent I/O before poll() returns, because the caller may then process records for a long time."""
+    def yield_to_network(self, timeout_ms: float) -> None:
+        """Start urgent I/O before poll() returns, because the caller may then process records for a long time.
+
+        `timeout_ms` is the timeout of the poll.
+        """
 
     @abstractmethod
     def flush_managers(self, *managers: RequestManager) -> None:

@@ -69,6 +69,7 @@ class ThreadedDriver(Driver):
         self._event = IDLE  # the last event that the network thread has taken
         self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
         self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
+        self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
 
@@ -176,13 +177,19 @@ class ThreadedDriver(Driver):
         """True if a large response was received but not handled, or a fetch was created but not sent."""
         return self._fetches_created != self._fetches_flushed or self._receiver.completed > 0
 
-    def yield_to_network(self) -> None:
+    def yield_to_network(self, timeout_ms: float) -> None:
         """Release the GIL briefly, so that the network thread can send the fetch or start the background receiver.
 
         Otherwise that thread would wait up to 5 ms for the GIL (the switch interval), and the connection would be idle.
+        A poll that is about to wait for records releases the GIL anyway, and nothing is done.
         """
+        if timeout_ms > 0 and not self._components.buffer.has_data():
+            return
         self._signal.wait(0.0)  # clear the flag: an older signal must not end the next wait
-        self._signal.wait(YIELD_MS)
+        self._yielding = True
+        if self.has_urgent_io:  # else the network thread has sent the fetch before it could see `_yielding`
+            self._signal.wait(YIELD_MS)
+        self._yielding = False
         self._signal.notify()  # set the flag again: the signal may have reported another change
 
     def flush_managers(self, *managers: RequestManager) -> None:
@@ -296,12 +303,13 @@ class ThreadedDriver(Driver):
         """Write requests to sockets.
 
         `created` is the value of `_fetches_created` before the write. If this call has written new fetches of the
-        calling thread, that thread is signalled, because `yield_to_network` may wait for this.
+        calling thread, and that thread waits for this in `yield_to_network`, it is signalled.
         """
         self._components.client.flush(now)
         if self._fetches_flushed != created:
             self._fetches_flushed = created
-            self._signal.notify()
+            if self._yielding:
+                self._signal.notify()
 
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send requests. Returns how long (ms) the network may wait."""

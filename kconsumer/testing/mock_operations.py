@@ -54,7 +54,7 @@ class MockDriver(Driver):
         """Returns True, because nothing arrives."""
         return True
 
-    def yield_to_network(self) -> None:
+    def yield_to_network(self, timeout_ms: float) -> None:
         """Do nothing: there is no network."""
 
     def flush_managers(self, *managers: RequestManager) -> None:
