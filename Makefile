@@ -11,19 +11,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Empty counts as not set: hundreds of processes share compiled Python files, where each would compile its own.
+export PYTHONDONTWRITEBYTECODE :=
 export DIST_EXTRA_CONFIG := $(CURDIR)/tools/parallel-build.cfg
 
 CORE := $(wildcard kconsumer/_core/*.pyx kconsumer/_core/*.pxd kconsumer/_core/*.h)
 # Everything under tests/ that needs no broker and is not fast enough, or not often enough of interest, for `check`.
-SLOWER := $(wildcard tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors tests/test_packaging.py)
+# What takes long for one test comes first.
+SLOWER := $(wildcard tests/test_packaging.py tests/property tests/protocol tests/fuzz tests/brokerless tests/assignors)
 PYTEST := $(BIN)/pytest
 WORKERS ?= auto
-# Threads that switch every second wait for each other half of the time.
-THREAD_WORKERS ?= $(shell expr $$(nproc) \* 2)
+# Tests of sockets and threads wait half of the time.
+WAITING_WORKERS ?= $(shell expr $$(nproc) \* 2)
 # Tests with brokers wait more than they work.
 BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
 FAKE_WORKERS ?= $(shell expr $$(nproc) \* 4)
-# A second build, with the sanitizers, of what is compiled; and the tests that look at bytes.
+# A second build, with the sanitizers, of the same generated C files; and the tests that look at bytes.
 SANITIZED := build/sanitized
 SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consumers.py $(shell grep -lE 'kconsumer\._core|decode_batches' tests/unit/*/*.py)
 SANITIZED_FUZZ ?= 40000
@@ -87,13 +90,14 @@ unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
 	$(PYTEST) tests/unit tests/test_layering.py tests/test_language.py -n $(WORKERS) -q
 
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
-	$(PYTEST) $(SLOWER) -n $(WORKERS) --dist loadgroup -q
+	$(PYTEST) $(SLOWER) -n $(WAITING_WORKERS) --dist worksteal -q
 
 simulate: $(STAMPS)/extensions  ## hours of groups and faults in virtual time, and the tests of the simulation; no broker
 	$(PYTEST) tests/simulation -n $(WORKERS) -q
 
-$(STAMPS)/sanitized: $(STAMPS)/venv $(CORE) setup.py tools/copy_tree.py
+$(STAMPS)/sanitized: $(STAMPS)/extensions setup.py tools/copy_tree.py
 	$(BIN)/python tools/copy_tree.py $(SANITIZED)
+	cp -p kconsumer/_core/*.c $(SANITIZED)/kconsumer/_core/
 	cd $(SANITIZED) && KCONSUMER_BUILD=asan $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace egg_info
 	touch $@
 
@@ -107,7 +111,7 @@ sanitized: system $(STAMPS)/sanitized  ## hostile bytes and decoder tests under 
 	        --ignore tests/property/test_codec_roundtrip.py -k 'not bombs_raise and not eight_million'
 
 threads: $(STAMPS)/extensions  ## tests of the network thread with threads that switch every microsecond, and every second; no broker
-	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(THREAD_WORKERS)
+	$(BIN)/python tests/threads.py -- $(shell grep -lE 'mark\.network_thread' tests/unit/*/*.py tests/brokerless/*.py) -n $(WAITING_WORKERS)
 
 property fuzz brokerless: $(STAMPS)/extensions
 	$(PYTEST) tests/$@ -n $(WORKERS) -q
@@ -139,7 +143,12 @@ $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/Spar
 spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
-test: setup lint types unit slower simulate threads sanitized integration-fake integration kerberos spark  ## everything, from a fresh clone
+# These compute, and their results do not depend on the time they take.
+COMPUTING := simulate sanitized
+
+test: setup  ## everything, from a fresh clone; prints how long each part took
+	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration kerberos spark \
+	    --background $(COMPUTING)
 
 bench: setup $(STAMPS)/bench  ## compare with other clients (ARGS='--quick' for a smoke run)
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)

@@ -1,6 +1,7 @@
-"""The extension table and the three build kinds; everything else is in pyproject.toml.
+"""The extension table and the four build kinds; everything else is in pyproject.toml.
 
-KCONSUMER_BUILD=release (default) | trace (line tracing for coverage) | asan (address and undefined-behaviour checks)
+KCONSUMER_BUILD=release (default) | quick (not optimized, for tests of packages) | trace (line tracing for coverage) |
+asan (address and undefined-behaviour checks)
 """
 
 import os
@@ -13,6 +14,7 @@ KIND = os.environ.get("KCONSUMER_BUILD", "release")
 WARNINGS = ["-Wall", "-Wsign-compare", "-Wconversion"]
 KINDS = {
     "release": {"extra_compile_args": ["-O2", *WARNINGS]},
+    "quick": {"extra_compile_args": ["-O0", "-g0", *WARNINGS]},
     "trace": {
         "extra_compile_args": ["-O0", *WARNINGS],
         "define_macros": [

@@ -1,8 +1,8 @@
 """The packages that users install: the sdist has all sources, the wheel has all compiled modules, and the import is
 light.
 
-Builds once per worker from a copy of the tree, so that neither an old file list nor the output of an earlier build can
-hide a missing file.
+Builds once per run from a copy of the tree, so that neither an old file list nor the output of an earlier build can
+hide a missing file. The compiler does not optimize here: these tests are about what a package contains.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support.brokers.kafka_jars import locked
 
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "kconsumer" / "_core"
 MODULES = sorted(path.stem for path in CORE.glob("*.pyx"))
 PLUGINS = {"range", "roundrobin", "sticky", "cooperative-sticky"}
 
-pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -33,7 +36,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**os.environ, "KCONSUMER_BUILD": "quick", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -51,35 +54,54 @@ def lend_generated_code(tree: Path) -> None:
         shutil.copy2(file, tree / "kconsumer" / "_core")
 
 
-@pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of the files that git tracks or would add."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
-    run(sys.executable, ROOT / "tools" / "copy_tree.py", tree, cwd=ROOT)
-    lend_generated_code(tree)
-    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, tree, cwd=tree)
-    (file,) = out.glob("*.tar.gz")
+def build_once(run_folder: Path, kind: str, build: Callable[[Path], None]) -> Path:
+    """Returns the package of this kind, which the first worker that needs it builds into a folder of the run."""
+    folder, part = run_folder / kind, run_folder / f"{kind}-part"
+    with locked(run_folder / f"{kind}.lock"):
+        if not folder.exists():
+            build(part)
+            part.rename(folder)
+    (file,) = folder.iterdir()
     return file
 
 
 @pytest.fixture(scope="session")
-def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of the files that git tracks or would add."""
+
+    def build(out: Path) -> None:
+        tree = tmp_path_factory.mktemp("tree")
+        run(sys.executable, ROOT / "tools" / "copy_tree.py", tree, cwd=ROOT)
+        lend_generated_code(tree)
+        run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, tree, cwd=tree)
+
+    return build_once(run_folder, "sdist", build)
+
+
+@pytest.fixture
+def unpacked(sdist: Path, tmp_path: Path) -> Path:
     """The unpacked sdist."""
-    folder = tmp_path_factory.mktemp("unpacked")
+    return unpack(sdist, tmp_path / "unpacked")
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """Unpack the sdist into a new folder. Returns the tree with this tree's generated C files."""
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (tree,) = folder.iterdir()
+    lend_generated_code(tree)
     return tree
 
 
 @pytest.fixture(scope="session")
-def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(sdist: Path, run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from the sdist, as pip builds it for a user without a prebuilt one."""
-    out = tmp_path_factory.mktemp("wheel")
-    lend_generated_code(unpacked)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, unpacked, cwd=unpacked)
-    (file,) = out.glob("*.whl")
-    return file
+
+    def build(out: Path) -> None:
+        tree = unpack(sdist, tmp_path_factory.mktemp("unpacked"))
+        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, tree, cwd=tree)
+
+    return build_once(run_folder, "wheel", build)
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +184,6 @@ def test_strict_editable_install_works(unpacked: Path, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     packages = sysconfig.get_paths()["purelib"]  # for the build tools and dependencies; its .pth files are not read
     run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
-    lend_generated_code(unpacked)
     options = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=strict"]
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "--quiet", *options]
     run(*pip, "--editable", unpacked, cwd=tmp_path, PYTHONPATH=packages)

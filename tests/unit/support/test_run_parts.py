@@ -1,0 +1,68 @@
+"""`tools/run_parts.py`, which runs the parts of `make test`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[3] / "tools" / "run_parts.py"
+MAKEFILE = """
+.PHONY: one two broken long
+one two:
+	@echo "this is $@" && echo $@ >>done
+broken:
+	@echo "this is broken" && false
+long:
+	@sleep 60 && echo $@ >>done
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a Makefile."""
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    return tmp_path
+
+
+def run_parts(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run the tool. Returns its exit status and its output."""
+    done = subprocess.run(
+        [sys.executable, TOOL, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=50
+    )
+    return done.returncode, done.stdout
+
+
+def finished(folder: Path) -> list[str]:
+    """Returns the goals that came to their end."""
+    file = folder / "done"
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+def test_every_goal_runs_and_has_a_line(folder: Path) -> None:
+    """All goals run, those in the background too, and a table at the end has the time of each and of all."""
+    status, output = run_parts(folder, "one", "--background", "two")
+    assert (0, ["one", "two"]) == (status, finished(folder))
+    assert ["one", "two", "from"] == [line.split()[0] for line in output.splitlines()[-3:]]
+    assert "this is two" in output
+
+
+def test_goals_after_a_failed_one_do_not_run(folder: Path) -> None:
+    """The first goal that fails is the last one that runs."""
+    status, output = run_parts(folder, "one", "broken", "two")
+    assert (1, ["one"]) == (status, finished(folder))
+    assert output.endswith("FAILED: broken\n")
+
+
+@pytest.mark.parametrize("arguments", [("long", "--background", "broken"), ("broken", "--background", "long")])
+def test_a_failed_goal_stops_the_other_one(folder: Path, arguments: tuple[str, ...]) -> None:
+    """A goal that fails ends the one that runs at the same time."""
+    began = time.monotonic()
+    status, output = run_parts(folder, *arguments)
+    assert (1, []) == (status, finished(folder))
+    assert time.monotonic() - began < 30
+    assert output.endswith("FAILED: broken\n")
+    assert "this is broken" in output

@@ -1,0 +1,141 @@
+"""Runs goals of the Makefile, stops at the first that fails, and prints how long each of them took.
+
+    run_parts.py lint unit                            one after the other
+    run_parts.py integration --background simulate    simulate at the same time, with the processor time that is left
+
+Goals of `--background` also run one after the other, with low priority. They are meant for tests that compute, and that
+no clock can make fail, while the others wait for brokers and timeouts. What they print appears when they end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import IO, Self
+
+LOW_PRIORITY = 10  # nice
+STOP_TIMEOUT_S = 30
+INTERVAL_S = 0.05
+
+
+class Lane:
+    """Goals that run one after the other. `priority` is that of nice. A goal prints to `output`, if that is given, and
+    what it printed is shown at its end.
+    """
+
+    def __init__(self, goals: Sequence[str], priority: int = 0, output: IO[bytes] | None = None) -> None:
+        self.timings: list[tuple[str, float]] = []  # goals that have succeeded, and their seconds
+        self.failed: str | None = None
+        self._waiting = list(goals)
+        self._priority, self._output = priority, output
+        self._goal = ""
+        self._began = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._show_output()
+
+    @property
+    def done(self) -> bool:
+        """Returns True if no goal runs or waits."""
+        return self._process is None and not self._waiting
+
+    def step(self) -> None:
+        """Start the next goal if none runs, and note the end of the one that runs."""
+        if self._process is None and self._waiting:
+            self._start(self._waiting.pop(0))
+        elif self._process is not None and self._process.poll() is not None:
+            self._end(self._process.returncode)
+
+    def _start(self, goal: str) -> None:
+        self._goal, self._began = goal, time.monotonic()
+        # A process group of its own can be stopped as a whole. A session of its own would have its own share of the
+        # processors on Linux, whatever its priority.
+        self._process = subprocess.Popen(
+            ["nice", "-n", str(self._priority), "make", "--no-print-directory", goal],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output and subprocess.STDOUT,
+            process_group=0,
+        )
+
+    def _end(self, status: int) -> None:
+        self._process = None
+        self._show_output()
+        seconds = time.monotonic() - self._began
+        if status:
+            self.failed = self._goal
+            print(f"{self._goal} failed after {minutes(seconds)}", flush=True)
+        else:
+            self.timings.append((self._goal, seconds))
+            print(f"{self._goal} took {minutes(seconds)}", flush=True)
+
+    def _show_output(self) -> None:
+        if self._output is None:
+            return
+        self._output.seek(0)
+        if text := self._output.read().decode(errors="replace"):
+            print(f"\noutput of {self._goal}:\n{text}", flush=True)
+        self._output.seek(0)
+        self._output.truncate()
+
+    def _stop(self) -> None:
+        """Interrupt the goal that runs, as Ctrl-C does, so that tests stop their brokers; kill what does not end."""
+        if self._process is None:
+            return
+        for number in (signal.SIGINT, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(STOP_TIMEOUT_S)
+                break
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+        self._process = None
+
+
+def minutes(seconds: float) -> str:
+    """Returns a duration as minutes and seconds, for example "2:05"."""
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
+
+
+def run(goals: Sequence[str], background: Sequence[str]) -> int:
+    """Run all goals and print a line for each. Returns 1 if one failed."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as output, Lane(goals) as front, Lane(background, LOW_PRIORITY, output) as back:
+        lanes = (front, back)
+        while not all(lane.done for lane in lanes) and not any(lane.failed for lane in lanes):
+            for lane in lanes:
+                lane.step()
+            time.sleep(INTERVAL_S)
+    print()
+    for lane, remark in zip(lanes, ("", "  in the background"), strict=True):
+        for goal, seconds in lane.timings:
+            print(f"{goal:20}{minutes(seconds):>6}{remark}")
+    print(f"{'from begin to end':20}{minutes(time.monotonic() - began):>6}")
+    failed = [lane.failed for lane in lanes if lane.failed]
+    for goal in failed:
+        print(f"FAILED: {goal}")
+    return int(bool(failed))
+
+
+def main() -> int:
+    """Read the command line and run the goals."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("goals", nargs="+", metavar="GOAL")
+    parser.add_argument("--background", nargs="+", default=[], metavar="GOAL")
+    options = parser.parse_args()
+    return run(options.goals, options.background)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
