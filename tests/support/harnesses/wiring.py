@@ -58,7 +58,7 @@ def group_of(components: Components) -> Group:
 
 
 def make_groups_manager(**options: Any) -> GroupsManager:
-    """Wire the manager of group queries as `AdminEngine` does."""
+    """Wire the manager of group queries as `GroupQueries` does."""
     components = make_components(config(**options))
     return GroupsManager(components.config.select(RetryConfig), components.metadata, NoJitter())
 

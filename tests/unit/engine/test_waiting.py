@@ -12,9 +12,9 @@ import pytest
 
 from kconsumer.engine import base, close_sequence, operations
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
-from kconsumer.groups import engine as groups_engine
+from kconsumer.groups import queries
 
-MODULES = [base, operations, close_sequence, groups_engine]
+MODULES = [base, operations, close_sequence, queries]
 
 
 class Interruption(BaseException):

@@ -24,7 +24,7 @@ SLOW = {
     "zipfile",
 }
 COLUMNS = {"kconsumer.arrow", "kconsumer._core.arrow", "kconsumer._core.arrow_build", "kconsumer._core.spark"}
-HEALTH = {"kconsumer.groups", "kconsumer.groups.types", "kconsumer.groups.engine", "kconsumer.schema.admin"}
+HEALTH = {"kconsumer.groups", "kconsumer.groups.types", "kconsumer.groups.queries", "kconsumer.schema.admin"}
 OTHER_TABLES = {"kconsumer.schema.sasl", "kconsumer.schema.share_group"}
 OTHER_PROTOCOL = {
     "kconsumer.engine.threaded",
@@ -85,7 +85,7 @@ for name, module in sys.modules.items():
 @pytest.mark.parametrize(
     ("statement", "wanted"),
     [
-        ("kconsumer.groups.list", HEALTH - {"kconsumer.groups.engine", "kconsumer.schema.admin"}),
+        ("kconsumer.groups.list", HEALTH - {"kconsumer.groups.queries", "kconsumer.schema.admin"}),
         ("kconsumer.decode_batches(b'').to_arrow()", COLUMNS),
         (
             "from kconsumer.schema import APIS",

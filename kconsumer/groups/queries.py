@@ -1,4 +1,4 @@
-"""The engine of `kconsumer.groups`: operations that query groups without joining them.
+"""GroupQueries: operations that query groups without joining them, for clients that block and clients that await.
 
 An operation may have several requests in flight at once. This module also computes the values that need several
 responses, such as the lag.
@@ -10,10 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from kconsumer.clock import Timer
 from kconsumer.config.option_groups import RetryConfig
-from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.base import Engine
-from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError
@@ -25,13 +22,15 @@ from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
 from kconsumer.types import TopicPartition
 
 
-class AdminEngine(Engine):
-    """Queries groups on the calling thread. `run` drives the operations of this class."""
+class GroupQueries:
+    """The queries of one engine. The engine's runner drives the operations of this class."""
 
-    def __init__(self, config: ConsumerConfig) -> None:
-        super().__init__(config, Environment(), (), ClassicDriver)
-        self._groups = GroupsManager(config.select(RetryConfig), self.components.metadata)
-        self.components.managers.append(self._groups)
+    def __init__(self, engine: Engine) -> None:
+        parts = engine.components
+        self._components = parts
+        self._operations = engine.operations
+        self._groups = GroupsManager(parts.config.select(RetryConfig), parts.metadata)
+        parts.managers.append(self._groups)
 
     def list_groups(
         self, states: Collection[str], types: Collection[str], timer: Timer
@@ -40,20 +39,24 @@ class AdminEngine(Engine):
 
         The result contains only groups with one of `states` and one of `types`. An empty collection excludes no group.
         """
-        yield from self.operations.result(self.components.metadata.refresh(), timer, "fetching metadata")
-        brokers = self.components.cluster.nodes
-        promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
+        with self._components.changing():
+            metadata = self._components.metadata.refresh()
+        yield from self._operations.result(metadata, timer, "fetching metadata")
+        with self._components.changing():
+            brokers = self._components.cluster.nodes
+            promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
         found: dict[str, GroupListing] = {}
         for promise in promises:
-            listings = yield from self.operations.result(promise, timer, "listing groups")
+            listings = yield from self._operations.result(promise, timer, "listing groups")
             for listing in listings:
                 found.setdefault(listing.group_id, listing)  # while a group moves, two brokers may list it
         return [found[group_id] for group_id in sorted(found)]
 
     def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
         """Returns the description of a classic, consumer or share group."""
-        promise = self._groups.describe(group, timer.deadline)
-        return (yield from self.operations.result(promise, timer, f"describing group {group!r}"))
+        with self._components.changing():
+            promise = self._groups.describe(group, timer.deadline)
+        return (yield from self._operations.result(promise, timer, f"describing group {group!r}"))
 
     def describe_listed(self, listings: Iterable[GroupListing], timer: Timer) -> Operation[list[GroupDescription]]:
         """Returns the descriptions of these groups. All requests are sent at once.
@@ -61,11 +64,12 @@ class AdminEngine(Engine):
         Groups of types that cannot be described, and groups that were deleted meanwhile, are left out.
         """
         known = [listing for listing in listings if listing.type is None or listing.type in DESCRIPTIONS]
-        promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
+        with self._components.changing():
+            promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
         for promise in promises:
             try:
-                description = yield from self.operations.result(promise, timer, "describing groups")
+                description = yield from self._operations.result(promise, timer, "describing groups")
             except GroupError as error:
                 if error.code != Errors.GROUP_ID_NOT_FOUND:
                     raise
@@ -80,10 +84,11 @@ class AdminEngine(Engine):
 
         The dict contains the partitions with a committed offset and those assigned to a member.
         """
-        promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
+        with self._components.changing():
+            promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []
         for promise in promises:
-            positions.append((yield from self.operations.result(promise, timer, "fetching committed offsets")))
+            positions.append((yield from self._operations.result(promise, timer, "fetching committed offsets")))
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
         starts, ends = yield from self._bounds(everything, timer)
@@ -101,19 +106,19 @@ class AdminEngine(Engine):
         """
         if not partitions:
             return {}, {}
-        tables = yield from self.operations.topics({tp.topic for tp in partitions}, timer)
+        tables = yield from self._operations.topics({tp.topic for tp in partitions}, timer)
         led = {TopicPartition(i.topic, i.partition) for table in tables.values() for i in table if i.leader is not None}
         wanted = sorted(led.intersection(partitions))
         if not wanted:
             return {}, {}
-        offsets = self.components.offsets
-        with self.lock:
+        offsets = self._components.offsets
+        with self._components.changing():
             starts = offsets.list_offsets(dict.fromkeys(wanted, EARLIEST), timer.deadline)
             ends = offsets.list_offsets(dict.fromkeys(wanted, LATEST), timer.deadline)
         return (yield from self._found(starts, timer)), (yield from self._found(ends, timer))
 
     def _found(self, promise: Promise[OffsetTable], timer: Timer) -> Operation[dict[TopicPartition, int]]:
-        found = yield from self.operations.result(promise, timer, "fetching the ends of partitions")
+        found = yield from self._operations.result(promise, timer, "fetching the ends of partitions")
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
 

@@ -1,0 +1,165 @@
+"""Lists and describes groups, their members and their offsets, as `kconsumer.groups` does. Everything is awaitable.
+
+Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect.
+`GroupClient` keeps its connections for repeated use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import warnings
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kconsumer.aio.engine import AsyncEngine
+from kconsumer.aio.loop_guard import LoopGuard
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.environment import Environment
+from kconsumer.engine.waiting import Operation
+from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, Servers
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
+from kconsumer.types import TopicPartition
+
+__all__ = [
+    "STATES",
+    "TYPES",
+    "GroupClient",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
+    "describe",
+    "list",
+    "offsets",
+]
+
+T = TypeVar("T")
+
+
+async def list(
+    bootstrap_servers: Servers, *, states: Iterable[str] = (), types: Iterable[str] = (), **options: Any
+) -> builtins.list[GroupListing]:
+    """Returns the groups of the cluster, sorted by name.
+
+    With `states` or `types`, returns only groups with one of these states or types. `options` are those of `Consumer`.
+    Raises ValueError for a state or type that does not exist. Raises UnsupportedVersionError if a broker cannot filter
+    by state (before Kafka 2.6) or by type (before 3.8).
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        return await client.list(states=states, types=types)
+
+
+async def describe(group: str, bootstrap_servers: Servers, **options: Any) -> GroupDescription:
+    """Returns a classic, consumer or share group and its members.
+
+    Raises BrokerError with code GROUP_ID_NOT_FOUND if the group does not exist.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        return await client.describe(group)
+
+
+async def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[TopicPartition, GroupOffset]:
+    """Returns a dict of partition -> offsets of the group, sorted by partition.
+
+    The result contains the partitions with a committed offset and those assigned to a member.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        return await client.offsets(await client.describe(group))
+
+
+class GroupClient(GroupClientBase):
+    """Queries groups over its own connections. Use it in one event loop, and close it or use `async with`.
+
+    Several tasks may call methods at the same time. A cancelled call has no effect on the client.
+    """
+
+    _engine: AsyncEngine
+
+    def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
+        self._set_up({"bootstrap_servers": bootstrap_servers, **options})
+
+    def _create_engine(self, config: ConsumerConfig) -> AsyncEngine:
+        self._ending: asyncio.Task[None] | None = None  # runs close()
+        return AsyncEngine(config, Environment(), ())
+
+    def _create_guard(self) -> LoopGuard:
+        parts = self._engine.components
+        return LoopGuard(parts.step, parts.end_wait)
+
+    async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> builtins.list[GroupListing]:
+        """Returns the groups of the cluster. See `kconsumer.groups.list`."""
+        return await self._run(self._list(states, types))
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Returns a group and its members. See `kconsumer.groups.describe`."""
+        return await self._run(self._describe(group))
+
+    async def describe_all(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> builtins.list[GroupDescription]:
+        """Returns the descriptions of the groups that `list` returns.
+
+        Groups of types that cannot be described, such as streams groups, are left out.
+        """
+        return await self._run(self._describe_all(states, types))
+
+    async def offsets(self, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
+        """Returns the offsets of a group by partition. The owners of the partitions are taken from `group`."""
+        return await self._run(self._offsets(group))
+
+    async def all_offsets(
+        self, groups: Collection[GroupDescription]
+    ) -> builtins.list[dict[TopicPartition, GroupOffset]]:
+        """Returns the offsets of several groups by partition, in the order of `groups`.
+
+        The first offset and the end offset of a partition are requested only once for all groups.
+        """
+        return await self._run(self._all_offsets(groups))
+
+    async def close(self) -> None:
+        """Close the connections. Does nothing if they are closed already."""
+        if self._guard.closed:
+            return
+        if self._guard.forked:
+            self._guard.closed = True
+            self._engine.abandon()
+            return
+        self._guard.holder = self._guard.enter(closing=True)
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        """Close the engine. Runs in a task of its own, which continues if the caller of `close` is cancelled."""
+        try:
+            await self._engine.run_async(self._engine.closing(Timer(self._clock, CLOSE_MS), None, auto_commit=False))
+        finally:
+            self._guard.closed = True
+
+    async def _run(self, operation: Operation[T]) -> T:
+        """Drive an operation in the calling task. Returns its result."""
+        self._guard.holder = self._guard.enter()
+        return await self._engine.run_async(operation)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        guard = getattr(self, "_guard", None)
+        if guard is None or guard.closed:
+            return
+        guard.closed = True
+        try:
+            if not guard.forked:
+                message = "unclosed <GroupClient>; use `async with GroupClient(…)` or await close()"
+                warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        finally:  # a filter may turn the warning into an exception
+            self._engine.abandon()

@@ -1,0 +1,115 @@
+"""GroupClientBase: what the two classes named GroupClient share: options, checks of arguments, and one operation for
+each method that waits (see `engine/waiting.py`). `kconsumer.groups` blocks, and `kconsumer.aio.groups` awaits.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.errors import ConfigError
+from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
+from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.engine.base import Engine
+    from kconsumer.engine.waiting import Operation
+
+STATES = (
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+CLOSE_MS = 5_000.0
+
+Servers = str | Sequence[str]
+
+
+class GroupClientBase:
+    """The part of a client for groups that does not depend on how its methods wait."""
+
+    @classmethod
+    def from_config(cls, mapping: Mapping[str, Any]) -> Self:
+        """Returns a client with the options of a mapping, as described at `Consumer.from_config`.
+
+        Keys are dotted Java names or snake_case names. Values are typed or text.
+        """
+        client = cls.__new__(cls)
+        client._set_up(mapping)
+        return client
+
+    def _set_up(self, options: Mapping[str, Any]) -> None:
+        from kconsumer.groups.queries import GroupQueries  # imported late, because it imports the whole engine
+
+        names = {key.replace(".", "_") for key in options}
+        defaults = {} if "allow_auto_create_topics" in names else {"allow_auto_create_topics": False}
+        config = ConsumerConfig.from_mapping({**options, **defaults})
+        if config.group_id is not None:
+            raise ConfigError(
+                "group_id is not an option of GroupClient, which joins no group; give the name to its methods"
+            )
+        self._config = config
+        self._engine = self._create_engine(config)
+        self._queries = GroupQueries(self._engine)
+        self._clock = self._engine.components.clock
+        self._guard = self._create_guard()
+
+    def _create_engine(self, config: ConsumerConfig) -> Engine:
+        """Returns the engine of this client."""
+        raise NotImplementedError
+
+    def _create_guard(self) -> AccessGuard:
+        """Returns the guard that decides which thread may call a method."""
+        parts = self._engine.components
+        return AccessGuard(parts.step, parts.end_wait)
+
+    def _timer(self) -> Timer:
+        return Timer(self._clock, float(self._config.default_api_timeout_ms))
+
+    # Each method that waits is an operation here: arguments are checked when it starts, which is inside the guard.
+
+    def _list(self, states: Iterable[str], types: Iterable[str]) -> Operation[builtins.list[GroupListing]]:
+        wanted = _canonical_names(states, STATES, "state"), _canonical_names(types, TYPES, "type")
+        return (yield from self._queries.list_groups(*wanted, self._timer()))
+
+    def _describe(self, group: str) -> Operation[GroupDescription]:
+        return (yield from self._queries.describe_group(group, self._timer()))
+
+    def _describe_all(self, states: Iterable[str], types: Iterable[str]) -> Operation[builtins.list[GroupDescription]]:
+        listings = yield from self._list(states, types)
+        return (yield from self._queries.describe_listed(listings, self._timer()))
+
+    def _offsets(self, group: GroupDescription) -> Operation[dict[TopicPartition, GroupOffset]]:
+        tables = yield from self._all_offsets([group])
+        return tables[0]
+
+    def _all_offsets(
+        self, groups: Collection[GroupDescription]
+    ) -> Operation[builtins.list[dict[TopicPartition, GroupOffset]]]:
+        return (yield from self._queries.group_offsets(groups, self._timer()))
+
+
+def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:
+    """Returns the names in the spelling of brokers. Raises ValueError for an unknown name.
+
+    Case, hyphens and underscores of the given names do not matter.
+    """
+    if isinstance(given, str):
+        given = (given,)
+    canonical = {name.lower(): name for name in known}
+    found = []
+    for name in given:
+        if name.replace("-", "").replace("_", "").lower() not in canonical:
+            raise ValueError(f"there is no group {what} {name!r}; there are {', '.join(known)}")
+        found.append(canonical[name.replace("-", "").replace("_", "").lower()])
+    return found
