@@ -261,6 +261,7 @@ class MemberProcess:
         if consumer is not None and self.chance(0.2):
             began = self.simulation.now
             self._closed = True
+            self._calling = "close"
             consumer.close(CLOSE_TIMEOUT_S)
             self._callback_ms += self.simulation.now - began
 
