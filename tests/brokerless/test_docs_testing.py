@@ -16,18 +16,8 @@ def test_the_examples_pass(tmp_path: Path) -> None:
     """pytest runs each block as a file, with the plugin. Warnings are errors, and every block has a test."""
     for block in BLOCKS_OF_THE_PAGE:
         (tmp_path / f"test_line_{block.line}.py").write_text(block.text, encoding="utf-8")
-    options = [
-        "-p",
-        "pytest_kconsumer",
-        "--strict-markers",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:asyncio",
-    ]
-    command = [Path(sysconfig.get_path("scripts"), "pytest"), "-q", *options, str(tmp_path)]
+    options = ["-q", "-ppytest_kconsumer", "-pno:asyncio", "-pno:cacheprovider", "--strict-markers", "-Werror"]
+    command = [Path(sysconfig.get_path("scripts"), "pytest"), *options, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
     passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)

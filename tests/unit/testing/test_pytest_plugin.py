@@ -26,21 +26,9 @@ def test_the_fixture(tmp_path: Path) -> None:
     """The fixture is a running cluster; the marker sets its arguments."""
     (tmp_path / "test_it.py").write_text(TESTS)
     pytest = Path(sysconfig.get_path("scripts"), "pytest")
-    command = [
-        pytest,
-        "-q",
-        "-p",
-        "pytest_kconsumer",
-        "--strict-markers",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:asyncio",
-    ]
+    options = ["-q", "-ppytest_kconsumer", "-pno:asyncio", "-pno:cacheprovider", "--strict-markers", "-Werror"]
     done = subprocess.run(
-        [*command, "test_it.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [pytest, *options, "test_it.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
