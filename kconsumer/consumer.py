@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.clock import Timer
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
     from kconsumer.engine.base import Engine
+    from kconsumer.engine.waiting import Operation
+
+T = TypeVar("T")
 
 
 class Consumer(ConsumerBase):
@@ -163,6 +166,11 @@ class Consumer(ConsumerBase):
         finally:
             if holds:
                 SIGNALS.release()
+
+    @guarded
+    def _run(self, operation: Operation[T]) -> T:
+        """Drive an operation on the calling thread. Returns its result. Readers of ranges use this."""
+        return self._engine.run(operation)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,15 @@ class Engine:
             return self._poll_in_flight(timer, max_records, max_bytes)
         return self._poll_full(timer, max_records, max_bytes)
 
+    def poll_steps(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None = None
+    ) -> Operation[ConsumerRecords]:
+        """Returns the result of `poll`. This is a whole poll as one operation, for operations that poll."""
+        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
+        if records is None:
+            records = yield from self.poll_operation(timeout_ms, max_records, max_bytes)
+        return records
+
     def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Wait for a fetch in flight, without polling managers. Returns its records.
 

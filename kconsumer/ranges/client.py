@@ -14,39 +14,35 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer
 from kconsumer.consumer_base import Offsets, P, Partition, Timeout
 from kconsumer.engine.access_guard import AccessGuard, fork_count
-from kconsumer.errors import CommitFailedError, ConfigError, KafkaError
+from kconsumer.errors import KafkaError
+from kconsumer.ranges.client_base import (
+    CLOSE_S,
+    RangeClientBase,
+    TopicListing,
+    commit_for,
+    listed_topics,
+    options_of,
+    topic_names,
+)
 from kconsumer.ranges.offset_bounds import Point
-from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.ranges.reader import Limits, OnDataLoss, RangeReader, Schema
+    from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
+    from kconsumer.ranges.reader import RangeReader
 
 log = logging.getLogger(__name__)
 
-RESERVED_OPTIONS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
-# While the last records of a range are decoded, a fetch of the next offsets is in flight. If these are beyond the end
-# of the log, the broker delays the response for this time (ms), and the next range must wait for the response.
-FETCH_MAX_WAIT_MS = 20
-CLOSE_S = 5.0
 IDLE_CLOSE_S = 60.0
 MAX_IDLE_CLIENTS = 8  # the maximum number of clients in the pool
 
 
-class TopicListing(NamedTuple):
-    """A topic and its partitions, as the metadata of the cluster describe them."""
-
-    name: str
-    internal: bool  #: whether Kafka created the topic for its own use, such as `__consumer_offsets`
-    partitions: tuple[PartitionInfo, ...]
-
-
-class RangeClient:
+class RangeClient(RangeClientBase):
     """Reads ranges one after the other over the same connections and fetch sessions.
 
     The client connects at its first use. It closes its connections after `idle_close_s` seconds without a call or an
@@ -66,21 +62,8 @@ class RangeClient:
         idle_close_s: float = IDLE_CLOSE_S,
         **options: Any,
     ) -> None:
-        given = {name.replace(".", "_"): value for name, value in options.items()}
-        for name in RESERVED_OPTIONS:
-            if name in given:
-                raise ConfigError(f"{name} is not an option of ranges: they are read without a group, between offsets")
-        self.options: dict[str, Any] = {
-            "allow_auto_create_topics": False,
-            "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
-            **given,
-            "bootstrap_servers": bootstrap_servers,
-            "isolation_level": isolation_level,
-        }
+        self._set_up(bootstrap_servers, isolation_level, options)
         self.idle_close_s = idle_close_s
-        self.config = ConsumerConfig(**self.options)
-        self.read_committed = self.config.read_committed
-        self.timeout_ms = float(self.config.default_api_timeout_ms)
         self._reset()
 
     def _reset(self) -> None:
@@ -98,10 +81,7 @@ class RangeClient:
         Keys are dotted Java names or snake_case names. Values have the type of the option, or are text that is
         converted. Raises ConfigError if `bootstrap_servers` is missing, and for options that do not apply to ranges.
         """
-        options = {name.replace(".", "_"): value for name, value in mapping.items()}
-        if "bootstrap_servers" not in options:
-            raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
-        return cls(idle_close_s=idle_close_s, **options)
+        return cls(idle_close_s=idle_close_s, **options_of(mapping))
 
     def with_options(self, **options: Any) -> RangeClient:
         """Returns a new client with `options` changed and all other options kept."""
@@ -128,7 +108,7 @@ class RangeClient:
 
         Ends the range that is still open on this client, if there is one.
         """
-        from kconsumer.ranges.reader import Limits
+        from kconsumer.ranges.limits import Limits
 
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return self.open_range(TopicPartition(*partition), start, end, limits)
@@ -182,26 +162,17 @@ class RangeClient:
 
     def topics(self, names: Iterable[str] | None = None, timeout: Timeout = None) -> dict[str, TopicListing]:
         """Request metadata of the topics with these names (None: all topics). Returns the topics that exist."""
-        if isinstance(names, str):
-            raise TypeError(f"topics() takes a list of names, not one string; write topics([{names!r}])")
-        wanted = None if names is None else list(names)
+        wanted = topic_names(names)
         with self.in_use():
-            engine = self.consumer._engine
-            found = engine.run(engine.operations.topics(wanted, self.consumer._timer(timeout), fresh=True))
-        return {name: TopicListing(name, name in found.internal, rows) for name, rows in found.items()}
+            return self.consumer._run(listed_topics(self.consumer, wanted, timeout))
 
     # --- committed offsets of a group without members --------------------------------------------------------------
 
     def commit(self, group_id: str, offsets: Offsets[P], *, timeout: Timeout = None) -> None:
         """Commit offsets for a group without joining it. Raises CommitFailedError if the group has members."""
         with self.in_use():
-            try:
-                self._committer(group_id).commit(offsets, timeout=timeout)
-            except CommitFailedError as error:
-                raise CommitFailedError(
-                    f"group {group_id!r} has members, and only they may commit its offsets; stop them, or commit to"
-                    " another group"
-                ) from error
+            committer = self._committer(group_id)
+            committer._run(commit_for(committer, group_id, offsets, timeout))
 
     def committed(
         self, group_id: str, partitions: Iterable[Partition], timeout: Timeout = None
@@ -213,7 +184,7 @@ class RangeClient:
     def _committer(self, group_id: str) -> Consumer:
         consumer = self._committing.get(group_id)
         if consumer is None:
-            consumer = Consumer(**self.options, group_id=group_id, enable_auto_commit=False, auto_offset_reset="none")
+            consumer = Consumer(**self.committer_options(group_id))
             self._committing[group_id] = consumer
         return consumer
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from kconsumer.consumer import Consumer
+from kconsumer.consumer_base import ConsumerBase
 from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.engine.waiting import Operation
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -27,7 +31,9 @@ def check(point: Point) -> None:
         raise ValueError(f"{point!r} is neither earliest, latest, an offset nor a datetime")
 
 
-def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> dict[TopicPartition, int]:
+def resolve(
+    consumer: ConsumerBase, point: Point, first: Offsets, last: Offsets
+) -> Operation[dict[TopicPartition, int]]:
     """Returns the offset of a point in each partition.
 
     `first` and `last` contain the first and the end offset of each partition. A datetime is converted to the offset of
@@ -35,7 +41,8 @@ def resolve(consumer: Consumer, point: Point, first: Offsets, last: Offsets) -> 
     unchanged, even if the partition does not contain it.
     """
     if isinstance(point, datetime):
-        found = consumer.offsets_for_times(dict.fromkeys(first, int(point.timestamp() * 1000)))
+        times = dict.fromkeys(first, int(point.timestamp() * 1000))
+        found = yield from consumer._offsets_for_times(times, None)
         return {tp: last[tp] if at is None else at.offset for tp, at in found.items()}
     if isinstance(point, int):
         return dict.fromkeys(first, point)

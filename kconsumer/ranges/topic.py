@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from kconsumer.arrow import RecordBatch, SparkBatch, Table
-from kconsumer.clock import Clock, Timer
-from kconsumer.errors import StateError, TimeoutError
+from kconsumer.arrow import RecordBatch, Table
+from kconsumer.errors import StateError
 from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client import RangeClient
+from kconsumer.ranges.limits import Limits, Schema
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST, Point
 from kconsumer.ranges.progress import ProgressLine
-from kconsumer.ranges.reader import MAX_POLL_S, Limits, Schema
-from kconsumer.records import ConsumerRecords
-from kconsumer.types import TopicPartition
+from kconsumer.ranges.topic_steps import Progress, Ranges, RangesInTurn, Step, find_ranges, progress_callback
 
-Ranges = dict[TopicPartition, tuple[int, int]]
-Progress = Callable[[int, int], object] | bool | None
-Step = tuple[RecordBatch | None, int]  # a batch (None if there were no records), and the number of offsets read
 MAX_THREADS = 4
 MIN_MEMORY = 8 << 20  # the least `buffer_memory` of a thread (bytes)
 # The maximum number of batches that wait for the caller, for each thread. The threads block while it is reached.
@@ -104,40 +98,14 @@ def scan_topic(
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    with client:  # only looks up offsets; each thread reads with its own connections and its part of the memory
-        ranges = find_ranges(client, topic, start, end)
+    # This client only looks up offsets: each thread reads with its own connections and its part of the memory.
+    with client, client.in_use():
+        ranges = client.consumer._run(find_ranges(client, topic, start, end))
     by_thread = split_ranges(ranges, threads or min(os.cpu_count() or 1, MAX_THREADS))
     memory = max(client.config.buffer_memory // max(len(by_thread), 1), MIN_MEMORY)
     work = [(client.with_options(buffer_memory=memory), part) for part in by_thread]
     total = sum(after - at for at, after in ranges.values())
     return TopicReader(limits, work, progress_callback(progress, topic), total)
-
-
-def progress_callback(progress: Progress, topic: str) -> Callable[[int, int], object] | None:
-    """Returns the function to call with the number of read offsets and the number of all offsets.
-
-    Returns None if no progress should be shown. `read_topic` explains the values of `progress`.
-    """
-    if callable(progress):
-        return progress
-    wanted = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
-    return ProgressLine(topic, sys.stderr, Clock()) if wanted else None
-
-
-def find_ranges(client: RangeClient, topic: str, start: Point, end: Point) -> Ranges:
-    """Returns the start and end offset of each partition. The end is never before the start.
-
-    Raises ValueError if the topic does not exist.
-    """
-    found = client.topics([topic]).get(topic)
-    if found is None:
-        raise ValueError(f"topic {topic!r} does not exist on {client.options['bootstrap_servers']}")
-    partitions = sorted(TopicPartition(topic, info.partition) for info in found.partitions)
-    first, last = client.beginning_offsets(partitions), client.end_offsets(partitions)
-    starts = offset_bounds.resolve(client.consumer, start, first, last)
-    ends = offset_bounds.resolve(client.consumer, end, first, last)
-    clipped = {tp: min(max(starts[tp], first[tp]), last[tp]) for tp in partitions}
-    return {tp: (clipped[tp], max(clipped[tp], min(ends[tp], last[tp]))) for tp in partitions}
 
 
 def split_ranges(ranges: Ranges, count: int) -> list[Ranges]:
@@ -161,39 +129,10 @@ def read_ranges(client: RangeClient, ranges: Ranges, limits: Limits) -> Iterator
     Yields pairs of a batch and the number of offsets read since the previous pair. The batch is None if these offsets
     have no records.
     """
-    ends = {tp: after for tp, (_, after) in ranges.items()}
-    left = {tp: at for tp, (at, _) in ranges.items()}
     with client.in_use():
-        consumer = client.consumer
-        consumer.assign(left)
-        for tp, at in left.items():
-            consumer.seek(tp, at)
-        while left:
-            records = _poll(client, left, limits)
-            batch = records.to_arrow(limits.names, ends=ends)
-            before = sum(left.values())
-            moved = {tp: min(found.offset, ends[tp]) for tp, found in records.next_offsets().items() if tp in left}
-            offsets = sum((left | moved).values()) - before
-            left |= moved
-            for tp in [tp for tp, at in moved.items() if at == ends[tp]]:
-                del left[tp]
-                consumer.pause(tp)
-            yield (SparkBatch(batch) if batch and limits.schema == "spark" else batch or None), offsets
-
-
-def _poll(client: RangeClient, left: Mapping[TopicPartition, int], limits: Limits) -> ConsumerRecords:
-    """Poll until there are records, or a position has moved past offsets without records.
-
-    Returns the result of the last poll. Raises TimeoutError if this takes longer than `default_api_timeout_ms`.
-    """
-    timer = Timer(Clock(), client.timeout_ms)
-    while True:
-        records = client.consumer._poll(MAX_POLL_S, limits.max_rows, limits.max_bytes)
-        if records.next_offsets():
-            return records
-        if timer.expired:
-            where = ", ".join(f"{tp} at offset {at}" for tp, at in left.items())
-            raise TimeoutError(f"no data for {client.timeout_ms / 1000:g} s while reading {where}")
+        reading = RangesInTurn(client, ranges, limits)
+        while reading.left:
+            yield client.consumer._run(reading.read())
 
 
 class _StepQueue:

@@ -12,9 +12,22 @@ import pytest
 
 from kconsumer.engine import base, close_sequence, operations
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
+from kconsumer.groups import client_base as group_client_base
 from kconsumer.groups import queries
+from kconsumer.ranges import client_base as range_client_base
+from kconsumer.ranges import offset_bounds, reader_base, topic_steps
 
-MODULES = [base, operations, close_sequence, queries]
+MODULES = [
+    base,
+    operations,
+    close_sequence,
+    queries,
+    group_client_base,
+    range_client_base,
+    reader_base,
+    topic_steps,
+    offset_bounds,
+]
 
 
 class Interruption(BaseException):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from kconsumer import TopicPartition
+from kconsumer.engine.waiting import Operation, run
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError
-from kconsumer.ranges.reader import Gap, Limits, RangeReader
+from kconsumer.ranges.limits import Limits
+from kconsumer.ranges.reader import Gap, RangeReader
 
+T = TypeVar("T")
 TP = TopicPartition("t", 0)
 
 
@@ -23,12 +26,18 @@ class Log:
         self.sought: list[int] = []
         self.consumer = self
 
-    def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+    def _run(self, operation: Operation[T]) -> T:
+        """Runs an operation that does not wait."""
+        return run(operation, lambda _: None)
+
+    def _beginning_offsets(self, partitions: Any, _timeout: None) -> Operation[dict[TopicPartition, int]]:
         """Returns the beginning of the log."""
+        yield from ()
         return dict.fromkeys(partitions, self.first)
 
-    def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+    def _end_offsets(self, partitions: Any, _timeout: None) -> Operation[dict[TopicPartition, int]]:
         """Returns the end of the log."""
+        yield from ()
         return dict.fromkeys(partitions, self.last)
 
     def assign(self, partitions: Any) -> None:
@@ -56,6 +65,12 @@ def reader_at(log: Log, at: int, end: int, on_data_loss: Any = "skip") -> RangeR
     return reader
 
 
+def recover(reader: RangeReader, error: OffsetOutOfRangeError) -> None:
+    """Let the reader recover from an error of a poll."""
+    consumer = reader._source.consumer
+    run(reader._recover(consumer, error), lambda _: None)
+
+
 def out_of_range() -> OffsetOutOfRangeError:
     """Returns the error of a broker that does not have the position."""
     return OffsetOutOfRangeError("gone", {TP: 0})
@@ -71,10 +86,10 @@ def test_retention_passes_the_position() -> None:
     log = Log(0, 100)
     reader = reader_at(log, 20, 80)
     log.first = 50
-    reader._recover(out_of_range())
+    recover(reader, out_of_range())
     assert ((Gap(20, 50, "retention"),), 50, [50]) == (reader.gaps, reader.next_offset, log.sought)
     log.first = 90
-    reader._recover(out_of_range())
+    recover(reader, out_of_range())
     assert ((Gap(20, 80, "retention"),), [], 80) == (reader.gaps, list(reader), reader.next_offset)
 
 
@@ -83,7 +98,7 @@ def test_a_log_cut_before_the_position() -> None:
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
     log.last = 40
-    reader._recover(truncation())
+    recover(reader, truncation())
     assert ([], (Gap(60, 80, "truncated"),), {"truncated": 20}) == (list(reader), reader.gaps, reader.skipped)
     assert [] == log.sought
 
@@ -93,7 +108,7 @@ def test_a_log_cut_behind_the_position() -> None:
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
     log.last = 70
-    reader._recover(out_of_range())
+    recover(reader, out_of_range())
     assert [60] == log.sought
     reader.next_offset = 70
     assert ([], (Gap(70, 80, "truncated"),)) == (list(reader), reader.gaps)
@@ -103,7 +118,7 @@ def test_a_log_that_grew_again() -> None:
     """A truncated log that has new records at the position is read as it is now."""
     log = Log(0, 100)
     reader = reader_at(log, 60, 80)
-    reader._recover(truncation())
+    recover(reader, truncation())
     assert ([60], ()) == (log.sought, reader.gaps)
 
 
@@ -114,6 +129,6 @@ def test_strict_readers_raise() -> None:
         reader = reader_at(log, 20, 80, "error")
         log.first, log.last = first, last
         with pytest.raises(OffsetOutOfRangeError):
-            reader._recover(error)
+            recover(reader, error)
     with pytest.raises(OffsetOutOfRangeError, match="gone"):
-        reader_at(Log(0, 100), 20, 80)._recover(out_of_range())
+        recover(reader_at(Log(0, 100), 20, 80), out_of_range())
