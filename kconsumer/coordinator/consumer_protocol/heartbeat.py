@@ -213,7 +213,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
                 return PollResult()
             self._coordinator.request_lookup()
             return PollResult(wait_ms=self.time_to_next_ms(now))
-        if member.state is MemberState.PREPARE_LEAVING or self.time_to_next_ms(now) > 0:
+        if self.time_to_next_ms(now) > 0:
             return PollResult(wait_ms=self.time_to_next_ms(now))
         return PollResult([self.request(now)], self.time_to_next_ms(now))
 

@@ -124,11 +124,13 @@ class ConsumerMembership(Membership[ConsumerMember]):
     def on_heartbeat_success(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
         """Set the member epoch and, if the response has one, the target assignment. Change the state accordingly."""
         member = self._member
-        if not member.in_group or member.state in LEAVING_STATES or message.member_epoch < 0:
+        if not member.in_group or member.state is MemberState.LEAVING or message.member_epoch < 0:
             return  # the response to a heartbeat of the membership that is ending
         if message.member_epoch != member.member_epoch:
             log.info("group %s: member %s at member epoch %d", member.group_id, member.member_id, message.member_epoch)
         member.update_epoch(message.member_epoch, message.member_id or member.member_id)
+        if member.state is MemberState.PREPARE_LEAVING:
+            return  # its callbacks run, and it takes no new assignment
         if message.assignment is not None:
             partitions = {t.topic_id: frozenset(t.partitions) for t in message.assignment.topic_partitions}
             member.assign({t: ps for t, ps in partitions.items() if ps})

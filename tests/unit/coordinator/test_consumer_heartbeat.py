@@ -242,3 +242,23 @@ def test_an_error_that_may_be_temporary_does_not_end_the_membership(error: Kafka
     assert MemberState.STABLE is group.state
     group.now += INTERVAL_MS
     assert group.beat()
+
+
+def test_heartbeats_continue_while_the_last_on_revoke_runs() -> None:
+    """A member that leaves sends heartbeats until its on_revoke has returned, follows the member epoch, and takes no new
+    assignment. Otherwise the coordinator would give the partitions to another member during a long callback.
+    """
+    group = ConsumerGroupHarness()
+    group.joined({"t": [0]})
+    assert group.membership.leave_callback() is not None
+    group.now += INTERVAL_MS
+    (beat,) = group.background()
+    group.respond(beat, 7, {"t": [0, 1]})
+    assert (MemberState.PREPARE_LEAVING, 7) == (group.state, group.member.member_epoch)
+    group.now += INTERVAL_MS
+    (beat,) = group.background()
+    assert 7 == beat.message.member_epoch
+    leave = group.membership.leave("test", group.now)
+    assert leave is not None
+    group.respond(beat, 8)
+    assert (-1, MemberState.UNSUBSCRIBED) == (leave.message.member_epoch, group.state)
