@@ -24,8 +24,6 @@ from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.harnesses.event_loops import EVENT_LOOPS, Run
 
-pytestmark = pytest.mark.network_thread
-
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "asyncio"
 PARTITIONS, RECORDS = 3, 120

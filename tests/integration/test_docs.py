@@ -25,8 +25,8 @@ from support.brokers.certificates import Authority
 from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
 
-# Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless/test_docs_testing.py.
-OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md")
+# Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless.
+OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md", "docs/asyncio.md")
 EXAMPLE = ROOT / "examples" / "custom_assignor"
 PARTITIONS, RECORDS = 4, 12
 GROUPS = ["billing", "invoices", "etl", "my-group", "nightly", "g"]
