@@ -17,7 +17,7 @@ from meter import peak_rss_mb
 
 async def returned(peer: AsyncPeer) -> AsyncIterator[list[tuple[int, bytes]]]:
     """Yield batches of pairs: the time when the client returned the record (ns), and its value."""
-    async for batch in peer.batches():
+    async for batch in peer.soonest():
         now = time.monotonic_ns()
         found = [(now, value_of(record)) for record in batch]
         if found:

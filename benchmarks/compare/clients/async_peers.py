@@ -28,6 +28,9 @@ class AsyncPeer(Protocol):
     def records(self) -> AsyncIterator[Any]:
         """Yield single records, in the way that the client recommends."""
 
+    def soonest(self) -> AsyncIterator[Iterable[Any]]:
+        """Yield records as soon as there is one."""
+
     async def close(self) -> None:
         """Close the client."""
 
@@ -66,6 +69,9 @@ class Kconsumer:
 
     def records(self) -> AsyncIterator[Any]:
         return aiter(self._consumer)
+
+    def soonest(self) -> AsyncIterator[Iterable[Any]]:
+        return self.batches()
 
     async def close(self) -> None:
         await self._consumer.close()
@@ -124,6 +130,9 @@ class Aiokafka:
     def records(self) -> AsyncIterator[Any]:
         return aiter(self._consumer)
 
+    def soonest(self) -> AsyncIterator[Iterable[Any]]:
+        return self.batches()
+
     async def close(self) -> None:
         await self._consumer.stop()
 
@@ -161,6 +170,10 @@ class Confluent:
             message = await self._consumer.poll(1.0)
             if message is not None and message.error() is None:
                 yield message
+
+    async def soonest(self) -> AsyncIterator[Iterable[Any]]:
+        async for message in self.records():  # consume() waits for the number of messages or the timeout
+            yield [message]
 
     async def close(self) -> None:
         await self._consumer.close()

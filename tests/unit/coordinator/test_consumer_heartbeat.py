@@ -245,7 +245,7 @@ def test_an_error_that_may_be_temporary_does_not_end_the_membership(error: Kafka
 
 
 def test_heartbeats_continue_while_the_last_on_revoke_runs() -> None:
-    """A member that leaves sends heartbeats until its on_revoke has returned, follows the member epoch, and takes no new
+    """A leaving member sends heartbeats until its on_revoke has returned, follows the member epoch, and takes no new
     assignment. Otherwise the coordinator would give the partitions to another member during a long callback.
     """
     group = ConsumerGroupHarness()
