@@ -16,7 +16,7 @@ class AsyncSignal(Signal):
 
     def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
         super().__init__(metrics, clock, lock)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
         self.suspensions = 0  # counts the waits that have suspended a task
         self._scheduled = False  # the loop will call `_end_waits`
@@ -46,13 +46,13 @@ class AsyncSignal(Signal):
             if self.wait(0.0):
                 return True
             self.suspensions += 1
-            timer = None if timeout_ms == float("inf") else loop.call_later(timeout_ms / 1000, _end_wait, future)
+            timer = None if timeout_ms == float("inf") else loop.call_later(timeout_ms / 1000, _end_wait, future, False)
             try:
-                await future
+                notified = await future
             finally:
                 if timer is not None:
                     timer.cancel()
-            return self.wait(0.0)
+            return self.wait(0.0) or notified  # another task may have seen the signal first
         finally:
             self._waiting.discard(future)
             if not self._waiting:
@@ -61,9 +61,9 @@ class AsyncSignal(Signal):
     def _end_waits(self) -> None:
         self._scheduled = False
         for future in self._waiting:
-            _end_wait(future)
+            _end_wait(future, True)
 
 
-def _end_wait(future: asyncio.Future[None]) -> None:
+def _end_wait(future: asyncio.Future[bool], notified: bool) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(notified)

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from kconsumer.engine import base, close_sequence, operations
+from kconsumer.aio import callbacks as async_callbacks
+from kconsumer.aio import driver as async_driver
+from kconsumer.aio import engine as async_engine
+from kconsumer.engine import base, callbacks, close_sequence, operations
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
 from kconsumer.groups import client_base as group_client_base
 from kconsumer.groups import queries
@@ -21,6 +24,10 @@ MODULES = [
     base,
     operations,
     close_sequence,
+    callbacks,
+    async_callbacks,
+    async_driver,
+    async_engine,
     queries,
     group_client_base,
     range_client_base,
