@@ -16,7 +16,7 @@ from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
 
 MAX_THREAD_END_WAIT_MS = 5000.0
-THREAD_END_S = 0.05  # how long a cancelled close() blocks the event loop until the network thread has ended
+THREAD_END_S = 0.05  # how long the event loop is blocked if close() was cancelled, or not called
 
 
 class WaitsEvent(ApplicationEvent):
@@ -154,7 +154,7 @@ class AsyncDriver(ThreadedDriver):
             self._components.client.close()
 
     def stop(self) -> None:
-        """Let the network thread end, without waiting for it."""
+        """End the network thread. Blocks the event loop for at most THREAD_END_S, if the thread is in a system call."""
         self._retired = True
         if self._network is not None:
-            self._network.stop(0.0)
+            self._network.stop(THREAD_END_S)

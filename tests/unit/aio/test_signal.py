@@ -1,4 +1,4 @@
-"""AsyncSignal, which ends the waits of tasks, and WaitsEvent, which reports to the network thread what they wait for."""
+"""AsyncSignal ends the waits of tasks, and WaitsEvent reports to the network thread what the tasks wait for."""
 
 from __future__ import annotations
 
