@@ -1,0 +1,240 @@
+"""AsyncConsumer in the event loops of asyncio, uvloop and anyio, with their timeouts, task groups and cancel scopes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+
+import anyio
+import pytest
+
+from kconsumer import TopicPartition, errors
+from kconsumer.aio import AsyncConsumer
+from kconsumer.testing import FakeCluster
+from support.harnesses.event_loops import EVENT_LOOPS, Run
+
+RECORDS = 300
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture(params=EVENT_LOOPS)
+def run(request: pytest.FixtureRequest) -> Run:
+    """Returns a function that runs a coroutine in an event loop."""
+    return EVENT_LOOPS[request.param]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with a topic of one partition. The values of its records are their offsets."""
+    with FakeCluster(group_min_session_timeout_ms=100) as cluster:
+        cluster.create_topic("orders")
+        cluster.produce("orders", [str(offset) for offset in range(RECORDS)])
+        yield cluster
+
+
+def consumer_of(cluster: FakeCluster, **options: object) -> AsyncConsumer:
+    """Returns a consumer in the group `g` that reads the topic from its beginning."""
+    given = {"group_id": "g", "auto_offset_reset": "earliest", **options}
+    return AsyncConsumer("orders", bootstrap_servers=cluster.bootstrap_servers, **given)
+
+
+def members(cluster: FakeCluster) -> int:
+    """Returns the number of members of the group."""
+    return len(cluster.group("g").members)
+
+
+def test_a_program(run: Run, cluster: FakeCluster) -> None:
+    """Records are read in order, with each method that waits. The consumer commits and leaves at the end."""
+
+    async def main() -> None:
+        async with consumer_of(cluster) as consumer:
+            async for record in consumer:
+                offsets.append(record.offset)
+                if len(offsets) == 100:
+                    break
+            assert 100 == await consumer.position(TP)
+            await consumer.commit()
+            assert 100 == (await consumer.committed([TP]))[TP].offset
+            assert {TP: 0} == await consumer.beginning_offsets([TP])
+            assert {TP: RECORDS} == await consumer.end_offsets([TP])
+            assert 0 == (await consumer.offsets_for_times({TP: 0}))[TP].offset
+            assert [TP] == [(info.topic, info.partition) for info in await consumer.partitions_for("orders")]
+            assert "orders" in await consumer.list_topics()
+            batch = await consumer.poll_arrow(timeout=5, max_rows=100)
+            assert {TP: 200} == {tp: after.offset for tp, after in batch.next_offsets().items()}
+            async for records in consumer.batches():
+                offsets.extend(record.offset for record in records)
+                break
+            consumer.seek(TP, 299)
+            offsets.extend(record.offset for record in await consumer.poll(timeout=5))
+
+    offsets: list[int] = []
+    run(main())
+    assert list(range(100)) == offsets[:100]
+    assert 299 == offsets[-1]
+    assert RECORDS == cluster.committed("g")[TP].offset
+    assert 0 == members(cluster)
+
+
+@asynccontextmanager
+async def timeout_of_asyncio(seconds: float) -> AsyncIterator[None]:
+    """A timeout that raises nothing, by `asyncio.timeout`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            yield
+
+
+@asynccontextmanager
+async def scope_of_anyio(seconds: float) -> AsyncIterator[None]:
+    """A timeout that raises nothing, by a cancel scope of anyio."""
+    with anyio.move_on_after(seconds):
+        yield
+
+
+@pytest.mark.parametrize("timeout", [timeout_of_asyncio, scope_of_anyio])
+def test_timeouts_lose_no_record(
+    run: Run, cluster: FakeCluster, timeout: Callable[[float], AbstractAsyncContextManager[None]]
+) -> None:
+    """Reads that are cancelled again and again return each record once, in order."""
+
+    async def main() -> None:
+        async with consumer_of(cluster, max_poll_records=20, fetch_max_wait_ms=20) as consumer:
+            attempt = 0
+            while len(offsets) < RECORDS:
+                attempt += 1
+                async with timeout(0.001 * (attempt % 50)):
+                    records = await consumer.poll(timeout=5)
+                    offsets.extend(record.offset for record in records)
+
+    offsets: list[int] = []
+    run(main())
+    assert list(range(RECORDS)) == offsets
+
+
+@pytest.mark.parametrize("library", ["asyncio", "anyio"])
+def test_a_task_that_fails_ends_its_group(run: Run, cluster: FakeCluster, library: str) -> None:
+    """An error cancels the poll of another task. The consumer leaves its group, and commits nothing."""
+
+    async def main() -> None:
+        group = asyncio.TaskGroup() if library == "asyncio" else anyio.create_task_group()
+        async with consumer_of(cluster) as consumer, group as tasks:
+            start = tasks.create_task if library == "asyncio" else lambda started: tasks.start_soon(lambda: started)
+            start(read(consumer))
+            start(fail())
+
+    async def read(consumer: AsyncConsumer) -> None:
+        async for record in consumer:
+            offsets.append(record.offset)
+
+    async def fail() -> None:
+        async with asyncio.timeout(20):
+            while len(offsets) < RECORDS:
+                await asyncio.sleep(0.01)
+        raise ValueError("failed")
+
+    offsets: list[int] = []
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main())
+    assert ["failed"] == [str(error) for error in caught.value.exceptions]
+    assert list(range(RECORDS)) == offsets
+    assert {} == cluster.committed("g")
+    assert 0 == members(cluster)
+
+
+def test_a_close_in_a_cancelled_scope_continues(run: Run, cluster: FakeCluster) -> None:
+    """A cancelled scope of anyio cancels the close inside it, too. A further close waits for the end of the first."""
+
+    async def main() -> None:
+        with anyio.move_on_after(20) as scope:
+            async with consumer_of(cluster) as consumer:
+                await consumer.poll(timeout=10)
+                scope.cancel()
+                await consumer.poll(timeout=10)
+        assert scope.cancelled_caught
+        assert 1 == members(cluster)
+        with anyio.CancelScope(shield=True):
+            await consumer.close()
+        assert 0 == members(cluster)
+        with pytest.raises(errors.StateError):
+            await consumer.poll()
+
+    run(main())
+
+
+def test_a_blocked_loop_does_not_cost_the_membership(run: Run, cluster: FakeCluster) -> None:
+    """The event loop is blocked for longer than the session timeout. The member continues, with the same generation."""
+
+    async def main() -> None:
+        timeouts = {"session_timeout_ms": 600, "heartbeat_interval_ms": 100}
+        async with consumer_of(cluster, **timeouts) as consumer:
+            await consumer.poll(timeout=10)
+            before = consumer.group_metadata()
+            time.sleep(1.5)
+            assert 1 == members(cluster)
+            await consumer.commit()
+            await consumer.poll(timeout=0.1)
+            assert before == consumer.group_metadata()
+
+    run(main())
+
+
+def test_a_blocked_loop_exceeds_the_poll_interval(
+    run: Run, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a poll for max_poll_interval_ms, the member leaves and logs why. The next polls join again."""
+
+    async def main() -> None:
+        timeouts = {"session_timeout_ms": 500, "heartbeat_interval_ms": 100, "max_poll_interval_ms": 700}
+        async with consumer_of(cluster, **timeouts, enable_auto_commit=False) as consumer:
+            first = await consumer.poll(timeout=10)
+            time.sleep(1.5)
+            assert 0 == members(cluster)
+            again = await consumer.poll(timeout=10) or await consumer.poll(timeout=10)
+            assert next(iter(first)).offset == next(iter(again)).offset == 0
+            assert 1 == members(cluster)
+
+    run(main())
+    assert 1 == sum("max_poll_interval_ms" in record.getMessage() for record in caplog.records)
+
+
+def test_another_loop_or_thread_is_refused(run: Run, cluster: FakeCluster) -> None:
+    """A consumer belongs to the loop that has used it. Calls from another loop or thread say so."""
+
+    async def main() -> None:
+        async with consumer_of(cluster) as consumer:
+            await consumer.poll(timeout=10)
+            thread = threading.Thread(target=refused, args=(consumer,))
+            thread.start()
+            await asyncio.to_thread(thread.join)
+
+    def refused(consumer: AsyncConsumer) -> None:
+        for call in (lambda: asyncio.run(consumer.poll()), consumer.assignment):
+            with suppress(errors.ConcurrentAccessError):
+                call()
+                return
+        refusals.append(True)
+
+    refusals: list[bool] = []
+    run(main())
+    assert [True] == refusals
+
+
+def test_ctrl_c_closes(run: Run, cluster: FakeCluster) -> None:
+    """Ctrl-C cancels the main task while it polls. The consumer leaves its group, and KeyboardInterrupt is raised."""
+
+    async def main() -> None:
+        async with consumer_of(cluster) as consumer:
+            await consumer.poll(timeout=10)
+            asyncio.get_running_loop().call_later(0.05, signal.raise_signal, signal.SIGINT)
+            await consumer.poll(timeout=30)
+            await consumer.poll(timeout=30)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(main())
+    assert time.monotonic() - began < 20
+    assert 0 == members(cluster)
