@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 PUBLIC_MODULES = (
+    "aio",
     "arrow",
     "assignors",
     "cli",
