@@ -100,6 +100,9 @@ class ConsumerBase:
     def _check_listener(self, listener: RebalanceListener) -> None:
         """Raise TypeError if the consumer cannot call the methods of this listener."""
 
+    def _check_change(self) -> None:
+        """Raise StateError if the subscription or the assignment cannot be changed now."""
+
     def _drop_subscription(self) -> None:
         """Unsubscribe, because the user has passed an empty list to `subscribe` or `assign`."""
         raise NotImplementedError
@@ -121,6 +124,7 @@ class ConsumerBase:
         `topics` are names, or a pattern that must match the whole name of a topic. An empty list unsubscribes.
         Raises StateError after `assign` or without a group_id, and ValueError for an empty name.
         """
+        self._check_change()
         if self._config.group_id is None:
             raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
         callables = (on_assign, on_revoke, on_lost)
@@ -170,6 +174,7 @@ class ConsumerBase:
 
         Partitions that were assigned before keep their positions. Raises StateError after `subscribe`.
         """
+        self._check_change()
         chosen = [_partition(tp) for tp in partitions]
         if not chosen:
             self._drop_subscription()

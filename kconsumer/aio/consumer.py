@@ -71,6 +71,10 @@ class AsyncConsumer(ConsumerBase):
         parts = self._engine.components
         return LoopGuard(parts.step, parts.end_wait)
 
+    def _check_change(self) -> None:
+        if self._ending is not None and not self._engine.callbacks.inside:
+            raise StateError("unsubscribe() or close() is running, and would drop the new subscription: await it first")
+
     def _drop_subscription(self) -> None:
         if self._engine.components.subscription.kind is not SubscriptionKind.NONE:
             raise ValueError("an empty list would unsubscribe, which has to wait: use `await consumer.unsubscribe()`")
@@ -79,7 +83,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def unsubscribe(self) -> None:
         """Leave the group, or drop the assignment. Runs on_revoke or on_lost. Does not auto-commit."""
-        await self._finish(self._unsubscribe())
+        await self._finish(self._engine.after_callbacks(self._unsubscribe()))
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -297,17 +301,22 @@ class AsyncConsumer(ConsumerBase):
         return await self._engine.run_async(operation)
 
     async def _finish(self, operation: Operation[None], ended: Callable[[], object] = bool) -> None:
-        """Drive an operation in a task of its own, and wait for it. Calls `ended` at its end.
+        """Drive an operation in a task of its own, after an earlier one has ended, and wait for it.
 
-        If the caller is cancelled, the task continues. `poll` waits for its end.
+        Calls `ended` at its end. If the caller is cancelled, the task continues, and `poll` waits for its end.
         """
+        self._guard.check(closing=True)
+        earlier = None if self._engine.callbacks.inside else self._ending
 
         async def run() -> None:
             try:
+                if earlier is not None:
+                    await asyncio.wait([earlier])
                 await self._engine.run_async(operation)
             finally:
-                self._ending = None
+                if self._ending is ending:
+                    self._ending = None
                 ended()
 
-        self._ending = asyncio.get_running_loop().create_task(run())
-        await asyncio.shield(self._ending)
+        self._ending = ending = asyncio.get_running_loop().create_task(run())
+        await asyncio.shield(ending)

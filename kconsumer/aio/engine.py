@@ -17,6 +17,7 @@ from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.managers import FOREVER
 
 log = get_logger(__name__)
 
@@ -53,12 +54,20 @@ class AsyncEngine(Engine):
             self.driver.close_connections()
             self.ended()
             return
+        closing = CloseSequence(self, self.driver, timer).run(leave_group, auto_commit=auto_commit)
+        yield from self.after_callbacks(closing, timer.deadline)
+
+    def after_callbacks(self, operation: Operation[None], deadline: float = FOREVER) -> Operation[None]:
+        """Wait for rebalance callbacks that are running, at most until `deadline` (ms), and then run the operation.
+
+        Does not wait if it is called by such a callback.
+        """
         if self.callbacks.unfinished and not self.callbacks.inside:
             try:
-                yield from self.callbacks.settle(timer.deadline)
-            except Exception as error:
-                log.warning("closing the consumer: a rebalance callback failed: %s", error)
-        yield from CloseSequence(self, self.driver, timer).run(leave_group, auto_commit=auto_commit)
+                yield from self.callbacks.settle(deadline)
+            except Exception as error:  # a poll raises it, if one waits for the callback
+                log.warning("a rebalance callback failed: %s", error)
+        yield from operation
 
 
 async def drive(operation: Operation[T], driver: AsyncDriver) -> T:
