@@ -62,6 +62,10 @@ class LeaderAssignment:
         except Exception as error:  # user data that is not bytes, for example
             raise plugin_error(self._assignor, "assign", error) from error
 
+    def partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        """Returns the partitions of the group's topics that metadata contains."""
+        return [TopicPartition(info.topic, info.partition) for info in cluster.partition_infos(self.topics)]
+
     def outdated(self, cluster: Cluster) -> bool:
         """Returns True if the topics or their numbers of partitions have changed since `assign` was called.
 

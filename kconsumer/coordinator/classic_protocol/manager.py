@@ -82,6 +82,7 @@ class ClassicMembership(Membership[Member]):
         self._joined_topics: frozenset[str] = frozenset()  # the subscription in the last JoinGroup
         self._last_generation = -1
         self._leader: LeaderAssignment | None = None
+        self._must_describe = False  # the assignments of all members must be requested
         self._sync_assignments: list[SyncGroupRequestAssignment] | None = None
         self._seen_metadata = -1  # the cluster's update_version when the leader last checked it
 
@@ -99,7 +100,7 @@ class ClassicMembership(Membership[Member]):
     @property
     def idle(self) -> bool:
         """True if the member is stable and has nothing to do, so that calling `poll` would have no effect."""
-        return self._member.state is MemberState.STABLE and self._rejoin_not_needed() and not self._steps
+        return self._settled and not self._steps and not self._must_describe
 
     def take_error(self) -> KafkaError | None:
         """Returns the error of the rebalance that the consumer's `poll` must raise, or None. Each is returned once.
@@ -130,7 +131,8 @@ class ClassicMembership(Membership[Member]):
         self._steps.advance(now)
         if self._steps:
             return PollResult()
-        if self._member.state is MemberState.STABLE and self._rejoin_not_needed():
+        settled = self._settled
+        if settled and not self._must_describe:
             return PollResult()
         if self._coordinator.connection_id is None:
             self._coordinator.request_lookup()
@@ -138,7 +140,7 @@ class ClassicMembership(Membership[Member]):
         pause_ms = self._backoff.remaining_ms(now)
         if pause_ms > 0:
             return PollResult(wait_ms=pause_ms)
-        return self._rebalance(now)
+        return self._describe() if settled else self._rebalance(now)
 
     def _rebalance(self, now: float) -> PollResult:
         # If the state is PREPARING or COMPLETING, but no steps are queued, an exception ended the rebalance between two
@@ -163,6 +165,10 @@ class ClassicMembership(Membership[Member]):
 
     # --- when to rejoin --------------------------------------------------------------------------------------------
 
+    @property
+    def _settled(self) -> bool:
+        return self._member.state is MemberState.STABLE and self._rejoin_not_needed()
+
     def _rejoin_not_needed(self) -> bool:
         if self._member.rejoin_reason is not None:
             return False
@@ -175,6 +181,40 @@ class ClassicMembership(Membership[Member]):
                 self._member.request_rejoin("cached metadata has changed")
                 return False
         return True
+
+    # --- when a static leader has returned -------------------------------------------------------------------------
+
+    def _describe(self) -> PollResult:
+        """Returns a request for the assignments of all members, which this leader must keep (KIP-814)."""
+        from kconsumer.coordinator.classic_protocol.returned_leader import (
+            describe_request,
+        )  # most members never need it
+
+        self._must_describe = False
+        leader = self._leader
+        return PollResult(
+            [
+                describe_request(
+                    self._member.group_id,
+                    self._coordinator.connection_id,
+                    lambda reply: self._on_described(leader, reply),
+                )
+            ]
+        )
+
+    def _on_described(self, leader: LeaderAssignment | None, reply: Reply) -> None:
+        from kconsumer.coordinator.classic_protocol.returned_leader import lacks_owner
+
+        if leader is None or leader is not self._leader or self._member.state is not MemberState.STABLE:
+            return  # the member has joined again or left
+        try:
+            if lacks_owner(reply, leader.partitions(self._cluster)):
+                self._member.request_rejoin("partitions were added while this leader was away")
+        except KafkaError as error:
+            log.info("group %s: cannot check the assignment: %s", self._member.group_id, error)
+            if error.retriable:
+                self._must_describe = True
+                self._backoff.failed(reply.now)
 
     # --- before the join -------------------------------------------------------------------------------------------
 
@@ -229,6 +269,7 @@ class ClassicMembership(Membership[Member]):
         self._owes_join = self._may_owe_join and not sent.member_id and member.group_instance_id is not None
         self._may_owe_join = bool(owned) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         self._leader = None
+        self._must_describe = False
         self._sync_assignments = None
         member.join_sent()
         self._metrics.join_sent(now)
@@ -308,6 +349,7 @@ class ClassicMembership(Membership[Member]):
             self._sync_assignments = []
             return
         self._leader = LeaderAssignment(assignor, message, self._config.client_rack)
+        self._must_describe = message.skip_assignment
         self._refresh = None
         if self._subscription.group_subscribe(self._leader.topics) or not self._leader.covered_by(self._cluster):
             self._refresh = self._metadata.refresh()

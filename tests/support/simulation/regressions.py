@@ -26,4 +26,14 @@ REGRESSIONS: dict[str, Scenario] = {
         fetch_max_wait_ms=2_500,
         session_timeout_ms=10_000,
     ),
+    # The leader is a static member that returns to its group, and must keep the assignment (KIP-814). The partition was
+    # added while it was away, so the metadata did not change afterwards.
+    "a partition for a returned leader": Scenario(
+        1017,
+        (Member(Program.REOPEN, static=True),),
+        (Fault(FaultKind.ADD_PARTITIONS, 600_000.0),),
+        duration_ms=40 * MINUTE_MS,
+        partitions=2,
+        record_interval_ms=20_000.0,
+    ),
 }

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.coordinator.classic_protocol.embedded import decode_assignment, decode_subscription
+from kconsumer.coordinator.classic_protocol.embedded import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
 from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.managers import UnsentRequest
+from kconsumer.schema.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
 from support.harnesses.group_harness import FirstTakesAll, FirstTakesAllCooperative, GroupHarness, committed, tps
 
 ASSIGNED, REVOKED, LOST = CallbackKind.ASSIGNED, CallbackKind.REVOKED, CallbackKind.LOST
@@ -94,6 +100,87 @@ def test_leader_rejoins_when_partitions_are_added() -> None:
     assert group.membership.idle
     group.learn({"t": 3})
     assert "cached metadata has changed" == group.until("JoinGroup").message.reason
+
+
+def returned_leader() -> tuple[GroupHarness, UnsentRequest]:
+    """Returns a static leader that keeps its assignment (KIP-814), and its DescribeGroups. Topic t has 2 partitions."""
+    group = GroupHarness(group_instance_id="i")
+    joined = group.joined(leader=True)
+    joined.skip_assignment = True
+    group.respond(group.until("JoinGroup"), joined)
+    sync = group.until("SyncGroup")
+    assert [] == sync.message.assignments
+    group.respond(sync, group.synced(*tps("t", 0)))
+    group.poll()
+    group.run_callbacks()
+    assert not group.membership.idle
+    return group, group.until("DescribeGroups")
+
+
+def described(*assignments: bytes, state: str = "Stable", code: int = 0) -> DescribeGroupsResponse:
+    """Returns a response to DescribeGroups with the assignments of the members."""
+    members = [DescribedGroupMember(member_assignment=data) for data in assignments]
+    return DescribeGroupsResponse(groups=[DescribedGroup(error_code=code, group_state=state, members=members)])
+
+
+def assignment_of(*partitions: int) -> bytes:
+    """Encode the assignment of a member: partitions of the topic t."""
+    return encode_assignment(
+        ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic="t", partitions=list(partitions))])
+    )
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        described(assignment_of(0), assignment_of(1)),
+        described(assignment_of(0), state="PreparingRebalance"),
+        described(assignment_of(0), b"?"),
+        described(code=30),
+    ],
+    ids=["complete", "rebalancing", "unreadable", "not authorized"],
+)
+def test_a_returned_leader_keeps_an_assignment_of_all_partitions(response: DescribeGroupsResponse) -> None:
+    """A leader that must keep the assignment reads it once, and keeps it if it is complete or cannot be checked."""
+    group, describe = returned_leader()
+    group.respond(describe, response)
+    assert group.membership.idle
+    assert [] == group.poll()
+
+
+def test_a_returned_leader_rejoins_if_partitions_were_added() -> None:
+    """A leader that must keep the assignment joins again if no member has one of the partitions."""
+    group, describe = returned_leader()
+    group.respond(describe, described(assignment_of(0), b""))
+    reason = group.until("JoinGroup").message.reason
+    assert "partitions were added while this leader was away" == reason
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_returned_leader_repeats_a_failed_check(lost: bool) -> None:
+    """The assignment is requested again, with a backoff, if a request fails with a retriable error."""
+    group, describe = returned_leader()
+    if lost:
+        group.break_connection(describe, BrokerConnectionError("gone"))
+    else:
+        group.respond(describe, described(code=14))
+    assert [] == group.poll()
+    assert not group.membership.idle
+    group.now += 1000
+    group.respond(group.until("DescribeGroups"), described(assignment_of(0, 1)))
+    assert group.membership.idle
+
+
+def test_a_check_that_a_rebalance_has_overtaken_is_ignored() -> None:
+    """The assignments of an older generation cause no further rebalance."""
+    group, describe = returned_leader()
+    group.member.request_rejoin("test")
+    sync = group.join(leader=True, generation=2)
+    group.respond(describe, described(assignment_of(0)))
+    group.respond(sync, group.synced(*tps("t", 0, 1)))
+    group.poll()
+    group.run_callbacks()
+    assert group.membership.idle
 
 
 def test_a_plugin_that_fails_is_raised_and_tried_again() -> None:
