@@ -21,6 +21,7 @@ from typing import IO, Self
 
 LOW_PRIORITY = 10  # nice
 STOP_TIMEOUT_S = 30
+INTERRUPTED = 130  # the exit status, as of a shell
 INTERVAL_S = 0.05
 
 
@@ -134,7 +135,14 @@ def main() -> int:
     parser.add_argument("goals", nargs="+", metavar="GOAL")
     parser.add_argument("--background", nargs="+", default=[], metavar="GOAL")
     options = parser.parse_args()
-    return run(options.goals, options.background)
+    # Goals have process groups of their own, so these signals reach this process only. Each of them, also the SIGINT
+    # that jobs in the background of a shell ignore, becomes a KeyboardInterrupt, which stops the goals.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return run(options.goals, options.background)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ one two:
 broken:
 	@echo "this is broken" && false
 long:
-	@sleep 60 && echo $@ >>done
+	@echo $$$$ >pid && sleep 60 && echo $@ >>done
 """
 
 
@@ -66,3 +68,17 @@ def test_a_failed_goal_stops_the_other_one(folder: Path, arguments: tuple[str, .
     assert time.monotonic() - began < 30
     assert output.endswith("FAILED: broken\n")
     assert "this is broken" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_goals(folder: Path, number: signal.Signals) -> None:
+    """The tool that is interrupted or terminated leaves no goal running."""
+    with subprocess.Popen([sys.executable, TOOL, "long"], cwd=folder, stderr=subprocess.DEVNULL) as tool:
+        deadline = time.monotonic() + 30
+        while not (folder / "pid").exists() or not (folder / "pid").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        tool.send_signal(number)
+        assert tool.wait(30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "pid").read_text()), 0)
