@@ -269,3 +269,18 @@ def get(url: str) -> object:
     """Returns the JSON of a response."""
     with urllib.request.urlopen(url, timeout=10) as response:
         return json.load(response)
+
+
+# --- the tests -----------------------------------------------------------------------------------------------------
+
+
+def test_the_tests_pass(tmp_path: Path) -> None:
+    """The example passes as the page says, with pytest-asyncio. Warnings are errors."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\nasyncio_default_fixture_loop_scope = "function"\n'
+    )
+    pytest = Path(sysconfig.get_path("scripts"), "pytest")
+    options = ["-q", "-ppytest_kconsumer", "-pno:cacheprovider", "--strict-markers", "-Werror"]
+    command = [pytest, *options, "-c", tmp_path / "pyproject.toml", "--rootdir", tmp_path, EXAMPLES / "test_totals.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
