@@ -148,7 +148,7 @@ def test_a_callback_may_unsubscribe_and_close(run: Callable[[Test], None]) -> No
 
 
 def test_poll_is_refused_in_a_callback(run: Callable[[Test], None]) -> None:
-    """poll() in a callback, or in a task that the callback has created, raises StateError, which ends the outer poll."""
+    """poll() in a callback, or in a task that it has created, raises StateError, which ends the outer poll."""
 
     async def poll(consumer: AsyncConsumer, _: Partitions) -> None:
         await asyncio.create_task(consumer.poll(0.1))
