@@ -6,13 +6,13 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import anyio
 import pytest
 
-from kconsumer import TopicPartition, errors
+from kconsumer import OffsetAndMetadata, TopicPartition, errors
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.harnesses.event_loops import EVENT_LOOPS, Run
@@ -113,6 +113,73 @@ def test_timeouts_lose_no_record(
     offsets: list[int] = []
     run(main())
     assert list(range(RECORDS)) == offsets
+
+
+def test_other_tasks_change_what_a_poll_returns(run: Run, cluster: FakeCluster) -> None:
+    """While a poll waits at the end of the log, another task commits, pauses and seeks. The poll follows."""
+
+    async def main() -> None:
+        async with consumer_of(cluster, max_poll_records=RECORDS) as consumer:
+            assert RECORDS == len(await consumer.poll(timeout=10))
+            poll = asyncio.create_task(consumer.poll(timeout=20, max_records=10))
+            await asyncio.sleep(0.05)
+            await consumer.commit()
+            assert RECORDS == cluster.committed("g")[TP].offset
+            consumer.pause(TP)
+            consumer.seek(TP, 7)
+            await asyncio.sleep(0.1)
+            assert not poll.done()
+            consumer.resume(TP)
+            assert list(range(7, 17)) == [record.offset for record in await poll]
+
+    run(main())
+
+
+def test_commit_callbacks_may_be_coroutine_functions(run: Run, cluster: FakeCluster) -> None:
+    """A callback of commit_async is awaited in a later poll, before it returns."""
+
+    async def main() -> None:
+        async with consumer_of(cluster, enable_auto_commit=False) as consumer:
+            records = await consumer.poll(timeout=10)
+            consumer.commit_async(records, callback)
+            async with asyncio.timeout(20):
+                while not called:
+                    await consumer.poll(timeout=0.05)
+
+    async def callback(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
+        await asyncio.sleep(0.01)
+        called.append((offsets[TP].offset, error))
+
+    called: list[tuple[int, errors.KafkaError | None]] = []
+    run(main())
+    assert [(RECORDS, None)] == called
+
+
+def test_a_loop_over_buffered_records_lets_other_tasks_run(run: Run, cluster: FakeCluster) -> None:
+    """Polls that find their records in the buffer do not keep other tasks from running."""
+
+    async def main() -> None:
+        async with consumer_of(cluster, max_poll_records=1) as consumer:
+            counting = asyncio.create_task(count())
+            try:
+                async for _record in consumer:
+                    time.sleep(0.001)
+                    turns.append(turn)
+                    if len(turns) == RECORDS:
+                        break
+            finally:
+                counting.cancel()
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    turn = 0
+    turns: list[int] = []
+    run(main())
+    assert len(set(turns[100:])) > 10
 
 
 @pytest.mark.parametrize("library", ["asyncio", "anyio"])
