@@ -289,7 +289,8 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     "engine/base.py": {"unfinished"},  # an exception may come at a call of a method, which would lose or repeat records
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
-    "ranges/client.py": {"closed", "ended", "holder"},  # the same
+    "ranges/client.py": {"ended", "holder"},  # the same
+    "ranges/client_base.py": {"closed"},  # the same
 }
 
 

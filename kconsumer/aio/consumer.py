@@ -300,6 +300,16 @@ class AsyncConsumer(ConsumerBase):
         self._guard.check()
         return await self._engine.run_async(operation)
 
+    async def _run_poll(self, operation: Operation[T]) -> T:
+        """Drive an operation that polls. Returns its result. Readers of ranges use this."""
+        self._guard.check()
+        if self._clock.now() - self._turn_began > MAX_TURN_MS:
+            await self._begin_turn()
+        driver = self._engine.driver
+        if driver.has_urgent_io:
+            await driver.yield_to_network_async()
+        return await self._engine.run_async(operation)
+
     async def _finish(self, operation: Operation[None], ended: Callable[[], object] = bool) -> None:
         """Drive an operation in a task of its own, after an earlier one has ended, and wait for it.
 

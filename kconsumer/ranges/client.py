@@ -24,6 +24,7 @@ from kconsumer.ranges.client_base import (
     CLOSE_S,
     RangeClientBase,
     TopicListing,
+    abandon,
     commit_for,
     listed_topics,
     options_of,
@@ -235,7 +236,7 @@ class RangeClient(RangeClientBase):
         with self._lock:
             consumers = self._take_consumers()
         for consumer in consumers:
-            _abandon(consumer)
+            abandon(consumer)
 
     def start_idle_timer(self) -> None:
         """Start the timer that closes the connections after `idle_close_s` seconds, if the client is idle now."""
@@ -339,15 +340,6 @@ def _close_idle(client: weakref.ref[RangeClient]) -> None:
     found = client()
     if found is not None:
         _close_all(found.take_if_idle())
-
-
-def _abandon(consumer: Consumer) -> None:
-    """Close the sockets and end the threads of an interrupted consumer. Errors are logged and not raised."""
-    consumer._guard.closed = True
-    try:
-        consumer._engine.abandon()
-    except Exception:
-        log.warning("an interrupted consumer could not be closed", exc_info=True)
 
 
 def _close_all(consumers: Iterable[Consumer]) -> None:

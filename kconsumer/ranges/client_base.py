@@ -5,6 +5,7 @@ Decides which options apply to ranges. `kconsumer.ranges` blocks, and `kconsumer
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,8 @@ from kconsumer.types import PartitionInfo
 
 if TYPE_CHECKING:
     from kconsumer.engine.waiting import Operation
+
+log = logging.getLogger(__name__)
 
 RESERVED_OPTIONS = ("auto_offset_reset", "group_id", "group_instance_id", "enable_auto_commit", "consumer_timeout_ms")
 # While the last records of a range are decoded, a fetch of the next offsets is in flight. If these are beyond the end
@@ -92,3 +95,12 @@ def commit_for(consumer: ConsumerBase, group_id: str, offsets: Offsets[P], timeo
             f"group {group_id!r} has members, and only they may commit its offsets; stop them, or commit to another"
             " group"
         ) from error
+
+
+def abandon(consumer: ConsumerBase) -> None:
+    """Close the sockets and end the threads of an interrupted consumer. Errors are logged and not raised."""
+    consumer._guard.closed = True
+    try:
+        consumer._engine.abandon()
+    except Exception:
+        log.warning("an interrupted consumer could not be closed", exc_info=True)

@@ -41,10 +41,10 @@ def read_range(
     later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
     with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
 
-    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, in this call or when the
-    iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With read_committed,
-    the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if there is no
-    progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
+    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, when the range is opened or
+    when the iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With
+    read_committed, the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if
+    there is no progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
     """
     limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
     client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
