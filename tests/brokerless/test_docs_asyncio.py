@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka.aio import AIOConsumer
 
-from kconsumer import ConsumerRecords
+from kconsumer import ConsumerRecords, RangeClient
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, run_python
@@ -30,11 +30,13 @@ PARTITIONS, RECORDS = 2, 12
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """A cluster with the topic of the page."""
+    """A cluster with the topic of the page, and a group that has read a third of it."""
     with FakeCluster() as cluster:
         cluster.create_topic("orders", partitions=PARTITIONS)
         for number in range(RECORDS):
             cluster.produce("orders", f'{{"order_id": {number}}}', partition=number % PARTITIONS, key="k")
+        with RangeClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            client.commit("reports", {("orders", partition): 2 for partition in range(PARTITIONS)})
         yield cluster
 
 
@@ -65,7 +67,8 @@ EXPECTED = {
     "Callbacks": [Expected(r"orders-[01] 6", PARTITIONS, commits=True)],
     "A blocked event loop": [Expected(r"\d [0-9a-f]{128}", RECORDS)],
     "Shutdown": [Expected(r"\d b'.*'|leaving the group", RECORDS + 1, commits=True)],
-    "Event loops": [Expected(r"\['orders'\]", 1, ends=True), Expected(r"\d b'.*'", RECORDS, commits=True, ends=True)],
+    "Event loops": [Expected(r"\[.*'orders'\]", 1, ends=True), Expected(r"\d b'.*'", RECORDS, commits=True, ends=True)],
+    "Groups": [Expected(r"reports orders-[01] 2 4", PARTITIONS, ends=True)],
 }
 
 
