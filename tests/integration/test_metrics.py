@@ -145,6 +145,7 @@ def test_values_of_a_group_member(kafka: Kafka, topic_name: str, new_consumer: N
     read(consumer, 10)
     consumer.commit()
     consumer.committed(consumer.assignment())
+    consumer.poll(0)  # the second poll, from which on there is a time between polls
     poll_until(consumer, lambda: metric(consumer, "heartbeat-total") >= 2)
     counted = {name: metric(consumer, f"{name}-total") for name in ("join", "sync", "rebalance", "failed-rebalance")}
     assert {"join": 1, "sync": 1, "rebalance": 1, "failed-rebalance": 0} == counted
