@@ -1,7 +1,7 @@
 """Turns any supported form of deserializer into a callable `(topic, headers, data) -> object`.
 
 Decides which form an object of the application has, but does not call it. Deserializers are not called for null keys
-and values: the record has None, as in Java.
+and values: the record has None, as in Java. Those of an AsyncConsumer may also be coroutine functions.
 
     callable(data)                            json.loads, bytes.decode, a class
     object.deserialize(topic, headers, data)  as in Java and kafka-python
@@ -78,8 +78,26 @@ Deserializer = PlainDeserializer | ObjectDeserializer | ContextDeserializer
 def adapt(deserializer: Any, field: str) -> Deserializer:
     """Returns a callable `(topic, headers, data) -> object` for a deserializer of any form.
 
-    `field` is "key" or "value". Raises ConfigError for an object that has none of the forms.
+    `field` is "key" or "value". Raises ConfigError for an object that has none of the forms, and for a coroutine
+    function.
     """
+    if is_coroutine_function(deserializer):
+        raise ConfigError(
+            f"{field}_deserializer is a coroutine function, which only kconsumer.aio.AsyncConsumer can call"
+        )
+    return adapt_any(deserializer, field)
+
+
+def is_coroutine_function(deserializer: Any) -> bool:
+    """Returns True if a deserializer, or the method of it that is called, is a coroutine function."""
+    called = getattr(deserializer, "deserialize", deserializer)
+    if inspect.isclass(called) or not callable(called):  # calling a class creates an instance
+        return False
+    return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(type(called).__call__)
+
+
+def adapt_any(deserializer: Any, field: str) -> Deserializer:
+    """Returns the same as `adapt`. The result of a coroutine function must be awaited."""
     option = f"{field}_deserializer"
     method = getattr(deserializer, "deserialize", None)
     if callable(method):

@@ -78,7 +78,7 @@ cdef class RecordRun:
                 raise
             self.stop_before(done, last)
             if done == 0:
-                raise failed(origin, record, error) from error
+                raise deserialization_error(origin, record, error) from error
             if keys is not None:
                 del keys[done:]      # the key of the record whose value failed
         except BaseException:
@@ -87,6 +87,18 @@ cdef class RecordRun:
         self.keys = keys
         self.values = values
         self.source = None
+
+    def set_objects(self, Py_ssize_t count, int64_t last_offset, list keys, list values):
+        """Drop all records after the first `count`. Replace the keys and values of the others by these objects.
+
+        `last_offset` is the offset of the last remaining record; unused if `count` is 0. None keeps the bytes.
+        """
+        if self.objects is not None:
+            raise TypeError("records that are objects already cannot be deserialized")
+        if count < self.count:
+            self.stop_before(count, last_offset)
+        self.keys = keys if keys is None else keys[:count]
+        self.values = values if values is None else values[:count]
 
     def detach(self):
         """Drop the reference to the PartitionFetch. After that, `deserialize` must not be called any more."""
@@ -264,7 +276,7 @@ cdef object deserialized(object deserializer, object plain, ConsumerRecord recor
     return deserializer(record.topic, record.headers, data)
 
 
-cdef object failed(str origin, ConsumerRecord record, object error):
+def deserialization_error(str origin not None, ConsumerRecord record not None, object error):
     """Returns the RecordDeserializationError for a record. `origin`: "key" or "value"."""
     return RecordDeserializationError(
         f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "

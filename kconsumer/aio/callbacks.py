@@ -79,9 +79,10 @@ class AsyncCallbacks(Callbacks):
         return self._rebalancing is not None
 
     def run_due(self) -> Operation[None]:
-        """Run the rebalance callbacks that are due in a task, or wait for the task of a cancelled poll."""
+        """Run the rebalance callbacks that are due in a task, after the task of a cancelled poll."""
+        yield from self.settle()
         group = self._components.group
-        if self._rebalancing is None and self.due and group is not None:
+        if self.due and group is not None:
             self._rebalancing = UserCode(self._run_due(group), self._components)
         yield from self.settle()
 

@@ -121,12 +121,15 @@ class AsyncConsumer(ConsumerBase):
                 self._guard.check()
             if self._iteration.active:
                 self._rewind()
+            deserializers = engine.deserializers
+            if deserializers is not None:
+                engine.raise_deserialization_error()
             if engine.driver.has_urgent_io:
                 await engine.driver.yield_to_network_async()
             records = engine.poll_without_wait(timeout_ms, max_records, max_bytes)
-            if records is not None:
-                return records
-            return await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+            if records is None:
+                records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+            return records if deserializers is None else await engine.deserialize(deserializers, records)
         finally:
             self._polling = False
 
@@ -322,11 +325,14 @@ class AsyncConsumer(ConsumerBase):
             try:
                 if earlier is not None:
                     await asyncio.wait([earlier])
+                    self._guard.check(closing=True)
                 await self._engine.run_async(operation)
             finally:
-                if self._ending is ending:
+                if self._ending is asyncio.current_task():
                     self._ending = None
                 ended()
 
-        self._ending = ending = asyncio.get_running_loop().create_task(run())
+        ending = asyncio.get_running_loop().create_task(run())
+        if not ending.done():  # a task of an eager task factory may have ended
+            self._ending = ending
         await asyncio.shield(ending)

@@ -99,9 +99,17 @@ class AsyncDriver(ThreadedDriver):
         finally:
             self._waits.remove(event)
 
+    def _has_changes(self) -> bool:
+        return self._closing or super()._has_changes()
+
     def _check_wait(self, wait: Wait) -> None:
         self._check_open()
-        if self._closing and (wait.joining and wait.fetching):
+        if wait.joining and wait.fetching:
+            self.check_poll()
+
+    def check_poll(self) -> None:
+        """Raise StateError if close() has begun during a poll."""
+        if self._closing:
             raise StateError("this consumer was closed while poll() was waiting, by another task or a callback")
 
     def yield_to_network(self, timeout_ms: float) -> None:

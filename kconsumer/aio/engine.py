@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from kconsumer.aio.callbacks import AsyncCallbacks
+from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
@@ -17,7 +18,9 @@ from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.errors import RecordDeserializationError
 from kconsumer.managers import FOREVER
+from kconsumer.records import ConsumerRecords
 
 log = get_logger(__name__)
 
@@ -31,7 +34,10 @@ class AsyncEngine(Engine):
     callbacks: AsyncCallbacks
 
     def __init__(self, config: ConsumerConfig, environment: Environment, assignors: Collection[Assignor]) -> None:
-        super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks)
+        self._error: RecordDeserializationError | None = None  # the next poll raises it
+        self.deserializers = AsyncDeserializers.of(config)
+        deferred = self.deserializers is not None
+        super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
 
     async def run_async(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task until it ends. Returns its result.
@@ -39,6 +45,49 @@ class AsyncEngine(Engine):
         Signal handlers are deferred while the operation works, but not while it waits.
         """
         return await drive(_deferring_signals(operation, self.components), self.driver)
+
+    async def deserialize(self, deserializers: AsyncDeserializers, records: ConsumerRecords) -> ConsumerRecords:
+        """Run deserializers that are coroutine functions on the records of a poll. Returns the records.
+
+        If one raises, returns the records before that one, and the next poll raises RecordDeserializationError. If the
+        task is cancelled in a deserializer, the positions are moved back.
+        """
+        collector = self.components.collector
+        if not collector.collected:  # such as the records of poll_arrow()
+            return records
+        complete, failed = 0, None
+        try:
+            for run in collector.collected:
+                self._error = await deserializers.deserialize(run)
+                self.driver.check_poll()
+                if self._error is not None:
+                    failed = run
+                    break
+                complete += 1
+            with self.changing():
+                records = collector.finish(complete, failed)
+                self.driver.request_manager_poll()
+            if not records:
+                self.raise_deserialization_error()
+            elif self.interceptors is not None:
+                records = self.interceptors.consumed(records)
+        except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
+            self.rollback_last_poll()
+            raise
+        return records
+
+    def raise_deserialization_error(self) -> None:
+        """Raise the error of the last poll's deserializers, unless the position has moved since."""
+        error, self._error = self._error, None
+        if error is None:
+            return
+        with self.lock:
+            state = self.components.subscription.find(error.topic_partition)
+            if state is None or state.position is None or not state.fetchable:
+                return
+            raised = state.position.offset == error.offset
+        if raised:
+            raise error
 
     def closing(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
         """Run the steps of CloseSequence: commit, leave the group, close the connections.

@@ -35,6 +35,8 @@ class LoopGuard(AccessGuard):
 
         Raises ConcurrentAccessError on another thread, and in another event loop.
         """
+        if self.forked:
+            return super().enter(closing=closing)  # raises
         loop = _get_running_loop()
         if self._loop is None and loop is not None:
             self._loop, self._thread = loop, threading.get_ident()

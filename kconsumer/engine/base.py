@@ -55,8 +55,10 @@ class Engine:
         assignors: Collection[Assignor],
         make_driver: Callable[[Components, Callbacks], Driver],
         make_callbacks: Callable[[Components], Callbacks] = Callbacks,
+        *,
+        deferred: bool = False,
     ) -> None:
-        self.components = parts = Components(config, environment, assignors)
+        self.components = parts = Components(config, environment, assignors, deferred=deferred)
         self.lock = parts.lock
         self.changing = parts.changing
         self.callbacks = make_callbacks(parts)
@@ -247,7 +249,7 @@ class Engine:
                 SIGNALS.release()
             if not records and not collector.positions_advanced:
                 return None
-            if self.interceptors is not None and records:
+            if self.interceptors is not None and records and not collector.collected:
                 with HandlersRunning():
                     records = self.interceptors.consumed(records)
         except (

@@ -114,7 +114,8 @@ class CloseSequence:
         one heartbeat interval, because the other members rejoin after the response to their next heartbeat.
         """
         limit = self._limit(MAX_JOIN_WAIT_INTERVALS * self._config.heartbeat_interval_ms)
-        while group.member.rebalancing and self._has_read() and not limit.expired:
+        callbacks = self._engine.callbacks  # if one is due, the join waits for it, and `leave` runs another one
+        while group.member.rebalancing and not callbacks.due and self._has_read() and not limit.expired:
             yield Wait(limit.deadline, joining=True)
 
     def _has_read(self) -> bool:

@@ -73,8 +73,10 @@ class Components:
         config: ConsumerConfig,
         environment: Environment,
         assignors: Collection[Assignor],
+        *,
+        deferred: bool = False,
     ) -> None:
-        """Create the components without I/O."""
+        """Create the components without I/O. If `deferred` is True, the engine runs the deserializers after a poll."""
         rng = self._rng = environment.random_generator()
         self.config = config
         self.environment = environment
@@ -107,7 +109,13 @@ class Components:
             fetch_config, self.cluster, self.subscription, self.metadata, self.buffer, self.metrics, rng
         )
         self.collector = Collector(
-            fetch_config, self.subscription, self.buffer, config.key_deserializer, config.value_deserializer, rng
+            fetch_config,
+            self.subscription,
+            self.buffer,
+            None if deferred else config.key_deserializer,
+            None if deferred else config.value_deserializer,
+            rng,
+            deferred=deferred,
         )
         self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()

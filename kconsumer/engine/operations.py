@@ -145,8 +145,9 @@ class Operations:
         while True:
             with parts.changing():
                 state = parts.subscription.get(tp)
-                if state.has_valid_position and state.position is not None:
-                    return state.position.offset
+                position = parts.subscription.consumed(tp, state)
+                if position is not None:
+                    return position.offset
                 missing = existence.error([tp])
                 if missing is not None:
                     raise missing

@@ -100,7 +100,9 @@ class ThreadedDriver(Driver):
             self._events.put(event, now)
             self._components.client.wakeup()
             self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
-        if self.wakeup_requested or self._callbacks.due or (fetching and self._components.buffer.has_data()):
+        if self.wakeup_requested and self.wakeup_enabled:
+            return 0.0
+        if (wait.joining and self._callbacks.due) or (fetching and self._components.buffer.has_data()):
             return 0.0
         return 0.0 if promise is not None and promise.done else timeout_ms
 

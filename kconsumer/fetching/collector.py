@@ -8,6 +8,8 @@ Deserializers are user code. They run without the engine's lock, so that heartbe
 the group may revoke a partition, and a signal handler may seek, pause, commit or close. Therefore the position of a
 partition moves only after its records are deserialized, and a commit does not include the new position before `collect`
 returns. At its end, `collect` drops the records of partitions that were revoked, paused or sought since it took them.
+
+Deserializers that are coroutine functions run after `collect`, and before `finish`, which does the same at its end.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class Collector:
         key_deserializer: Any = None,
         value_deserializer: Any = None,
         rng: random.Random | None = None,
+        *,
+        deferred: bool = False,
     ) -> None:
         self._subscription = subscription
         self._buffer = buffer
@@ -54,6 +58,10 @@ class Collector:
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
         self._value = None if value_deserializer is None else adapt(value_deserializer, "value")
         self._deserializes = self._key is not None or self._value is not None
+        #: The caller runs deserializers between `collect` and `finish`. Until then, the records count as not returned.
+        self.deferred = deferred
+        self.collected: Sequence[RecordRun] = ()  # what the last `collect` has taken, if `deferred`
+        self._skipped: Skipped = {}
         self._output_left = 0  # bytes that the running call may still decompress
         #: The last call moved a position but returned no record. In this case `poll` must return, too.
         self.positions_advanced = False
@@ -103,11 +111,39 @@ class Collector:
                 raise
         finally:
             buffer.memory.record_decompressed(output_room - self._output_left)
-        if self._deserializes and self._subscription.unreturned:
+        if self.deferred and runs and max_bytes is None:
+            self.collected, self._skipped = runs, skipped
+            self._subscription.mark_unreturned(self._moved_from, moved_to)
+        elif self._deserializes and self._subscription.unreturned:
             self._subscription.clear_unreturned()
             runs = self._drop_moved(runs, moved_to, skipped)
         self.positions_advanced = bool(moved_to) and not runs
         return ConsumerRecords.from_runs(runs, moved_to, skipped)
+
+    def finish(self, complete: int, failed: RecordRun | None) -> ConsumerRecords:
+        """Returns `collected` records, after the deserializers have run: the first `complete` runs, and `failed`.
+
+        `failed` is the next run, cut off before the record that a deserializer has failed on, or None. Records that are
+        not returned are fetched again. The records of partitions that were revoked, paused or sought meanwhile are
+        dropped.
+        """
+        runs = [*self.collected[:complete], *([failed] if failed else [])]
+        unreturned = {run.topic_partition for run in self.collected[complete:]}
+        ends = {run.topic_partition: run for run in runs}
+        moved_to, self.collected = self._moved_to, ()
+        self._subscription.clear_unreturned()
+        runs = self._drop_moved(runs, moved_to, self._skipped)
+        for tp in unreturned.intersection(moved_to):
+            reached, end = moved_to[tp], ends.get(tp)
+            if end is None:
+                self._put_back(tp, self._moved_from.pop(tp), reached)
+                del moved_to[tp]
+                self._skipped.pop(tp, None)
+            else:
+                moved_to[tp] = FetchPosition(end.next_offset, end.leader_epoch, reached.leader)
+                self._put_back(tp, moved_to[tp], reached)
+                self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
+        return ConsumerRecords.from_runs(runs, moved_to, self._skipped)
 
     def _drop_moved(
         self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
@@ -144,6 +180,7 @@ class Collector:
             if reached is not None:  # else an exception, such as Ctrl-C, came before the position was moved
                 self._put_back(tp, position, reached)
         self._moved_from.clear()
+        self.collected = ()
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
@@ -213,7 +250,7 @@ class Collector:
             chain.advance(data.next_offset, position.leader)
             self._moved_from.setdefault(tp, position)
             if self._deserializes:
-                self._subscription.mark_unreturned(self._moved_from)
+                self._subscription.mark_unreturned(self._moved_from, moved_to)
             moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.advance(moved_to[tp], fetch.topic_id)
             passed_over = data.take_skipped()

@@ -59,6 +59,7 @@ class SubscriptionState:
         self.topics_version = 0  # grows with each change of the topics that need metadata
         # Positions from before the running `poll`. It has moved them, but has not returned the records yet.
         self.unreturned: dict[TopicPartition, FetchPosition] = {}
+        self._unreturned_to: dict[TopicPartition, FetchPosition] = {}  # where that `poll` has moved them
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()  # the topics of all members, while this one is the leader
         self._states: dict[TopicPartition, PartitionState] = {}  # in fetch order
@@ -354,16 +355,19 @@ class SubscriptionState:
         """Replace a valid position. Raises StateError if the partition has no valid position, or is not assigned."""
         self.get(tp).set_position(position)
 
-    def mark_unreturned(self, positions: dict[TopicPartition, FetchPosition]) -> None:
-        """Store the positions that partitions had before the running `poll` moved them.
+    def mark_unreturned(
+        self, moved_from: dict[TopicPartition, FetchPosition], moved_to: dict[TopicPartition, FetchPosition]
+    ) -> None:
+        """Store the positions that partitions had before the running `poll` moved them, and where it has moved them.
 
-        Commits use these positions until `poll` returns its records.
+        Commits use the positions in `moved_from` until `poll` returns its records.
         """
-        self.unreturned = positions
+        self.unreturned, self._unreturned_to = moved_from, moved_to
 
     def clear_unreturned(self) -> None:
         """Clear `unreturned`, because `poll` has returned its records or restored the positions."""
         self.unreturned = {}
+        self._unreturned_to = {}
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the valid positions as offsets to commit.
@@ -371,13 +375,24 @@ class SubscriptionState:
         If the running `poll` has moved a position, but has not returned the records yet, the result contains the
         position that the partition had before.
         """
-        unreturned = self.unreturned
         consumed = {}
         for tp, state in self._states.items():
-            if state.has_valid_position and state.position is not None:
-                position = unreturned.get(tp, state.position)
+            position = self.consumed(tp, state)
+            if position is not None:
                 consumed[tp] = OffsetAndMetadata(position.offset, "", position.offset_epoch)
         return consumed
+
+    def consumed(self, tp: TopicPartition, state: PartitionState) -> FetchPosition | None:
+        """Returns the valid position of a partition, or None if it has none.
+
+        If the running `poll` has moved it, but has not returned the records yet, returns the position before it.
+        """
+        if not state.has_valid_position or state.position is None:
+            return None
+        before, reached = self.unreturned.get(tp), self._unreturned_to.get(tp)
+        if before is None or reached is None or reached.offset != state.position.offset:  # the user has called seek()
+            return state.position
+        return before
 
     def has_all_positions(self) -> bool:
         """Returns True if every assigned partition has a valid position. Takes constant time."""

@@ -1,0 +1,394 @@
+"""Deserializers of an AsyncConsumer that are coroutine functions, on FakeCluster."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer.aio import AsyncConsumer
+from kconsumer.errors import ConfigError, RecordDeserializationError, StateError
+from kconsumer.testing import FakeCluster
+from support.harnesses.cancellation import Journal, Moment, cancelled_at
+
+pytestmark = pytest.mark.network_thread
+
+TPS = [TopicPartition("t", index) for index in range(3)]
+ZERO = TPS[0]
+COUNT = 20  # records of each partition
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as cluster:
+        cluster.create_topic("t", partitions=3)
+        yield cluster
+
+
+def produce(cluster: FakeCluster) -> None:
+    """Append COUNT records to each partition, whose keys and values are their offsets."""
+    for tp in TPS:
+        rows = [(b"%d" % offset, b"%d" % offset) for offset in range(COUNT)]
+        cluster.produce("t", rows, partition=tp.partition, headers=[("h", b"1")])
+
+
+@asynccontextmanager
+async def reader(cluster: FakeCluster, *partitions: TopicPartition, **options: Any) -> AsyncIterator[AsyncConsumer]:
+    """A consumer with these partitions."""
+    consumer = AsyncConsumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=20,
+        **{"group_id": "g", "enable_auto_commit": False, **options},
+    )
+    async with consumer:
+        consumer.assign(partitions or TPS)
+        yield consumer
+
+
+async def number(data: bytes) -> int:
+    """Returns the number in the data, after two suspensions."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return int(data)
+
+
+class Form:
+    """An object whose method is a coroutine function."""
+
+    async def deserialize(self, topic: str, headers: Any, data: bytes) -> tuple[str, Any, int]:
+        return topic, headers, await number(data)
+
+
+class CallableForm:
+    """An object that is called."""
+
+    async def __call__(self, data: bytes, ctx: Any) -> tuple[str, Any, int]:
+        return ctx.topic, tuple(ctx.headers), await number(data)
+
+
+async def with_context(data: bytes, context: Any) -> tuple[str, Any, int]:
+    return context.topic, tuple(context.headers), await number(data)
+
+
+async def added(data: bytes, *, plus: int) -> int:
+    return plus + await number(data)
+
+
+FORMS: dict[str, tuple[Any, Callable[[int], Any]]] = {
+    "function": (number, lambda n: n),
+    "object": (Form(), lambda n: ("t", (("h", b"1"),), n)),
+    "callable object": (CallableForm(), lambda n: ("t", (("h", b"1"),), n)),
+    "context": (with_context, lambda n: ("t", (("h", b"1"),), n)),
+    "partial": (functools.partial(added, plus=7), lambda n: n + 7),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(cluster: FakeCluster, form: str) -> None:
+    """Every form of a deserializer may be a coroutine function. The deserializer of keys may be another form."""
+    deserializer, expected = FORMS[form]
+
+    async def main() -> None:
+        async with reader(cluster, ZERO, key_deserializer=bytes.decode, value_deserializer=deserializer) as consumer:
+            records = await consumer.poll(5)
+            assert [(str(n), expected(n)) for n in range(COUNT)] == [(r.key, r.value) for r in records]
+        async with reader(cluster, ZERO, key_deserializer=deserializer, group_id="h") as consumer:
+            records = await consumer.poll(5)
+            assert [(expected(n), b"%d" % n) for n in range(COUNT)] == [(r.key, r.value) for r in records]
+            assert {ZERO: COUNT} == {tp: at.offset for tp, at in records.next_offsets().items()}
+
+    produce(cluster)
+    asyncio.run(main())
+
+
+def test_null(cluster: FakeCluster) -> None:
+    """Deserializers are not called for null."""
+
+    async def main() -> None:
+        async with reader(cluster, ZERO, key_deserializer=number, value_deserializer=number) as consumer:
+            assert [(None, 1), (2, None)] == [(r.key, r.value) for r in await consumer.poll(5)]
+
+    cluster.produce("t", [(None, b"1"), (b"2", None)], partition=0)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_cancelled(cluster: FakeCluster, moment: Moment) -> None:
+    """A poll is cancelled at each suspension in a deserializer: the next poll returns the same records."""
+
+    async def main() -> None:
+        journal = Journal()
+        hits = 0
+        async with reader(cluster, value_deserializer=number) as consumer:
+            for point in range(1, 15):
+                hit, records = await cancelled_at(consumer.poll(5, max_records=2), point, moment)
+                journal.take(records or ())
+                hits += hit
+                await journal.check_positions(consumer)
+                await consumer.commit()
+                assert journal.following == {tp: at.offset for tp, at in cluster.committed("g").items() if at.offset}
+                assert journal.take(await consumer.poll(5, max_records=1))
+        assert hits > 3
+
+    produce(cluster)
+    asyncio.run(main())
+
+
+def attributes(error: RecordDeserializationError) -> dict[str, Any]:
+    """Returns what an error says of its record."""
+    names = ("topic_partition", "offset", "key", "value", "headers", "timestamp", "origin")
+    return {"text": str(error), "cause": repr(error.__cause__), **{name: getattr(error, name) for name in names}}
+
+
+async def refuse_five(data: bytes) -> int:
+    await asyncio.sleep(0)
+    return refuse_five_at_once(data)
+
+
+def refuse_five_at_once(data: bytes) -> int:
+    if data == b"5":
+        raise ValueError("five")
+    return int(data)
+
+
+@pytest.mark.parametrize("origin", ["key", "value"])
+def test_a_record_that_fails(cluster: FakeCluster, origin: str) -> None:
+    """The records before the failing one are returned. The next poll raises the same error as that of a Consumer, and
+    so do later ones until the record is skipped.
+    """
+
+    async def main() -> list[dict[str, Any]]:
+        async with reader(cluster, ZERO, **{f"{origin}_deserializer": refuse_five}) as consumer:
+            records = await consumer.poll(5)
+            assert list(range(5)) == [record.offset for record in records]
+            assert {ZERO: 5} == {tp: at.offset for tp, at in records.next_offsets().items()}
+            assert 5 == await consumer.position(ZERO)
+            errors = []
+            for _ in range(2):
+                with pytest.raises(RecordDeserializationError) as raised:
+                    await consumer.poll(5)
+                errors.append(attributes(raised.value))
+            consumer.seek(ZERO, 6)
+            assert list(range(6, COUNT)) == [record.offset for record in await consumer.poll(5)]
+            return errors
+
+    produce(cluster)
+    errors = asyncio.run(main())
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        **{f"{origin}_deserializer": refuse_five_at_once},
+    ) as consumer:
+        consumer.assign([ZERO])
+        assert 5 == len(consumer.poll(5))
+        with pytest.raises(RecordDeserializationError) as expected:
+            consumer.poll(5)
+    assert [attributes(expected.value)] * 2 == errors
+
+
+@pytest.mark.parametrize("max_records", [1, 3, 7, 100])
+def test_a_record_that_fails_in_each_partition(cluster: FakeCluster, max_records: int) -> None:
+    """All other records of all partitions are returned once and in order."""
+
+    async def main() -> None:
+        journal, failed = Journal(), []
+        async with reader(cluster, value_deserializer=refuse_five) as consumer:
+            while sum(journal.following.values()) < COUNT * len(TPS):
+                try:
+                    records = await consumer.poll(5, max_records)
+                except RecordDeserializationError as error:
+                    failed.append((error.topic_partition, error.offset))
+                else:
+                    assert all(record.value == record.offset for record in records)
+                    journal.take(records)
+                    assert records.next_offsets().items() <= (await positions(consumer)).items()
+                    continue
+                tp, offset = failed[-1]
+                assert journal.following.get(tp, 0) == offset == await consumer.position(tp)
+                journal.following[tp] = offset + 1
+                consumer.seek(tp, offset + 1)
+        assert sorted(failed) == [(tp, 5) for tp in TPS]
+
+    async def positions(consumer: AsyncConsumer) -> dict[TopicPartition, Any]:
+        await consumer.commit()
+        return {tp: at for tp, at in (await consumer.committed(TPS)).items() if at is not None}
+
+    produce(cluster)
+    asyncio.run(main())
+
+
+def test_an_error_after_a_seek(cluster: FakeCluster) -> None:
+    """The next poll does not raise the error if the position has moved meanwhile."""
+
+    async def main() -> None:
+        async with reader(cluster, ZERO, value_deserializer=refuse_five) as consumer:
+            assert 5 == len(await consumer.poll(5))
+            consumer.seek(ZERO, 10)
+            assert 10 == next(iter(await consumer.poll(5))).offset
+
+    produce(cluster)
+    asyncio.run(main())
+
+
+class Gate:
+    """A deserializer that waits at one record."""
+
+    def __init__(self, at: int = 3) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        self._at = at
+
+    async def deserialize(self, topic: str, headers: Any, data: bytes) -> int:
+        if int(data) == self._at:
+            self.reached.set()
+            await self.opened.wait()
+        return int(data)
+
+
+Meanwhile = Callable[[AsyncConsumer], Coroutine[Any, Any, None]]
+
+
+async def during_a_poll(cluster: FakeCluster, meanwhile: Meanwhile, **options: Any) -> tuple[ConsumerRecords, Journal]:
+    """Returns the result of a poll, during whose deserializer something else happens, and what was read next."""
+    gate, journal = Gate(), Journal()
+    async with reader(cluster, ZERO, value_deserializer=gate, **options) as consumer:
+        assert 1 == len(await consumer.poll(5, max_records=1))
+        poll = asyncio.create_task(consumer.poll(5))
+        await gate.reached.wait()
+        await meanwhile(consumer)
+        gate.opened.set()
+        records = await poll
+        journal.following = {ZERO: await consumer.position(ZERO)}
+        consumer.resume(ZERO)
+        if journal.following[ZERO] < COUNT:
+            await journal.read(consumer, COUNT - journal.following[ZERO])
+        return records, journal
+
+
+def test_positions_during_a_poll(cluster: FakeCluster) -> None:
+    """While a deserializer runs, the records count as not read: for commits, auto-commits and position()."""
+
+    async def meanwhile(consumer: AsyncConsumer) -> None:
+        assert 1 == await consumer.position(ZERO)
+        await consumer.commit()
+        assert {ZERO: 1} == {tp: at.offset for tp, at in cluster.committed("g").items()}
+
+    produce(cluster)
+    records, _ = asyncio.run(during_a_poll(cluster, meanwhile))
+    assert list(range(1, COUNT)) == [record.offset for record in records]
+
+
+def test_seek_during_a_poll(cluster: FakeCluster) -> None:
+    """The records of a partition that was sought are dropped, and the new position is committed."""
+
+    async def meanwhile(consumer: AsyncConsumer) -> None:
+        consumer.seek(ZERO, 7)
+        assert 7 == await consumer.position(ZERO)
+        await consumer.commit()
+        assert {ZERO: 7} == {tp: at.offset for tp, at in cluster.committed("g").items()}
+
+    produce(cluster)
+    records, _ = asyncio.run(during_a_poll(cluster, meanwhile))
+    assert not records
+
+
+def test_pause_during_a_poll(cluster: FakeCluster) -> None:
+    """The records of a partition that was paused are returned after it is resumed."""
+
+    async def meanwhile(consumer: AsyncConsumer) -> None:
+        consumer.pause(ZERO)
+
+    produce(cluster)
+    records, journal = asyncio.run(during_a_poll(cluster, meanwhile))
+    assert not records
+    assert {ZERO: COUNT} == journal.following
+
+
+def test_another_assignment_during_a_poll(cluster: FakeCluster) -> None:
+    """The records of a partition that is no longer assigned are dropped."""
+
+    async def meanwhile(consumer: AsyncConsumer) -> None:
+        await consumer.unsubscribe()
+        consumer.assign([ZERO])
+
+    produce(cluster)
+    records, journal = asyncio.run(during_a_poll(cluster, meanwhile))
+    assert not records
+    assert {ZERO: COUNT} == journal.following
+
+
+def test_close_during_a_poll(cluster: FakeCluster) -> None:
+    """A poll raises StateError if the consumer is closed, which does not commit the records of the poll."""
+
+    async def main() -> None:
+        gate = Gate()
+        async with reader(cluster, ZERO, value_deserializer=gate, enable_auto_commit=True) as consumer:
+            assert 2 == len(await consumer.poll(5, max_records=2))
+            poll = asyncio.create_task(consumer.poll(5))
+            await gate.reached.wait()
+            await consumer.close()
+            gate.opened.set()
+            with pytest.raises(StateError, match="closed"):
+                await poll
+
+    produce(cluster)
+    asyncio.run(main())
+    assert {ZERO: 2} == {tp: at.offset for tp, at in cluster.committed("g").items()}
+
+
+def test_arrow(cluster: FakeCluster) -> None:
+    """poll_arrow() returns bytes and does not run deserializers; a poll() after it does."""
+
+    async def main() -> None:
+        async with reader(cluster, ZERO, value_deserializer=refuse_five) as consumer:
+            batch = await consumer.poll_arrow(5, max_rows=8)
+            assert [b"%d" % n for n in range(8)] == batch.to_pyarrow()["value"].to_pylist()
+            assert 8 == await consumer.position(ZERO)
+            assert 8 == next(iter(await consumer.poll(5))).value
+
+    produce(cluster)
+    asyncio.run(main())
+
+
+class Interceptor:
+    """Stores what it gets."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        self.values += [record.value for record in records]
+        return records
+
+
+def test_loops_and_interceptors(cluster: FakeCluster) -> None:
+    """Interceptors and loops get objects. A loop that ends early has read only what it has reached."""
+    interceptor = Interceptor()
+
+    async def main() -> None:
+        options = {"value_deserializer": number, "interceptors": [interceptor]}
+        async with reader(cluster, ZERO, **options) as consumer:
+            async for record in consumer:
+                if record.value == 4:
+                    break
+            assert 5 == await consumer.position(ZERO)
+            await consumer.commit()
+            assert {ZERO: 5} == {tp: at.offset for tp, at in cluster.committed("g").items()}
+            assert list(range(5, COUNT)) == [record.value for record in await consumer.poll(5)]
+
+    produce(cluster)
+    asyncio.run(main())
+    assert [*range(COUNT), *range(5, COUNT)] == interceptor.values
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_synchronous_consumers(form: str) -> None:
+    """A Consumer refuses a deserializer that is a coroutine function, and names AsyncConsumer."""
+    with pytest.raises(ConfigError, match=r"value_deserializer is a coroutine function.*AsyncConsumer"):
+        Consumer(bootstrap_servers="broker:9092", value_deserializer=FORMS[form][0])
