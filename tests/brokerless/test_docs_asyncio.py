@@ -68,7 +68,10 @@ EXPECTED = {
     "A blocked event loop": [Expected(r"\d [0-9a-f]{128}", RECORDS)],
     "Shutdown": [Expected(r"\d b'.*'|leaving the group", RECORDS + 1, commits=True)],
     "Event loops": [Expected(r"\[.*'orders'\]", 1, ends=True), Expected(r"\d b'.*'", RECORDS, commits=True, ends=True)],
-    "Groups": [Expected(r"reports orders-[01] 2 4", PARTITIONS, ends=True)],
+    "Ranges, topics and groups": [
+        Expected(r"2 rows of the range|12 rows of the topic", 2, ends=True),
+        Expected(r"reports orders-[01] 2 4", PARTITIONS, ends=True),
+    ],
 }
 
 
