@@ -65,6 +65,7 @@ EXPECTED = {
     "Several tasks, one poll": [Expected(r"b'.*'", RECORDS)],
     "Cancellation": [Expected(r"12 records", 1, commits=True, ends=True)],
     "Callbacks": [Expected(r"orders-[01] 6", PARTITIONS, commits=True)],
+    "Deserializers": [Expected(r"order-[01] \{'order_id': \d+\}", RECORDS)],
     "A blocked event loop": [Expected(r"\d [0-9a-f]{128}", RECORDS)],
     "Shutdown": [Expected(r"\d b'.*'|leaving the group", RECORDS + 1, commits=True)],
     "Event loops": [Expected(r"\[.*'orders'\]", 1, ends=True), Expected(r"\d b'.*'", RECORDS, commits=True, ends=True)],
