@@ -17,6 +17,7 @@ from support.brokers.fake_kafka_tests import needs_real_broker
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
 from support.brokers.kafka_shared import shared_kafka
 from support.brokers.real_broker_twins import has_real_broker_twin
+from support.harnesses.awaited import EventLoop
 from support.harnesses.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
@@ -157,3 +158,12 @@ def new_consumer(kafka: Kafka, engine: dict[str, Any]) -> Iterator[Callable[...,
             return stack.enter_context(Consumer(*topics, **chosen))
 
         yield make
+
+
+@pytest.fixture(params=["blocking", "awaitable"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run a test with the blocking functions and classes that its module imports, and with those of kconsumer.aio."""
+    with EventLoop() as loop:
+        if request.param == "awaitable":
+            loop.replace_names(request.module, monkeypatch)
+        yield request.param

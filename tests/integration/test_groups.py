@@ -88,6 +88,7 @@ def java_offsets(kafka: Kafka, group: str) -> list[Row]:
     return by_partition([{key: cell for key, cell in row.items() if key != "LEADER-EPOCH"} for row in rows])
 
 
+@pytest.mark.usefixtures("form")
 def test_a_classic_group_is_as_java_says(kafka: Kafka, group: str) -> None:
     """Offsets, ends, lag, owners, members, subscriptions, state, assignor and coordinator equal those of Java's
     tool.
@@ -150,6 +151,7 @@ def new_protocol_member(kafka: Kafka, topic: str) -> Iterator[None]:
 
 
 @pytest.mark.consumer_protocol
+@pytest.mark.usefixtures("form")
 def test_a_consumer_group_is_as_java_says(kafka: Kafka, topic: str) -> None:
     """The description of a KIP-848 group, with its epochs, equals that of Java's tool."""
     with new_protocol_member(kafka, topic), GroupClient(kafka.bootstrap_servers) as client:

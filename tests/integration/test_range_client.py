@@ -45,6 +45,7 @@ def filled(kafka: Kafka, topic_name: str) -> str:
     return topic_name
 
 
+@pytest.mark.usefixtures("form")
 def test_many_ranges_over_the_same_connections(kafka: Kafka, filled: str) -> None:
     """Ranges of both partitions, read completely or closed early, need no new connection, and none returns records of
     another range.
@@ -61,6 +62,7 @@ def test_many_ranges_over_the_same_connections(kafka: Kafka, filled: str) -> Non
         assert made == connections(client)
 
 
+@pytest.mark.usefixtures("form")
 def test_a_new_range_ends_the_one_before(kafka: Kafka, filled: str) -> None:
     """A client has one open range at a time; the reader of an earlier range raises an error that says so."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
@@ -73,6 +75,7 @@ def test_a_new_range_ends_the_one_before(kafka: Kafka, filled: str) -> None:
         assert [5, 6, 7, 8] == offsets(second)
 
 
+@pytest.mark.usefixtures("form")
 def test_points(kafka: Kafka, filled: str) -> None:
     """Start and end may be ends of the log or times; the reader reports the offsets found for them."""
     kafka.delete_records(filled, {0: 12})
@@ -93,6 +96,7 @@ def test_points(kafka: Kafka, filled: str) -> None:
             client.read_range((filled, 1), datetime.fromtimestamp(90), LATEST)
 
 
+@pytest.mark.usefixtures("form")
 def test_latest_is_the_last_stable_offset(kafka: Kafka, topic_name: str) -> None:
     """With read_committed, a range to LATEST ends before an open transaction and does not wait for it."""
     kafka.create_topic(topic_name)
@@ -129,6 +133,7 @@ SPARK = pa.schema(
 )
 
 
+@pytest.mark.usefixtures("form")
 def test_schema_of_spark(kafka: Kafka, filled: str) -> None:
     """Batches have the column types of Spark's Kafka source, with all columns or those chosen by Spark's names."""
     with RangeClient(bootstrap_servers=kafka.bootstrap_servers) as client:
@@ -238,6 +243,7 @@ def test_borrowing(kafka: Kafka, filled: str) -> None:
     wait_until(lambda: not first.connected, 10, "closing of a client given back")
 
 
+@pytest.mark.usefixtures("form")
 def test_topics(kafka: Kafka, filled: str) -> None:
     """topics() returns the present topics; Kafka's internal topics are marked."""
     with (
@@ -256,6 +262,7 @@ def test_topics(kafka: Kafka, filled: str) -> None:
         assert [49] == [at.offset for at in times.values() if at is not None]
 
 
+@pytest.mark.usefixtures("form")
 def test_commits_for_a_group_without_members(kafka: Kafka, filled: str) -> None:
     """Offsets are committed without joining the group; the offsets of a group with members are not changed."""
     tp = TopicPartition(filled, 0)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kconsumer import RangeClient, TopicPartition, read_range
 from kconsumer.ranges import EARLIEST, LATEST, RangeReader
 from support.brokers.compaction import END, write_compacted
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import wait_until
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def offsets(reader: RangeReader) -> list[int]:

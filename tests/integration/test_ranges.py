@@ -13,6 +13,8 @@ from kconsumer.ranges import Gap, RangeReader
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered
 
+pytestmark = pytest.mark.usefixtures("form")
+
 
 def offsets(reader: RangeReader) -> list[int]:
     """Returns the offsets of all remaining rows."""
