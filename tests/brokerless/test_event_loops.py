@@ -6,8 +6,9 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, NoReturn
 
 import anyio
 import pytest
@@ -45,6 +46,29 @@ def consumer_of(cluster: FakeCluster, **options: object) -> AsyncConsumer:
 def members(cluster: FakeCluster) -> int:
     """Returns the number of members of the group."""
     return len(cluster.group("g").members)
+
+
+class LoopWithoutReaders(asyncio.SelectorEventLoop):
+    """An event loop that cannot watch file descriptors, like the proactor loop of Windows."""
+
+    def add_reader(self, *arguments: object) -> NoReturn:
+        """Raise NotImplementedError."""
+        raise NotImplementedError
+
+    def add_writer(self, *arguments: object) -> NoReturn:
+        """Raise NotImplementedError."""
+        raise NotImplementedError
+
+
+def run_without_readers(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a loop that cannot watch file descriptors. Returns its result."""
+    with asyncio.Runner(loop_factory=LoopWithoutReaders) as runner:
+        return runner.run(main)
+
+
+def test_a_loop_without_readers(cluster: FakeCluster) -> None:
+    """The event loop need not watch sockets."""
+    test_a_program(run_without_readers, cluster)
 
 
 def test_a_program(run: Run, cluster: FakeCluster) -> None:
