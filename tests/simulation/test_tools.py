@@ -9,9 +9,10 @@ import pytest
 
 from support.simulation.__main__ import main
 from support.simulation.diagram import history_of, sequence_diagram, window
+from support.simulation.generate import generate
 from support.simulation.run import run_scenario
 from support.simulation.runner import first_seed, run_one, scenario_of
-from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario, generate
+from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
 from support.simulation.shrink import as_test, kind_of, shrink
 from support.simulation.transition_coverage import all_transitions, unseen
 

@@ -65,8 +65,7 @@ class Faults:
     def remove(self, api: Api, fault: Fault) -> None:
         """Remove a fault from an API's queue. Does nothing if requests have taken all of it."""
         queue = self._queues.get(api.key, deque())
-        if fault in queue:
-            queue.remove(fault)
+        self._queues[api.key] = deque(other for other in queue if other is not fault)
 
     def delay(self, api: Api, ms: float) -> None:
         """Delay the responses of an API by `ms` from now on. 0 ends the delay."""

@@ -5,61 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kconsumer.error_codes import ErrorCode, Errors
-from kconsumer.schema import (
-    FETCH,
-    FIND_COORDINATOR,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    SYNC_GROUP,
-)
+from kconsumer import TopicPartition
+from kconsumer.schema import METADATA
 from kconsumer.schema.dsl import Api
+from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault as ModelFault
 from kconsumer.testing.cluster.faults import FaultKind as ModelFaultKind
+from kconsumer.testing.cluster.groups.offset_store import CommittedOffset
+from kconsumer.testing.cluster.topic import NO_LEADER
+from support.simulation.error_faults import ERRORS
 from support.simulation.journal import Journal
 from support.simulation.members import MemberProcess
-from support.simulation.scenario import Fault, FaultKind, Scenario
-from support.simulation.settings import TOPIC
+from support.simulation.scenario import VOLATILE_TOPIC, Fault, FaultKind, Scenario
+from support.simulation.settings import GROUP, PASSWORD, TOPIC, USER
 from support.simulation.simulation import Simulation
 
-# What the requests of an API may fail with for a while, without a change of the cluster.
-ERRORS: list[tuple[Api, ErrorCode]] = [
-    (FETCH, Errors.NOT_LEADER_OR_FOLLOWER),
-    (FETCH, Errors.UNKNOWN_TOPIC_OR_PARTITION),
-    (FETCH, Errors.KAFKA_STORAGE_ERROR),
-    (FIND_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE),
-    (HEARTBEAT, Errors.COORDINATOR_NOT_AVAILABLE),
-    (HEARTBEAT, Errors.NOT_COORDINATOR),
-    (JOIN_GROUP, Errors.COORDINATOR_LOAD_IN_PROGRESS),
-    (JOIN_GROUP, Errors.NOT_COORDINATOR),
-    (LIST_OFFSETS, Errors.LEADER_NOT_AVAILABLE),
-    (METADATA, Errors.LEADER_NOT_AVAILABLE),
-    (OFFSET_COMMIT, Errors.COORDINATOR_LOAD_IN_PROGRESS),
-    (OFFSET_COMMIT, Errors.NOT_COORDINATOR),
-    (OFFSET_COMMIT, Errors.REQUEST_TIMED_OUT),
-    (OFFSET_FETCH, Errors.COORDINATOR_LOAD_IN_PROGRESS),
-    (OFFSET_FETCH, Errors.NOT_COORDINATOR),
-    (SYNC_GROUP, Errors.COORDINATOR_NOT_AVAILABLE),
-    (SYNC_GROUP, Errors.REBALANCE_IN_PROGRESS),
-]
 TIMES = 3
 LATENCY_MS = 200.0
+MAX_DELAY_MS = 8_000.0
+ALL = 1_000_000_000  # requests
+FIRST_PRODUCER_ID = 1_000_000
+
+
+def create_topic(cluster: Cluster, name: str, scenario: Scenario) -> None:
+    """Create a topic of a scenario."""
+    unclean = {"unclean.leader.election.enable": "true"} if name == VOLATILE_TOPIC else None
+    cluster.create_topic(name, scenario.partitions, min(3, scenario.brokers), unclean)
 
 
 class FaultInjector:
     """Applies faults. Each method begins one fault, and returns the function that ends it."""
 
     def __init__(
-        self, simulation: Simulation, journal: Journal, scenario: Scenario, members: list[MemberProcess]
+        self,
+        simulation: Simulation,
+        journal: Journal,
+        scenario: Scenario,
+        members: list[MemberProcess],
+        users: dict[str, str],
     ) -> None:
         self._simulation = simulation
         self._journal = journal
         self._scenario = scenario
         self._members = members
+        self._users = users  # the passwords that the brokers accept
         self._begin: dict[FaultKind, Callable[[Fault], Callable[[], None]]] = {
             FaultKind.KILL_BROKER: self._kill_broker,
             FaultKind.MOVE_LEADERS: self._move_leaders,
@@ -74,6 +63,15 @@ class FaultInjector:
             FaultKind.DISCONNECT_AFTER: self._disconnect_after,
             FaultKind.INTERRUPT_BROKER: self._interrupt_broker,
             FaultKind.ADD_PARTITIONS: self._add_partitions,
+            FaultKind.REFUSE: self._refuse,
+            FaultKind.SLOW_REQUESTS: self._slow_requests,
+            FaultKind.CLOSE_AT_FIRST_REQUEST: self._close_at_first_request,
+            FaultKind.WRONG_PASSWORD: self._wrong_password,
+            FaultKind.DELETE_RECORDS: self._delete_records,
+            FaultKind.LOSE_RECORDS: self._lose_records,
+            FaultKind.RECREATE_TOPIC: self._recreate_topic,
+            FaultKind.PENDING_OFFSETS: self._pending_offsets,
+            FaultKind.TWIN: self._twin,
         }
 
     def schedule(self) -> None:
@@ -99,7 +97,7 @@ class FaultInjector:
 
         Until then, they may not know what they have lost.
         """
-        until = fault.ends_ms + 2 * self._scenario.session_timeout_ms
+        until = fault.settled_ms + 2 * self._scenario.session_timeout_ms
         self._journal.disturb_all(until)
 
     def _member(self, fault: Fault) -> MemberProcess:
@@ -173,16 +171,94 @@ class FaultInjector:
     def _disconnect_after(self, fault: Fault) -> Callable[[], None]:
         return self._fail_requests(fault, ModelFaultKind.DISCONNECT_AFTER)
 
-    def _fail_requests(self, fault: Fault, kind: ModelFaultKind) -> Callable[[], None]:
+    def _refuse(self, fault: Fault) -> Callable[[], None]:
+        return self._fail_requests(fault, ModelFaultKind.ERROR, ALL)
+
+    def _close_at_first_request(self, fault: Fault) -> Callable[[], None]:
+        """Close connections at the first request, also to a member that has just started again."""
+        member = self._member(fault)
+        if member.alive:
+            member.crash()
+            member.start()
+        return self._add(METADATA, ModelFault(ModelFaultKind.DISCONNECT_BEFORE, ALL))
+
+    def _fail_requests(self, fault: Fault, kind: ModelFaultKind, times: int = 0) -> Callable[[], None]:
+        """Let requests of an API fail: `times` of them, or some."""
         api, error = ERRORS[fault.number % len(ERRORS)]
-        faults, failing = self._simulation.cluster.faults, ModelFault(kind, 1 + fault.number % TIMES, error)
+        return self._add(api, ModelFault(kind, times or 1 + fault.number % TIMES, error))
+
+    def _add(self, api: Api, failing: ModelFault) -> Callable[[], None]:
+        faults = self._simulation.cluster.faults
         faults.add(api, failing)
         return lambda: faults.remove(api, failing)
+
+    def _slow_requests(self, fault: Fault) -> Callable[[], None]:
+        faults = self._simulation.cluster.faults
+        api, _ = ERRORS[fault.number % len(ERRORS)]
+        faults.delay(api, self._simulation.random.uniform(0, MAX_DELAY_MS))
+        return lambda: faults.delay(api, 0.0)
+
+    def _wrong_password(self, _: Fault) -> Callable[[], None]:
+        users = self._users
+        users[USER] = f"not {PASSWORD}"
+
+        def end() -> None:
+            users[USER] = PASSWORD
+
+        return end
 
     def _interrupt_broker(self, fault: Fault) -> Callable[[], None]:
         faults = self._simulation.cluster.faults
         faults.interrupt(fault.broker)
         return lambda: faults.restore(fault.broker, self._simulation.now)
+
+    def _delete_records(self, _: Fault) -> Callable[[], None]:
+        """Delete the records of some partitions up to a random offset. Consumers may not have read them."""
+        simulation = self._simulation
+        for partition in simulation.cluster.partitions():
+            if partition.topic.name in self._scenario.topic_names and simulation.random.random() < 0.5:
+                start = simulation.random.randint(partition.log.start, partition.log.high_watermark)
+                partition.log.delete_before(start)
+                self._journal.delete(TopicPartition(partition.topic.name, partition.index), start)
+        return lambda: None
+
+    def _lose_records(self, fault: Fault) -> Callable[[], None]:
+        """Let a follower stop to replicate. It becomes the leader later, without the records since then."""
+        simulation, broker = self._simulation, fault.broker
+        replication = simulation.cluster.replication
+        topic = simulation.cluster.topics.get(VOLATILE_TOPIC)
+        chosen = [p for p in topic.partitions if p.leader not in (NO_LEADER, broker)] if topic is not None else []
+        for partition in chosen:
+            replication.stop_replica(partition, broker, simulation.now)
+
+        def end() -> None:
+            for partition in chosen:
+                if simulation.cluster.brokers[broker].alive:
+                    replication.move_leader(partition, broker)
+
+        return end
+
+    def _recreate_topic(self, _: Fault) -> Callable[[], None]:
+        cluster = self._simulation.cluster
+        if VOLATILE_TOPIC not in cluster.topics:
+            return lambda: None
+        cluster.delete_topic(VOLATILE_TOPIC)
+        return lambda: create_topic(cluster, VOLATILE_TOPIC, self._scenario)
+
+    def _pending_offsets(self, fault: Fault) -> Callable[[], None]:
+        """Open a transaction that has written offsets of the group, and abort it at the end."""
+        store, producer_id = self._simulation.cluster.groups.offsets, FIRST_PRODUCER_ID + fault.number
+        for partition in self._simulation.cluster.topics[TOPIC].partitions:
+            store.stage(producer_id, GROUP, TOPIC, partition.index, CommittedOffset(0, -1, "", 0))
+        return lambda: store.complete(producer_id, commit=False)
+
+    def _twin(self, fault: Fault) -> Callable[[], None]:
+        """Start a process with the group_instance_id of a static member."""
+        static = [member for member in self._members if member.plan.static]
+        twin = static[fault.member % len(static)].twin(fault.ends_ms)
+        self._members.append(twin)
+        twin.start()
+        return lambda: None
 
     def _add_partitions(self, _: Fault) -> Callable[[], None]:
         cluster = self._simulation.cluster

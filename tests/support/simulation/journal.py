@@ -46,7 +46,10 @@ class Journal:
         self.owners: dict[TopicPartition, dict[str, None]] = {}
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
+        self.unchecked: set[str] = set()  # topics whose records are not checked
         self._disturbed_until: dict[str, float] = {}  # the same for one member
+        self._rewound: dict[TopicPartition, int] = {}  # read again from the beginning; the offset before that
+        self._start: dict[TopicPartition, int] = {}  # the records before this offset were deleted
         self._processed: dict[TopicPartition, int] = {}  # all records before this offset were processed
         self._later: dict[TopicPartition, list[int]] = {}  # processed records behind it
         self._floor: dict[
@@ -63,7 +66,17 @@ class Journal:
 
     def append(self, partition: TopicPartition, offset: int) -> None:
         """A record was written, or the transaction that contains it was committed."""
-        insort(self.appended.setdefault(partition, []), offset)
+        if partition.topic not in self.unchecked:
+            insort(self.appended.setdefault(partition, []), offset)
+
+    def delete(self, partition: TopicPartition, start: int) -> None:
+        """The records before an offset were deleted. Members may have received some of them before."""
+        self._start[partition] = max(start, self._start.get(partition, 0))
+
+    def check_from(self, partition: TopicPartition, start: int, end: int) -> None:
+        """Begin to check a partition with the records `start` to `end - 1`. Those that follow must be processed."""
+        self.appended[partition] = list(range(start, end))
+        self._processed[partition] = end
 
     def following(self, partition: TopicPartition, offset: int) -> int:
         """Returns the offset of the first record at or after an offset; the offset itself if there is none."""
@@ -74,7 +87,7 @@ class Journal:
     def first_unprocessed(self, partition: TopicPartition) -> int | None:
         """Returns the offset of the first record that was not processed, or None if there is none."""
         offsets = self.appended.get(partition, [])
-        index = bisect_left(offsets, self._processed.get(partition, 0))
+        index = bisect_left(offsets, max(self._processed.get(partition, 0), self._start.get(partition, 0)))
         return offsets[index] if index < len(offsets) else None
 
     def unprocessed(self) -> dict[TopicPartition, int]:
@@ -99,7 +112,7 @@ class Journal:
                     self.violation(f"two owners of {tp}: {other} and {member}")
             self.owners.setdefault(tp, {})[member] = None
             if (member, tp) not in self._floor:
-                self._floor[member, tp] = self.committed.get(tp, 0)
+                self._floor[member, tp] = 0 if tp in self._rewound else self.committed.get(tp, 0)
                 self._next.pop((member, tp), None)
 
     def take_away(self, member: str, partitions: Iterable[TopicPartition]) -> None:
@@ -137,8 +150,16 @@ class Journal:
 
     def sought(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A member moved its position."""
+        if partition.topic in self.unchecked:
+            return
         self._next[member, partition] = offset
         self._floor[member, partition] = min(offset, self._floor.get((member, partition), offset))
+
+    def rewind(self, member: str, partition: TopicPartition) -> None:
+        """A member reads from the first record again."""
+        self._next.pop((member, partition), None)
+        self._floor[member, partition] = 0
+        self._rewound[partition] = max(self.first_unprocessed(partition) or 0, self.committed.get(partition, 0))
 
     def deliver(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to the application."""
@@ -146,6 +167,8 @@ class Journal:
         self.returned[partition] = self.returned.get(partition, 0) + 1
         if partition not in self.owners or member not in self.owners[partition]:
             self.violation(f"{member} returned {partition}@{offset} without owning the partition")
+        if partition.topic in self.unchecked:
+            return
         floor = self._floor.get(key, 0)
         if offset < floor:
             self.violation(f"repeated: {member} returned {partition}@{offset}; {floor} was committed before")
@@ -154,12 +177,19 @@ class Journal:
             first = self.first_unprocessed(partition)
             if first is not None and offset > first:
                 self.violation(f"skipped: {member} starts at {partition}@{offset}; {first} was never processed")
-        elif offset != self.following(partition, expected):
+        elif not self._continues(partition, expected, offset):
             self.violation(f"gap: {member} returned {partition}@{offset} after {expected - 1}")
         self._next[key] = offset + 1
 
+    def _continues(self, partition: TopicPartition, expected: int, offset: int) -> bool:
+        """Returns whether the record at `offset` may follow: the next one, or a later one if records were deleted."""
+        latest = self.following(partition, max(expected, self._start.get(partition, 0)))
+        return self.following(partition, expected) == offset or expected <= offset == latest
+
     def process(self, partition: TopicPartition, offset: int) -> None:
         """The application has processed a record."""
+        if partition.topic in self.unchecked:
+            return
         later = self._later.setdefault(partition, [])
         done = self._processed.get(partition, 0)
         if offset < done:
@@ -179,17 +209,21 @@ class Journal:
 
     def commit(self, partition: TopicPartition, offset: int) -> None:
         """The coordinator has stored a committed offset."""
+        if partition.topic in self.unchecked:
+            return
         first = self.first_unprocessed(partition)
         if first is not None and offset > first:
             self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")
         before = self.committed.get(partition, 0)
-        if offset < before:
+        if offset >= self._rewound.get(partition, 0):
+            self._rewound.pop(partition, None)
+        if offset < before and partition not in self._rewound:
             self.violation(f"committed offset went back: {partition} from {before} to {offset}")
         self.committed[partition] = offset
 
     def acknowledge(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A commit of an offset has returned without an error."""
-        if self.committed.get(partition, 0) < offset:
+        if self.committed.get(partition, 0) < offset and partition.topic not in self.unchecked:
             self.violation(f"commit not stored: {member} has committed {partition}@{offset}")
 
     def request(self, client: str, api: str) -> None:

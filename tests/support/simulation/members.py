@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, TopicPartition
 from kconsumer.error_codes import Errors
-from kconsumer.errors import BrokerError, KafkaError, StateError
+from kconsumer.errors import (
+    BrokerError,
+    InvalidOffsetError,
+    KafkaError,
+    RecordDeserializationError,
+    StateError,
+)
 from kconsumer.listener import RebalanceListener
+from support.simulation.consumer_options import consumer_options, upgrade_ends_ms
 from support.simulation.journal import GRACE_MS, Journal, named
-from support.simulation.programs import STEPS
-from support.simulation.scenario import Member, Program, Scenario
-from support.simulation.scheduler import Process
+from support.simulation.programs import STEPS, Pattern
+from support.simulation.scenario import MINUTE_MS, Member, Program, Scenario
+from support.simulation.scheduler import FOREVER, Process
 from support.simulation.settings import (
     CALL_TIMEOUT_S,
     CLOSE_TIMEOUT_S,
     ERROR_PAUSE_MS,
-    GROUP,
-    HEARTBEAT_INTERVAL_MS,
     LAST_APPEND_MS,
+    MAX_FAILURES,
     MAX_POLL_INTERVAL_MS,
     POLL_TIMEOUT_S,
-    RESTART_PAUSE_MS,
-    TOPIC,
 )
 from support.simulation.simulation import SimulatedConsumer, Simulation
 
@@ -33,15 +38,25 @@ INSTANCE_ERRORS = (Errors.FENCED_INSTANCE_ID, Errors.UNRELEASED_INSTANCE_ID)
 
 
 class CallbackError(Exception):
-    """The exception of a rebalance callback."""
+    """The exception of a rebalance callback or an interceptor."""
+
+
+class Interruption(KeyboardInterrupt):
+    """The exception of a signal handler."""
 
 
 class MemberProcess:
     """One member of the scenario. A crash ends its process; `start` begins another one."""
 
-    def __init__(self, simulation: Simulation, journal: Journal, scenario: Scenario, index: int) -> None:
-        self.plan: Member = scenario.members[index]
-        self.name = f"m{index}"
+    def __init__(
+        self, simulation: Simulation, journal: Journal, scenario: Scenario, plan: Member, name: str, instance: str
+    ) -> None:
+        self.plan = plan
+        self.name = name
+        self.instance = instance  # the group_instance_id of a static member
+        self.subscribed: frozenset[str] = frozenset()  # the topics
+        self._pattern: Pattern | None = None  # the pattern that matches the topics
+        self.consumers = 0  # how many consumers it has opened
         self.process = Process(self.name)
         self.alive = False
         self.simulation = simulation
@@ -49,6 +64,7 @@ class MemberProcess:
         self.scenario = scenario
         self._consumer: SimulatedConsumer | None = None
         self.listener = Listener(self)
+        self.interceptor = RaisingInterceptor(self)
         self.unprocessed: list[tuple[TopicPartition, int]] = []  # what the last poll returned
         self._closed = False  # a callback has closed the consumer, or an error that repeats ends the application
         self._calling = ""  # the present call
@@ -56,8 +72,10 @@ class MemberProcess:
         self._busy_since = 0.0  # the begin of the last poll before the program was busy
         self._busy_until = 0.0
         self._callback_ms = 0.0  # the time spent in callbacks during the present call
+        self._failures = 0  # calls in a row that have raised errors that cannot be retried
+        self._fenced = False  # another process has, or had, the group_instance_id
         self._starts = 0
-        self._consumers = 0
+        self._twins = 0
 
     # --- the process ---
 
@@ -77,6 +95,13 @@ class MemberProcess:
         self.simulation.network.reset(self.process)
         self.journal.end(self.name)
 
+    def twin(self, until: float) -> MemberProcess:
+        """Returns another process with the same group_instance_id, which ends at `until` (ms)."""
+        self._twins += 1
+        plan = replace(self.plan, program=Program.AUTO_COMMIT, stop_ms=until)
+        name = f"{self.name}x{self._twins}"
+        return MemberProcess(self.simulation, self.journal, self.scenario, plan, name, self.instance)
+
     def suspend(self, ms: float) -> None:
         """Do not run the process for a while."""
         self.process.suspend(self.simulation.now, self.simulation.now + ms)
@@ -94,59 +119,44 @@ class MemberProcess:
     def _main(self) -> None:
         """Run one consumer after the other until the member's end."""
         while self.simulation.now < self._ends_ms:
-            lifetime_ms = self._ends_ms
-            if self.plan.program in (Program.REOPEN, Program.CHANGE_PROTOCOL) and not self.catching_up:
-                lifetime_ms = min(lifetime_ms, self.simulation.now + self.draw(1_000, 600_000))
-            self._run_consumer(lifetime_ms)
+            self._run_consumer(min(self._ends_ms, self._lifetime_ends_ms()))
+            if self._fenced:
+                self._pause_after_fencing()
+            elif self._failures:
+                self.simulation.sleep(self.draw(1_000, 10_000))
         self.alive = False
 
+    def _lifetime_ends_ms(self) -> float:
+        """Returns when the next consumer is closed, and another one opened."""
+        now, program = self.simulation.now, self.plan.program
+        if program is Program.UPGRADE:
+            return upgrade_ends_ms(now, self.scenario) + self.draw(0, MINUTE_MS)
+        if program in (Program.REOPEN, Program.CHANGE_PROTOCOL) and not self.catching_up:
+            return now + self.draw(1_000, 600_000)
+        return FOREVER
+
+    def _pause_after_fencing(self) -> None:
+        """Wait before the next consumer takes the group_instance_id from another process."""
+        if self.plan.stop_ms is None:
+            self.simulation.sleep(self.draw(1_000, 20_000))
+            self.journal.disturb_all(self.simulation.now + 2 * self.scenario.session_timeout_ms)
+        else:
+            self.simulation.sleep(max(0.0, self.plan.stop_ms - self.simulation.now))
+
     def _run_consumer(self, until: float) -> None:
-        self._consumers += 1
-        consumer = self._consumer = self.simulation.consumer(self.process, **self._options())
+        self.consumers += 1
+        consumer = self._consumer = self.simulation.consumer(self.process, **consumer_options(self))
         self.unprocessed = []
-        self.call("subscribe", 0.0, lambda: consumer.subscribe([TOPIC], listener=self.listener))
+        self._closed, self._fenced, self._failures = False, False, 0
+        self.subscribed, self._pattern = frozenset(), None
+        self.subscribe(consumer, self.scenario.topic_names)
         step = STEPS[self.plan.program]
-        self._closed = False
-        while self.simulation.now < until and not self._closed:
+        while self.simulation.now < until and not (self._closed or self._fenced) and self._failures < MAX_FAILURES:
             step(self, consumer)
         self.finish_batch()  # close() commits what the last poll returned
         self.call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
         self.journal.end(self.name)
         self._consumer = None
-
-    def _options(self) -> dict[str, Any]:
-        plan, scenario = self.plan, self.scenario
-        manual = plan.program in (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)
-        protocol = plan.protocol
-        if plan.program is Program.CHANGE_PROTOCOL and self._consumers % 2 == 0:
-            protocol = "consumer" if protocol == "classic" else "classic"
-        options: dict[str, Any] = {
-            "group_id": GROUP,
-            "client_id": self.name,
-            "group_protocol": protocol,
-            "auto_offset_reset": "earliest",
-            "fetch_max_wait_ms": scenario.fetch_max_wait_ms,
-            "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
-            "max_poll_records": 7,
-            "enable_auto_commit": not manual,
-            "consumer_timeout_ms": int(POLL_TIMEOUT_S * 1000),
-        }
-        if scenario.transactions:
-            options["isolation_level"] = "read_committed"
-        if plan.program is Program.SLOW_DESERIALIZER:
-            options["value_deserializer"] = self.deserialize
-        if plan.program is Program.CLOSE_IN_CALLBACK:
-            options["on_commit"] = self.on_commit
-        if plan.static:
-            options["group_instance_id"] = f"instance-{self.name}"
-        if protocol == "classic":
-            options |= {
-                "engine": plan.engine,
-                "assignors": [plan.assignor],
-                "session_timeout_ms": scenario.session_timeout_ms,
-                "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
-            }
-        return options
 
     # --- calls ---
 
@@ -154,34 +164,46 @@ class MemberProcess:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
         simulation, began = self.simulation, self.simulation.now
         outer_ms, self._callback_ms = self._callback_ms, 0.0
-        pause_ms = ERROR_PAUSE_MS
         self._calling = what
         try:
             result = call()
         except CallbackError:
             simulation.record(self.name, f"{what} raised the error of a callback")
             result = None
-        except KafkaError as error:
-            text = f"{type(error).__name__}: {error}"
-            simulation.record(self.name, f"{what} raised {text}")
-            if isinstance(error, StateError) or "internal error" in text:
-                self.journal.violation(f"internal error: {self.name}: {what} raised {text}")
-            if isinstance(error, BrokerError) and error.code in INSTANCE_ERRORS:
-                self._closed = True
-                pause_ms = RESTART_PAUSE_MS
+        except Interruption:
+            simulation.record(self.name, f"{what} was interrupted")
             result = None
+        except KafkaError as error:
+            self._failed(what, error)
+            result = None
+        else:
+            self._failures = 0
         took = simulation.now - began - self._callback_ms - self.process.suspended_ms(began, simulation.now)
         if took > timeout_s * 1000 + GRACE_MS:
             self.journal.violation(f"late call: {self.name}: {what} took {took:.0f} ms of {timeout_s * 1000:.0f}")
         if result is None:
-            simulation.sleep(pause_ms)
+            simulation.sleep(ERROR_PAUSE_MS)
         self._callback_ms = outer_ms + simulation.now - began  # of the call whose callback has made this one
         return result
 
+    def _failed(self, what: str, error: KafkaError) -> None:
+        """Record an error of a call, and check that it is none of the library itself."""
+        text = f"{type(error).__name__}: {error}"
+        self.simulation.record(self.name, f"{what} raised {text}")
+        if isinstance(error, StateError) or "internal error" in text:
+            self.journal.violation(f"internal error: {self.name}: {what} raised {text}")
+        if isinstance(error, InvalidOffsetError) and self._consumer is not None:  # as an application without a policy
+            self._consumer.seek_to_beginning(*error.partitions)
+        elif not error.retriable and not isinstance(error, RecordDeserializationError):
+            self._failures += 1
+        self._fenced |= isinstance(error, BrokerError) and error.code in INSTANCE_ERRORS
+
     def draw(self, low: float, high: float) -> float:
+        """Returns a random number."""
         return self.simulation.random.uniform(low, high)
 
     def chance(self, probability: float) -> bool:
+        """Returns True with this probability."""
         return self.simulation.random.random() < probability
 
     # --- what programs do ---
@@ -197,10 +219,24 @@ class MemberProcess:
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
             self.simulation.record(self.name, f"got {tp}@{record.offset}")
+            if record.topic not in self.subscribed:
+                self.journal.violation(f"not subscribed: {self.name} returned {tp}@{record.offset}")
             self.journal.deliver(self.name, tp, record.offset)
             self.unprocessed.append((tp, record.offset))
 
+    def subscribe(self, consumer: Consumer, topics: Iterable[str], pattern: Pattern | None = None) -> None:
+        """Subscribe to topics, or to a pattern that matches these topics."""
+        if self.subscribed and type(self._pattern) is not type(pattern):
+            self.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe())
+            self.journal.end(self.name)
+        self._pattern = pattern
+        self.subscribed = frozenset(topics)
+        self.simulation.record(self.name, f"subscribes to {' '.join(sorted(self.subscribed))}")
+        chosen = sorted(self.subscribed) if pattern is None else pattern
+        self.call("subscribe", 0.0, lambda: consumer.subscribe(chosen, listener=self.listener) or True)
+
     def poll_once(self, consumer: Consumer) -> ConsumerRecords | None:
+        """Poll, and process what the last poll returned before. Returns the records, or None after an error."""
         self.finish_batch()
         self._poll_began = self.simulation.now
         records = self.call("poll", POLL_TIMEOUT_S, lambda: consumer.poll(POLL_TIMEOUT_S))
@@ -247,8 +283,13 @@ class MemberProcess:
             self.journal.take_away(self.name, partitions)
 
     def deserialize(self, value: bytes) -> bytes:
-        """Returns the value of a record, after some time."""
-        if self.chance(0.02) and not self.catching_up:
+        """Returns the value of a record, after some time, or raises an exception."""
+        unusual = self.chance(0.02) and not self.catching_up
+        if unusual and self.plan.program is Program.RAISE_IN_PLUGIN:
+            raise ValueError(value)
+        if unusual and self.plan.program is Program.INTERRUPT:
+            raise Interruption
+        if unusual and self.plan.program is Program.SLOW_DESERIALIZER:
             ms = self.draw(0, 2 * self.scenario.session_timeout_ms)
             if self._callback_ms + ms < MAX_POLL_INTERVAL_MS / 2:  # else the member may leave the group
                 self.be_busy(ms)
@@ -258,7 +299,7 @@ class MemberProcess:
     def on_commit(self, *_: object) -> None:
         """An auto-commit has ended."""
         consumer = self._consumer
-        if consumer is not None and self.chance(0.2):
+        if consumer is not None and self.chance(0.08):
             began = self.simulation.now
             self._closed = True
             self._calling = "close"
@@ -268,10 +309,27 @@ class MemberProcess:
     def _in_callback(self) -> None:
         began = self.simulation.now
         if self.chance(0.3):
-            self.simulation.sleep(self.draw(0, 2_000))
+            self.simulation.sleep(
+                self.draw(0, min(self.scenario.max_callback_ms, self.scenario.session_timeout_ms / 2))
+            )
         self._callback_ms += self.simulation.now - began
         if self.plan.program is Program.RAISE_IN_CALLBACK and self.chance(0.5):
             raise CallbackError
+        if self.plan.program is Program.INTERRUPT and self.chance(0.1):
+            raise Interruption
+
+
+class RaisingInterceptor:
+    """An interceptor that sometimes raises an exception."""
+
+    def __init__(self, member: MemberProcess) -> None:
+        self._member = member
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Returns the records, or raises an exception."""
+        if self._member.chance(0.05):
+            raise CallbackError
+        return records
 
 
 class Listener(RebalanceListener):

@@ -9,8 +9,8 @@ from kconsumer.testing.batches import build_batch
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 from kconsumer.testing.records import Rec
 from support.simulation.journal import Journal
-from support.simulation.scenario import Scenario
-from support.simulation.settings import LAST_APPEND_MS, TOPIC
+from support.simulation.scenario import STABLE_TOPICS, Scenario
+from support.simulation.settings import LAST_APPEND_MS
 from support.simulation.simulation import Simulation
 
 MAX_BATCH = 10  # records
@@ -37,12 +37,12 @@ class Producers:
     def write_transactions(self) -> None:
         """Append some batches in a transaction now and then, and commit or abort it."""
         transactions = self._simulation.cluster.transactions
-        for partition in self._partitions():
+        for partition in self._partitions(volatile=False):
             transaction = transactions.init_producer("producer", 900_000, self._simulation.now)
             written: list[tuple[TopicPartition, int]] = []
             sequences: dict[Partition, int] = {}
             for _ in range(self._simulation.random.randint(1, 3)):
-                chosen = self._choose() or partition
+                chosen = self._choose(volatile=False) or partition
                 transactions.add_partitions(transaction, [chosen], self._simulation.now)
                 producer = transaction.producer_id, transaction.producer_epoch, sequences.get(chosen, 0)
                 offsets = self._append(chosen, producer)
@@ -60,21 +60,23 @@ class Producers:
             )
             self._simulation.network.pump()
 
-    def _partitions(self) -> Iterator[Partition]:
+    def _partitions(self, *, volatile: bool = True) -> Iterator[Partition]:
         """Wait a random time and yield a partition that has a leader, until the producers end.
 
         Yields none while the members have a long backlog. They could not process it before the run ends.
         """
         simulation, scenario = self._simulation, self._scenario
         while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
-            partition = self._choose()
+            partition = self._choose(volatile=volatile)
             if partition is not None and self._journal.backlog() < MAX_BACKLOG:
                 yield partition
             simulation.sleep(simulation.random.expovariate(1 / scenario.record_interval_ms))
 
-    def _choose(self) -> Partition | None:
-        """Returns a random partition, or None if it has no leader."""
-        partitions = self._simulation.cluster.topics[TOPIC].partitions
+    def _choose(self, *, volatile: bool = True) -> Partition | None:
+        """Returns a random partition, or None if it has no leader. Some of its topics may not exist at the moment."""
+        topics = self._simulation.cluster.topics
+        names = self._scenario.topic_names if volatile else STABLE_TOPICS
+        partitions = [p for name in names if name in topics for p in topics[name].partitions]
         partition = partitions[self._simulation.random.randrange(len(partitions))]
         return None if partition.leader == NO_LEADER else partition
 

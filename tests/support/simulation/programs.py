@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.simulation.scenario import Program
 from support.simulation.scheduler import FOREVER
-from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS, TOPIC
+from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
     from support.simulation.members import MemberProcess
+
+Pattern = re.Pattern[str] | SubscriptionPattern
 
 
 def poll(member: MemberProcess, consumer: Consumer) -> None:
@@ -22,7 +25,7 @@ def poll(member: MemberProcess, consumer: Consumer) -> None:
 
 def poll_slowly(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once, and sometimes take long afterwards."""
-    if member.poll_once(consumer) and member.chance(0.02) and not member.catching_up:
+    if member.poll_once(consumer) and member.chance(0.05) and not member.catching_up:
         member.be_busy(member.draw(0, 1.5 * MAX_POLL_INTERVAL_MS))
 
 
@@ -73,7 +76,51 @@ def poll_and_resubscribe(member: MemberProcess, consumer: Consumer) -> None:
         member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
         member.journal.end(member.name)
         member.simulation.sleep(member.draw(0, 60_000))
-        consumer.subscribe([TOPIC], listener=member.listener)
+        member.subscribe(consumer, member.scenario.topic_names)
+
+
+def poll_and_change_topics(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once; now and then subscribe to other topics or to a pattern, and sometimes soon back again."""
+    member.poll_once(consumer)
+    topics = member.scenario.topic_names
+    if member.catching_up:
+        if member.subscribed != frozenset(topics):
+            member.subscribe(consumer, topics)
+        return
+    if not member.chance(0.05):
+        return
+    chosen = [topic for topic in topics if member.chance(0.5)] or list(topics)
+    member.finish_batch()
+    member.subscribe(consumer, chosen, _pattern(member, chosen))
+    if member.chance(0.5):
+        records = member.call("poll", 0.0, lambda: consumer.poll(0))
+        member.take(records or ())
+        member.finish_batch()
+        member.subscribe(consumer, topics)
+
+
+def _pattern(member: MemberProcess, topics: list[str]) -> Pattern | None:
+    """Returns a pattern that matches topics, or None."""
+    text = "|".join(topics)
+    if member.chance(0.5):
+        return None
+    server = member.plan.protocol == "consumer" and member.chance(0.5)
+    return SubscriptionPattern(text) if server else re.compile(text)
+
+
+def poll_and_seek_to_ends(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once; now and then read from the beginning again, after other seeks that must have no effect."""
+    member.poll_once(consumer)
+    if member.catching_up or not member.chance(0.01):
+        return
+    member.finish_batch()
+    for tp in sorted(consumer.assignment()):
+        if member.chance(0.5):
+            member.simulation.record(member.name, f"seeks to the beginning of {tp}")
+            consumer.seek(tp, OffsetAndMetadata(1, leader_epoch=0))
+            consumer.seek_to_end(tp)
+            consumer.seek_to_beginning(tp)
+            member.journal.rewind(member.name, tp)
 
 
 def iterate(member: MemberProcess, consumer: Consumer) -> None:
@@ -111,4 +158,9 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.ITERATE: iterate,
     Program.CLOSE_IN_CALLBACK: poll,
     Program.SLOW_DESERIALIZER: poll,
+    Program.RAISE_IN_PLUGIN: poll,
+    Program.INTERRUPT: poll,
+    Program.CHANGE_TOPICS: poll_and_change_topics,
+    Program.SEEK_TO_ENDS: poll_and_seek_to_ends,
+    Program.UPGRADE: poll,
 }

@@ -16,17 +16,17 @@ from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault, Faults
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
 from kconsumer.testing.cluster.requests import Request
+from kconsumer.testing.cluster.sasl import SaslSettings
 from kconsumer.testing.cluster.settings import Settings
-from support.simulation.faults import FaultInjector
+from support.simulation.faults import FaultInjector, create_topic
 from support.simulation.journal import Journal
 from support.simulation.members import MemberProcess
 from support.simulation.producers import Producers
-from support.simulation.scenario import MINUTE_MS, FaultKind, Program, Scenario
+from support.simulation.scenario import MINUTE_MS, VOLATILE_TOPIC, Program, Scenario
 from support.simulation.scheduler import Process, Task
-from support.simulation.settings import GROUP, POLL_TIMEOUT_S, TOPIC
+from support.simulation.settings import GROUP, PASSWORD, POLL_TIMEOUT_S, SASL_SESSION_MS, USER
 from support.simulation.simulation import Simulation, off_main_thread
 
-METADATA_MAX_AGE_MS = 5 * MINUTE_MS  # the default of the option metadata_max_age_ms
 # Programs that leave the group now and then, or that may not poll for a long time.
 UNSTABLE = (
     Program.REOPEN,
@@ -35,6 +35,8 @@ UNSTABLE = (
     Program.RESUBSCRIBE,
     Program.SLOW,
     Program.SLOW_DESERIALIZER,
+    Program.CHANGE_TOPICS,
+    Program.UPGRADE,
 )
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
@@ -84,7 +86,7 @@ class _Offsets(OffsetStore):
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
         super().put(group_id, topic, partition, offset)
-        if group_id == GROUP and topic == TOPIC:
+        if group_id == GROUP:
             tp = TopicPartition(topic, partition)
             self._simulation.record("coordinator", f"committed {tp}@{offset.offset}")
             self._journal.now = self._simulation.now
@@ -115,15 +117,22 @@ class Run:
         self.journal = Journal()
         self.journal.changes_protocol = scenario.has_both_protocols
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
-        cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, seed=scenario.seed)
+        users = {USER: PASSWORD}
+        sasl = SaslSettings((scenario.sasl,), users, SASL_SESSION_MS) if scenario.sasl else None
+        cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, sasl=sasl, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
         cluster.faults = _Requests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
         cluster.groups.offsets = _Offsets(simulation, self.journal)
-        cluster.create_topic(TOPIC, scenario.partitions, min(3, scenario.brokers))
+        for topic in scenario.topic_names:
+            create_topic(cluster, topic, scenario)
+        if scenario.volatile:
+            self.journal.unchecked.add(VOLATILE_TOPIC)
         simulation.scheduler.on_error = self._task_failed
         self.members = [
-            MemberProcess(simulation, self.journal, scenario, index) for index in range(len(scenario.members))
+            MemberProcess(simulation, self.journal, scenario, plan, f"m{index}", f"instance-m{index}")
+            for index, plan in enumerate(scenario.members)
         ]
+        self._injector = FaultInjector(simulation, self.journal, scenario, self.members, users)
 
     def run(self) -> Outcome:
         """Run the scenario to its end. Returns the outcome."""
@@ -140,10 +149,11 @@ class Run:
                 simulation.spawn(Process("producer"), "transactions", producers.write_transactions)
             for member in self.members:
                 simulation.scheduler.call_at(member.plan.start_ms, member.start)
-            FaultInjector(simulation, self.journal, scenario, self.members).schedule()
+            self._injector.schedule()
             self._run_until(self._calm_ms())
             self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
             self._check_stable()
+            self._check_volatile_topic()
             end_ms = scenario.duration_ms + CLOSING_MS
             self._run_until(scenario.duration_ms)
             self._run_until(end_ms, lambda: not any(member.alive for member in self.members))
@@ -174,13 +184,10 @@ class Run:
     def _calm_ms(self) -> float:
         """Returns when the group must be stable."""
         scenario = self.scenario
-        events = [fault.ends_ms for fault in scenario.faults]
+        events = [fault.settled_ms for fault in scenario.faults]
         events += [member.start_ms for member in scenario.members]
         # A member closes its consumer at the end of its last call.
         events += [m.stop_ms + POLL_TIMEOUT_S * 1000 for m in scenario.members if m.stop_ms is not None]
-        # Members learn of new partitions when they refresh their metadata.
-        added = [fault.at_ms for fault in scenario.faults if fault.kind is FaultKind.ADD_PARTITIONS]
-        events += [at_ms + METADATA_MAX_AGE_MS for at_ms in added]
         calm = max(events) + 2 * scenario.session_timeout_ms
         return min(calm, scenario.duration_ms)
 
@@ -190,11 +197,21 @@ class Run:
             return
         if not any(member.alive for member in self.members):
             return
-        for partition in self.simulation.cluster.topics[TOPIC].partitions:
-            tp = TopicPartition(TOPIC, partition.index)
-            owners = list(self.journal.owners.get(tp, ()))
-            if len(owners) != 1:
-                self.journal.violation(f"not stable: {tp} has owners {owners}")
+        for topic in self.scenario.topic_names:
+            for partition in self.simulation.cluster.topics[topic].partitions:
+                tp = TopicPartition(topic, partition.index)
+                owners = list(self.journal.owners.get(tp, ()))
+                if len(owners) != 1:
+                    self.journal.violation(f"not stable: {tp} has owners {owners}")
+
+    def _check_volatile_topic(self) -> None:
+        """Check the records of the volatile topic from now on, because no more of them are lost."""
+        topic = self.simulation.cluster.topics.get(VOLATILE_TOPIC)
+        if topic is not None:
+            self.journal.unchecked.discard(VOLATILE_TOPIC)
+            for partition in topic.partitions:
+                tp = TopicPartition(VOLATILE_TOPIC, partition.index)
+                self.journal.check_from(tp, partition.log.start, partition.log.end)
 
     def _check_processed(self) -> None:
         if any(member.plan.stop_ms is None for member in self.members):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
+from support.simulation.generate import generate
 from support.simulation.run import run_scenario
-from support.simulation.scenario import HOUR_MS, Scenario, generate
+from support.simulation.scenario import HOUR_MS, Scenario
 from support.simulation.transition_coverage import Transition, TransitionCoverage
 
 SEEDS_PER_DAY = 100_000

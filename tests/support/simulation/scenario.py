@@ -1,18 +1,17 @@
 """Scenarios: what a simulated run contains, as data that can be generated from a seed, shrunk, and printed.
 
-The `repr` of a scenario is Python code that creates it again. `generate` draws a random mix: a run has only some of the
-programs and some kinds of faults (swarm testing), because with all of them at once most runs would look alike.
+The `repr` of a scenario is Python code that creates it again. `generate.py` draws scenarios.
 """
 
 from __future__ import annotations
 
 import enum
-import random
 from dataclasses import dataclass
 
 HOUR_MS = 3_600_000.0
 MINUTE_MS = 60_000.0
-MIN_REQUEST_FAULT_MS = 15_000.0  # a fault of some requests waits this long for them
+STABLE_TOPICS = ("t", "u")
+VOLATILE_TOPIC = "v"
 
 
 class Program(enum.Enum):
@@ -32,6 +31,11 @@ class Program(enum.Enum):
     ITERATE = "iterates record by record, and leaves the loop in the middle of a batch"
     CLOSE_IN_CALLBACK = "closes its consumer now and then in the callback of an auto-commit, and opens another one"
     SLOW_DESERIALIZER = "has a deserializer that sometimes takes longer than the session timeout"
+    RAISE_IN_PLUGIN = "has a deserializer and an interceptor that sometimes raise exceptions"
+    INTERRUPT = "is interrupted in a deserializer now and then, as by Ctrl-C, and continues to poll"
+    CHANGE_TOPICS = "subscribes to other topics or to a pattern now and then"
+    SEEK_TO_ENDS = "calls seek_to_end and seek_to_beginning now and then"
+    UPGRADE = "changes from range to cooperative-sticky in two steps, by closing its consumer and opening another one"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
@@ -53,6 +57,15 @@ class FaultKind(enum.Enum):
     DISCONNECT_AFTER = "a broker processes the next requests of an API, and closes the connection instead of responding"
     INTERRUPT_BROKER = "a broker does not receive or send anything"
     ADD_PARTITIONS = "the topic gets another partition"
+    REFUSE = "all requests of an API fail with an error code"
+    SLOW_REQUESTS = "the responses of an API take several seconds"
+    CLOSE_AT_FIRST_REQUEST = "the brokers close connections at the first request, as a load balancer without targets"
+    WRONG_PASSWORD = "the brokers refuse the password of the members"
+    DELETE_RECORDS = "the records of some partitions are deleted, those that no member has read, too"
+    LOSE_RECORDS = "the volatile topic loses its last records in unclean elections of leaders"
+    RECREATE_TOPIC = "the volatile topic is deleted, and created again at the end"
+    PENDING_OFFSETS = "a transaction with offsets of the group is open"
+    TWIN = "a second process uses the group_instance_id of a member"
 
     def __repr__(self) -> str:
         return f"FaultKind.{self.name}"
@@ -84,9 +97,34 @@ class Fault:
 
     @property
     def ends_ms(self) -> float:
-        """When the fault ends. Those that wait for requests last long enough for some requests."""
-        waits = self.kind in (FaultKind.ERROR, FaultKind.DISCONNECT, FaultKind.DISCONNECT_AFTER)
-        return self.at_ms + max(self.duration_ms, MIN_REQUEST_FAULT_MS if waits else 0.0)
+        """When the fault ends. Some kinds need a minimum of time."""
+        return self.at_ms + max(self.duration_ms, MIN_DURATIONS_MS.get(self.kind, 0.0))
+
+    @property
+    def settled_ms(self) -> float:
+        """When the members know that the fault has ended."""
+        return self.ends_ms + SETTLING_MS.get(self.kind, 0.0)
+
+
+# A fault of requests waits this long for them, and a replica without replication leaves the in-sync replicas.
+MIN_DURATIONS_MS = {
+    FaultKind.ERROR: 15_000.0,
+    FaultKind.DISCONNECT: 15_000.0,
+    FaultKind.DISCONNECT_AFTER: 15_000.0,
+    FaultKind.REFUSE: 15_000.0,
+    FaultKind.SLOW_REQUESTS: 15_000.0,
+    FaultKind.CLOSE_AT_FIRST_REQUEST: 15_000.0,
+    FaultKind.WRONG_PASSWORD: 15_000.0,
+    FaultKind.PENDING_OFFSETS: 15_000.0,
+    FaultKind.LOSE_RECORDS: 40_000.0,
+    FaultKind.TWIN: 30_000.0,
+}
+# Members refresh their metadata every five minutes, and the fenced member waits before it opens another consumer.
+SETTLING_MS = {
+    FaultKind.ADD_PARTITIONS: 5 * MINUTE_MS,
+    FaultKind.RECREATE_TOPIC: 5 * MINUTE_MS,
+    FaultKind.TWIN: 2 * MINUTE_MS,
+}
 
 
 @dataclass(frozen=True)
@@ -104,65 +142,19 @@ class Scenario:
     session_timeout_ms: int = 45_000
     release: str = "4.4"
     transactions: bool = False  # some records are written in transactions, and members read with read_committed
+    topics: int = 1  # how many topics have `partitions` partitions
+    volatile: bool = False  # there is one more topic, which may lose records, and be deleted and created again
+    sasl: str = ""  # the mechanism; "": clients do not authenticate
+    max_callback_ms: float = 2_000.0  # how long rebalance callbacks take at most
+    reset: str = "earliest"  # the option auto_offset_reset: earliest or none
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics to which members subscribe."""
+        return STABLE_TOPICS[: self.topics] + ((VOLATILE_TOPIC,) if self.volatile else ())
 
     @property
     def has_both_protocols(self) -> bool:
         """True if members have different group protocols, or change theirs."""
         changes = any(member.program is Program.CHANGE_PROTOCOL for member in self.members)
         return changes or len({member.protocol for member in self.members}) > 1
-
-
-def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
-    """Returns a random scenario. The same seed and duration give the same scenario."""
-    rng = random.Random(f"scenario {seed}")
-    members = _members(rng, duration_ms)
-    kinds = [kind for kind in FaultKind if rng.random() < 0.4]
-    quiet_ms = rng.choice([2, 5, 10, 20]) * MINUTE_MS  # the mean time between two faults
-    faults = []
-    at_ms = rng.expovariate(1 / quiet_ms)
-    # The run ends with ten minutes without faults, in which everything must become right.
-    while kinds and at_ms < duration_ms - 10 * MINUTE_MS:
-        faults.append(_fault(rng, rng.choice(kinds), at_ms, len(members)))
-        at_ms += rng.expovariate(1 / quiet_ms)
-    session_timeout_ms = rng.choice([10_000, 45_000])
-    return Scenario(
-        seed,
-        members,
-        tuple(faults),
-        duration_ms,
-        brokers=3,
-        partitions=rng.choice([1, 2, 3, 6, 12]),
-        record_interval_ms=rng.choice([500.0, 5_000.0, 20_000.0, 60_000.0]),
-        # A request for the coordinator may wait behind a fetch, so this must be shorter than the session.
-        fetch_max_wait_ms=min(rng.choice([500, 5_000, 20_000]), session_timeout_ms // 4),
-        session_timeout_ms=session_timeout_ms,
-        transactions=rng.random() < 0.4,
-    )
-
-
-def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
-    """Returns the members of a run: one protocol, or a rolling change from one protocol or assignor to another."""
-    programs = rng.sample(list(Program), rng.randint(1, 4))
-    protocols = rng.choice([("classic",), ("classic",), ("consumer",), ("consumer",), ("classic", "consumer")])
-    assignors = rng.choice([("range",), ("cooperative-sticky",), ("cooperative-sticky",), ("sticky",), ("roundrobin",)])
-    members = []
-    for _ in range(rng.choice([1, 2, 3, 3, 4])):
-        protocol = rng.choice(protocols)
-        stop_ms = rng.uniform(0.2, 0.8) * duration_ms if rng.random() < 0.2 else None
-        members.append(
-            Member(
-                rng.choice(programs),
-                engine=rng.choice(["classic", "threaded"]),
-                protocol=protocol,
-                assignor=rng.choice(assignors),
-                static=rng.random() < 0.2,
-                start_ms=0.0 if rng.random() < 0.7 else rng.uniform(0, 0.5) * duration_ms,
-                stop_ms=stop_ms,
-            )
-        )
-    return tuple(members)
-
-
-def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int) -> Fault:
-    duration_ms = rng.choice([0.0, rng.uniform(0, 2_000), rng.uniform(0, 30_000), rng.uniform(0, 120_000)])
-    return Fault(kind, at_ms, duration_ms, rng.randrange(members), rng.randint(1, 3), rng.randrange(1000))

@@ -178,7 +178,9 @@ class Scheduler:
         self.closed = True
         for task in list(self._tasks):
             if not task.finished and task.greenlet:
+                self._current = task  # else a wait in a `finally` block would not raise, and a loop around it not end
                 task.greenlet.throw(GreenletExit)
+        self._current = None
         self._tasks.clear()
         self._ready.clear()
         self._events.clear()

@@ -6,11 +6,13 @@ from support.simulation.scenario import MINUTE_MS
 
 TOPIC = "t"
 GROUP = "g"
+USER, PASSWORD = "alice", "secret"
+SASL_SESSION_MS = 120_000  # connections authenticate again (KIP-368)
 POLL_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 30.0
 MAX_POLL_INTERVAL_MS = 120_000
 LAST_APPEND_MS = 8 * MINUTE_MS  # no record is written in the last minutes of a run, so that slow members catch up
 ERROR_PAUSE_MS = 100.0  # a program pauses after an error, as applications should
-RESTART_PAUSE_MS = 1_000.0  # how long it takes to restart an application that an error has ended
+MAX_FAILURES = 50  # a program opens another consumer after this many errors in a row that cannot be retried
 HEARTBEAT_INTERVAL_MS = 3_000

@@ -1,0 +1,79 @@
+"""The options with which the members of a scenario open their consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from support.simulation.scenario import Program, Scenario
+from support.simulation.settings import (
+    GROUP,
+    HEARTBEAT_INTERVAL_MS,
+    MAX_POLL_INTERVAL_MS,
+    PASSWORD,
+    POLL_TIMEOUT_S,
+    USER,
+)
+
+if TYPE_CHECKING:
+    from support.simulation.members import MemberProcess
+
+MANUAL = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)  # programs without auto-commit
+UNUSUAL_DESERIALIZERS = (Program.SLOW_DESERIALIZER, Program.RAISE_IN_PLUGIN, Program.INTERRUPT)
+UPGRADES = (["range"], ["cooperative-sticky", "range"], ["cooperative-sticky"])  # the assignors, in their order
+UPGRADED = 0.75  # the part of the run after which the last upgrade begins
+
+
+def consumer_options(member: MemberProcess) -> dict[str, Any]:
+    """Returns the options of the next consumer of a member."""
+    plan, scenario = member.plan, member.scenario
+    protocol = plan.protocol
+    if plan.program is Program.CHANGE_PROTOCOL and member.consumers % 2 == 0:
+        protocol = "consumer" if protocol == "classic" else "classic"
+    options: dict[str, Any] = {
+        "group_id": GROUP,
+        "client_id": member.name,
+        "group_protocol": protocol,
+        "auto_offset_reset": scenario.reset,
+        "fetch_max_wait_ms": scenario.fetch_max_wait_ms,
+        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
+        "max_poll_records": 7,
+        "enable_auto_commit": plan.program not in MANUAL,
+        "consumer_timeout_ms": int(POLL_TIMEOUT_S * 1000),
+    }
+    if scenario.transactions:
+        options["isolation_level"] = "read_committed"
+    if plan.program in UNUSUAL_DESERIALIZERS:
+        options["value_deserializer"] = member.deserialize
+    if plan.program is Program.RAISE_IN_PLUGIN:
+        options["interceptors"] = [member.interceptor]
+    if plan.program is Program.CLOSE_IN_CALLBACK:
+        options["on_commit"] = member.on_commit
+    if plan.static:
+        options["group_instance_id"] = member.instance
+    if scenario.sasl:
+        options |= {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": scenario.sasl,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": PASSWORD,
+        }
+    if protocol == "classic":
+        options |= {
+            "engine": plan.engine,
+            "assignors": [plan.assignor],
+            "session_timeout_ms": scenario.session_timeout_ms,
+            "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+        }
+        if plan.program is Program.UPGRADE:
+            options["assignors"] = UPGRADES[_upgrades(member.simulation.now, scenario)]
+    return options
+
+
+def _upgrades(now: float, scenario: Scenario) -> int:
+    """Returns how many upgrades have begun."""
+    return min(len(UPGRADES) - 1, int((len(UPGRADES) - 1) * now / (UPGRADED * scenario.duration_ms)))
+
+
+def upgrade_ends_ms(now: float, scenario: Scenario) -> float:
+    """Returns when the next upgrade begins."""
+    return (_upgrades(now, scenario) + 1) * UPGRADED * scenario.duration_ms / (len(UPGRADES) - 1)

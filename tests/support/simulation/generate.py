@@ -1,0 +1,88 @@
+"""Generates scenarios: draws a random mix of members, faults and settings from a seed.
+
+A run has only some of the programs and some kinds of faults (swarm testing), because with all of them at once most runs
+would look alike.
+"""
+
+from __future__ import annotations
+
+import random
+
+from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+
+
+def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
+    """Returns a random scenario. The same seed and duration give the same scenario."""
+    rng = random.Random(f"scenario {seed}")
+    members = _members(rng, duration_ms)
+    sasl = rng.choice(["", "", "", "PLAIN", "SCRAM-SHA-256"])
+    volatile = rng.random() < 0.2
+    kinds = [kind for kind in FaultKind if rng.random() < 0.3 and _applies(kind, members, sasl, volatile=volatile)]
+    quiet_ms = rng.choice([2, 5, 10, 20]) * MINUTE_MS  # the mean time between two faults
+    numbers = [rng.randrange(1000) for _ in range(rng.choice([2, 5, 20]))]  # the APIs and error codes of this run
+    faults = []
+    at_ms = rng.expovariate(1 / quiet_ms)
+    # The run ends with ten minutes without faults, in which everything must become right.
+    while kinds and at_ms < duration_ms - 10 * MINUTE_MS:
+        faults.append(_fault(rng, rng.choice(kinds), at_ms, len(members), rng.choice(numbers)))
+        at_ms += rng.expovariate(1 / quiet_ms)
+    session_timeout_ms = rng.choice([10_000, 45_000])
+    return Scenario(
+        seed,
+        members,
+        tuple(faults),
+        duration_ms,
+        brokers=3,
+        partitions=rng.choice([1, 2, 3, 6, 12]),
+        record_interval_ms=rng.choice([500.0, 5_000.0, 20_000.0, 60_000.0]),
+        # A request for the coordinator may wait behind a fetch, so this must be shorter than the session.
+        fetch_max_wait_ms=min(rng.choice([500, 5_000, 20_000]), session_timeout_ms // 4),
+        session_timeout_ms=session_timeout_ms,
+        transactions=rng.random() < 0.4,
+        topics=rng.choice([1, 1, 1, 2]),
+        volatile=volatile,
+        sasl=sasl,
+        max_callback_ms=rng.choice([2_000.0, 2_000.0, 15_000.0]),
+        reset=rng.choice(["earliest", "earliest", "none"]),
+    )
+
+
+def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
+    """Returns the members of a run: one protocol, or a rolling change from one protocol or assignor to another."""
+    programs = rng.sample(list(Program), rng.randint(1, 4))
+    protocols = rng.choice([("classic",), ("classic",), ("consumer",), ("consumer",), ("classic", "consumer")])
+    assignors = rng.choice([("range",), ("cooperative-sticky",), ("cooperative-sticky",), ("sticky",), ("roundrobin",)])
+    if Program.UPGRADE in programs:  # all members of the classic protocol must take part
+        programs, protocols = [Program.UPGRADE], rng.choice([("classic",), ("classic", "consumer")])
+    members = []
+    for _ in range(rng.choice([1, 2, 3, 3, 4])):
+        protocol = rng.choice(protocols)
+        stop_ms = rng.uniform(0.2, 0.8) * duration_ms if rng.random() < 0.2 else None
+        members.append(
+            Member(
+                rng.choice(programs),
+                engine=rng.choice(["classic", "threaded"]),
+                protocol=protocol,
+                assignor=rng.choice(assignors),
+                static=rng.random() < 0.2,
+                start_ms=0.0 if rng.random() < 0.7 else rng.uniform(0, 0.5) * duration_ms,
+                stop_ms=stop_ms,
+            )
+        )
+    return tuple(members)
+
+
+def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int, number: int) -> Fault:
+    duration_ms = rng.choice([0.0, rng.uniform(0, 2_000), rng.uniform(0, 30_000), rng.uniform(0, 120_000)])
+    return Fault(kind, at_ms, duration_ms, rng.randrange(members), rng.randint(1, 3), number)
+
+
+def _applies(kind: FaultKind, members: tuple[Member, ...], sasl: str, *, volatile: bool) -> bool:
+    """Returns whether a kind of faults has an effect in a scenario."""
+    if kind is FaultKind.WRONG_PASSWORD:
+        return bool(sasl)
+    if kind in (FaultKind.LOSE_RECORDS, FaultKind.RECREATE_TOPIC):
+        return volatile
+    if kind is FaultKind.TWIN:
+        return any(member.static for member in members)
+    return True
