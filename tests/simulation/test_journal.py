@@ -182,3 +182,61 @@ def test_lost_record() -> None:
     journal = journal_with(3)
     consume(journal, "a", range(2))
     assert {P0: 2} == journal.unprocessed()
+
+
+def test_deleted_records() -> None:
+    """Records that were deleted need not be returned nor processed; a member may still return some of them."""
+    journal = journal_with(10)
+    consume(journal, "a", range(2))
+    journal.delete(P0, 5)
+    consume(journal, "a", range(2, 4))
+    consume(journal, "a", range(5, 8))
+    journal.commit(P0, 8)
+    assert [] == journal.violations
+    assert {P0: 8} == journal.unprocessed()
+    journal.deliver("a", P0, 9)
+    assert ["0.000 gap: a returned t-0@9 after 7"] == journal.violations
+
+
+def test_rewound_records() -> None:
+    """A member may read from the beginning and commit smaller offsets again, but only until it has caught up."""
+    journal = journal_with(5)
+    consume(journal, "a", range(4))
+    journal.commit(P0, 4)
+    journal.rewind("a", P0)
+    consume(journal, "a", range(4))
+    journal.commit(P0, 2)
+    journal.commit(P0, 4)
+    assert [] == journal.violations
+    journal.commit(P0, 3)
+    assert ["0.000 committed offset went back: t-0 from 4 to 3"] == journal.violations
+
+
+def test_unchecked_topic() -> None:
+    """The records of a topic are not checked until `check_from`; later ones must be processed."""
+    journal = Journal()
+    journal.unchecked.add("t")
+    journal.assign("a", [P0])
+    journal.append(P0, 0)
+    consume(journal, "a", range(3, 1, -1))
+    journal.commit(P0, 9)
+    journal.unchecked.discard("t")
+    journal.check_from(P0, 2, 5)
+    consume(journal, "a", range(3, 5))
+    assert ([], {}) == (journal.violations, journal.unprocessed())
+    journal.append(P0, 5)
+    assert {P0: 5} == journal.unprocessed()
+
+
+def test_lost_without_a_fault() -> None:
+    """A partition is lost without a fault, unless a fault, or a change of the protocol, explains it."""
+    journal = journal_with(1)
+    journal.disturb_all(1_000.0)
+    journal.lose("a", [P0])
+    journal.now = 2_000.0
+    journal.changes_protocol = True
+    journal.lose("a", [P0])
+    assert [] == journal.violations
+    journal.changes_protocol = False
+    journal.lose("a", [P0])
+    assert ["2000.000 lost without a fault: a lost t-0"] == journal.violations

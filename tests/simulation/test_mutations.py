@@ -100,7 +100,7 @@ SCENARIOS = {
         record_interval_ms=1e7,
     ),
     "no-coordinator": _scenario(
-        (Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(20, at_ms=0.0, times=500, duration_ms=500_000.0)
+        (Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(3, at_ms=0.0, times=1_500, duration_ms=500_000.0)
     ),
 }
 

@@ -14,7 +14,7 @@ from support.simulation.run import run_scenario
 from support.simulation.runner import first_seed, run_one, scenario_of
 from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
 from support.simulation.shrink import as_test, kind_of, shrink
-from support.simulation.transition_coverage import all_transitions, unseen
+from support.simulation.transition_coverage import UNREACHABLE, all_transitions, unseen
 
 SMALL = Scenario(
     3,
@@ -93,7 +93,8 @@ def test_coverage() -> None:
     assert ("connection", "CONNECTING", "CHECKING_VERSIONS") in seen
     assert ("partition", "INITIALIZING", "AWAIT_RESET") in seen
     assert {"connection", "partition", "member of the classic protocol"} == {machine for machine, _, _ in seen}
-    assert len(all_transitions()) == len(seen) + len(unseen(seen))
+    assert set(all_transitions()) == {*seen, *unseen(seen), *UNREACHABLE}
+    assert not seen & set(UNREACHABLE)
 
 
 def test_each_day_has_its_seeds() -> None:

@@ -19,7 +19,7 @@ from support.simulation.diagram import history_of, sequence_diagram, window
 from support.simulation.runner import first_seed, run_all, scenario_of
 from support.simulation.scenario import Scenario
 from support.simulation.shrink import as_test, describe, shrink
-from support.simulation.transition_coverage import all_transitions, unseen
+from support.simulation.transition_coverage import UNREACHABLE, all_transitions, unseen
 
 
 def seed_range(text: str) -> range:
@@ -48,10 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     summary = run_all((chosen(arguments, seed) for seed in seeds), arguments.jobs, say)
     if arguments.coverage:
         missing = unseen(summary.transitions)
-        total = len(all_transitions())
-        say(f"{total - len(missing)} of {total} transitions happened; never:")
+        say(f"{len(summary.transitions)} of {len(all_transitions())} transitions happened")
         for machine, old, new in missing:
-            say(f"  {machine}: {old} -> {new}")
+            say(f"  never: {machine}: {old} -> {new}")
+        for (machine, old, new), reason in UNREACHABLE.items():
+            say(f"  unreachable: {machine}: {old} -> {new}: {reason}")
     if summary.failed:
         say(f"seeds with violations: {' '.join(str(seed) for seed in sorted(r.seed for r in summary.failed))}")
     return 1 if summary.failed else 0

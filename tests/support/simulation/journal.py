@@ -191,7 +191,7 @@ class Journal:
         if partition.topic in self.unchecked:
             return
         later = self._later.setdefault(partition, [])
-        done = self._processed.get(partition, 0)
+        done = max(self._processed.get(partition, 0), self._start.get(partition, 0))
         if offset < done:
             return
         if not later or later[-1] < offset:

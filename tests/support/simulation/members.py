@@ -299,7 +299,7 @@ class MemberProcess:
     def on_commit(self, *_: object) -> None:
         """An auto-commit has ended."""
         consumer = self._consumer
-        if consumer is not None and self.chance(0.08):
+        if consumer is not None and self.chance(0.2):
             began = self.simulation.now
             self._closed = True
             self._calling = "close"
