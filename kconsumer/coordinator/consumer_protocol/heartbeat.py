@@ -39,6 +39,7 @@ class ConsumerHeartbeatErrorAction(ErrorAction):
     COORDINATOR = "look the coordinator up again, then heartbeat at once; after the backoff if that happens again"
     RETRY = "heartbeat again after the backoff"
     FENCED = "all partitions are lost: on_lost, then join again"
+    REMOVED = "like a fenced member; raise from every poll if the heartbeat was to join the group"
     REPORT = "raise from poll; the member stays what it is"
     FATAL = "raise from every poll: only a new consumer helps"
 
@@ -53,7 +54,9 @@ HEARTBEAT_ACTIONS: ErrorTable[ConsumerHeartbeatErrorAction] = ErrorTable(
         Errors.GROUP_AUTHORIZATION_FAILED: ConsumerHeartbeatErrorAction.REPORT,
         Errors.UNSUPPORTED_VERSION: ConsumerHeartbeatErrorAction.FATAL,
         Errors.INVALID_REQUEST: ConsumerHeartbeatErrorAction.FATAL,
-        Errors.GROUP_ID_NOT_FOUND: ConsumerHeartbeatErrorAction.FATAL,  # ignored once the member has left
+        # The group may have become a classic one when this member, its last one of this protocol, was removed. Then it
+        # can join again, and the group is upgraded once more. In Java, this error is fatal.
+        Errors.GROUP_ID_NOT_FOUND: ConsumerHeartbeatErrorAction.REMOVED,
         Errors.GROUP_MAX_SIZE_REACHED: ConsumerHeartbeatErrorAction.FATAL,
         Errors.FENCED_INSTANCE_ID: ConsumerHeartbeatErrorAction.FATAL,
         Errors.FENCED_MEMBER_EPOCH: ConsumerHeartbeatErrorAction.FENCED,
@@ -265,7 +268,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         message: ConsumerGroupHeartbeatResponse = reply.message
         if message.error_code:
             self._fields.forget()
-            self._react(message, reply.now)
+            self._react(message, reply.now, joins=joins)
             return
         # A join that succeeds after a repeated heartbeat does not end the backoff: the member may be fenced after each
         # join, and would then join again without pause.
@@ -305,11 +308,13 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             self._coordinator.mark_unknown(error, now)
             self._retry(now)
 
-    def _react(self, message: ConsumerGroupHeartbeatResponse, now: float) -> None:
+    def _react(self, message: ConsumerGroupHeartbeatResponse, now: float, *, joins: bool) -> None:
         code = message.error_code
         needed = "Describe" if code == Errors.TOPIC_AUTHORIZATION_FAILED else "Read"
         error = error_for(code, self._where(message.error_message), operation=needed)
         reaction = HEARTBEAT_ACTIONS[code]
+        if reaction is ConsumerHeartbeatErrorAction.REMOVED:
+            reaction = ConsumerHeartbeatErrorAction.FATAL if joins else ConsumerHeartbeatErrorAction.FENCED
         log.info("%s", error)
         if reaction in (ConsumerHeartbeatErrorAction.RETRY, ConsumerHeartbeatErrorAction.REPORT):
             self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error

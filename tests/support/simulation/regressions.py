@@ -36,4 +36,13 @@ REGRESSIONS: dict[str, Scenario] = {
         partitions=2,
         record_interval_ms=20_000.0,
     ),
+    # The group becomes a classic one when its only member of the consumer protocol is removed. That member got
+    # GROUP_ID_NOT_FOUND, and did not join again.
+    "removed from a group of both protocols": Scenario(
+        5015,
+        (Member(Program.AUTO_COMMIT, stop_ms=600_000.0), Member(Program.AUTO_COMMIT, protocol="consumer")),
+        (Fault(FaultKind.CUT_OFF, 300_000.0, 20_000.0, member=1),),
+        duration_ms=30 * MINUTE_MS,
+        session_timeout_ms=10_000,
+    ),
 }

@@ -39,7 +39,7 @@ HEARTBEAT = {
     "GROUP_AUTHORIZATION_FAILED": "report",  # fatal in Java; here a member continues when an ACL is granted
     "UNSUPPORTED_VERSION": "fatal",
     "INVALID_REQUEST": "fatal",
-    "GROUP_ID_NOT_FOUND": "fatal",
+    "GROUP_ID_NOT_FOUND": "removed",  # fatal in Java; here a member that had joined joins again
     "GROUP_MAX_SIZE_REACHED": "fatal",
     "FENCED_INSTANCE_ID": "fatal",
     "UNRELEASED_INSTANCE_ID": "fatal",
@@ -140,6 +140,8 @@ def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, Unsen
     an error that is raised by one poll or by all.
     """
     what = HEARTBEAT.get(name_of(code), "fatal")
+    if what == "removed":
+        what = "fatal" if at is joining else "fenced"
     group, request = at()
     before, owned, epoch = group.state, set(group.subscription.assigned()), group.member.member_epoch
     group.calls.clear()
