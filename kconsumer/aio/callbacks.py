@@ -17,6 +17,7 @@ from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import Components, Group
 from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.errors import StateError
 from kconsumer.managers import FOREVER, Promise
 
 _calling: ContextVar[frozenset[int]] = ContextVar("kconsumer_calling", default=frozenset())
@@ -134,7 +135,7 @@ class AsyncCallbacks(Callbacks):
         try:
             result = self._call(callback)
             if isinstance(result, Awaitable):
-                await result
+                await _end_of(result)
         except Exception as error:  # user code may raise anything
             return error
         finally:
@@ -173,8 +174,25 @@ class AsyncCallbacks(Callbacks):
     async def _run_commits(self, first: Awaitable[object]) -> None:
         """Await the result of a commit callback, then call the others that are queued."""
         _calling.set(_calling.get() | {id(self)})
-        await first
+        await _end_of(first)
         while self._commits:
             result = self._commits.popleft()()
             if isinstance(result, Awaitable):
-                await result
+                await _end_of(result)
+
+
+async def _end_of(result: Awaitable[object]) -> None:
+    """Await the result of a callback. Raises StateError if it raises CancelledError, and its task was not cancelled.
+
+    A callback raises CancelledError if it awaits a task that it has cancelled. If this error ended the callback's task,
+    the callback would count as not run, and would be run again and again.
+    """
+    try:
+        await result
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise StateError(
+            "a callback raised CancelledError, for it awaited a task that was cancelled; suppress this error there"
+        ) from error

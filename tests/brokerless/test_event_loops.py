@@ -179,6 +179,43 @@ def test_commit_callbacks_may_be_coroutine_functions(run: Run, cluster: FakeClus
     assert [(RECORDS, None)] == called
 
 
+@pytest.mark.parametrize("kind", ["on_assign", "on_revoke", "commit"])
+def test_a_callback_that_awaits_a_cancelled_task(run: Run, cluster: FakeCluster, kind: str) -> None:
+    """It runs once. The poll raises StateError, whose cause is the CancelledError, and later polls continue."""
+
+    async def callback(*_arguments: object) -> None:
+        calls.append(kind)
+        if len(calls) == 1:
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+    async def read(consumer: AsyncConsumer) -> None:
+        async with asyncio.timeout(20):
+            while not calls:
+                records.extend(await consumer.poll(timeout=0.1))
+                if records and kind == "on_revoke":
+                    consumer.enforce_rebalance()
+                elif records and kind == "commit":
+                    consumer.commit_async(callback=callback)
+            await consumer.poll(timeout=1)
+
+    async def main() -> None:
+        async with consumer_of(cluster, enable_auto_commit=False) as consumer:
+            given = {} if kind == "commit" else {kind: callback}
+            consumer.subscribe(["orders"], **given)
+            with pytest.raises(errors.StateError, match="a callback raised CancelledError") as caught:
+                await read(consumer)
+            assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+            assert 1 == len(calls)
+            consumer.seek_to_beginning()
+            assert RECORDS == len(await consumer.poll(timeout=10, max_records=RECORDS))
+
+    calls: list[str] = []
+    records: list[object] = []
+    run(main())
+
+
 def test_a_loop_over_buffered_records_lets_other_tasks_run(run: Run, cluster: FakeCluster) -> None:
     """Polls that find their records in the buffer do not keep other tasks from running."""
 
