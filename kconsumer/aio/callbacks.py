@@ -23,6 +23,12 @@ from kconsumer.managers import FOREVER, Promise
 _calling: ContextVar[frozenset[int]] = ContextVar("kconsumer_calling", default=frozenset())
 
 
+class UserCodeWait(Wait):
+    """A wait for the end of user code, which may close the consumer. Needs neither managers nor the network."""
+
+    __slots__ = ()
+
+
 class UserCode:
     """A task that runs callbacks, and the promise of its end."""
 
@@ -46,7 +52,7 @@ class UserCode:
         self.awaited = True
         try:
             while not self.ended.done and clock.now() < deadline:
-                yield Wait(deadline, self.ended)
+                yield UserCodeWait(deadline, self.ended)
         finally:
             self.awaited = False
         if self.ended.done and not self._task.cancelled():  # the event loop cancels all tasks when it ends

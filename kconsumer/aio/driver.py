@@ -6,6 +6,7 @@ fetches while the wait of a poll is among them, although the wait of a commit ma
 
 from __future__ import annotations
 
+from kconsumer.aio.callbacks import UserCodeWait
 from kconsumer.aio.signal import AsyncSignal
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
@@ -67,9 +68,13 @@ class AsyncDriver(ThreadedDriver):
     async def wait_async(self, wait: Wait) -> None:
         """Suspend the calling task until there is any activity, or until the deadline of the wait.
 
-        Raises StateError if the consumer was closed meanwhile. A poll raises it as soon as close() has begun.
+        Raises StateError if the consumer was closed meanwhile. A poll raises it as soon as close() has begun. A wait
+        for user code raises nothing: if this code has closed the consumer, the poll returns no records.
         """
         timeout_ms = min(max(0.0, wait.deadline - self._clock.now()), MAX_WAIT_MS)
+        if isinstance(wait, UserCodeWait):
+            await self._changed.wait_async(timeout_ms)
+            return
         self._check_wait(wait)
         if not wait.managers and not self._closing:
             await self._wait_for_records(timeout_ms)

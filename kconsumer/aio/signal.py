@@ -16,7 +16,7 @@ class AsyncSignal(Signal):
 
     def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
         super().__init__(metrics, clock, lock)
-        self._waiting: set[asyncio.Future[bool]] = set()
+        self._waiting: dict[asyncio.Future[bool], None] = {}  # in the order in which their waits began
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
         self.suspensions = 0  # counts the waits that have suspended a task
         self._scheduled = False  # the loop will call `_end_waits`
@@ -40,7 +40,7 @@ class AsyncSignal(Signal):
             return self.wait(0.0)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._waiting.add(future)
+        self._waiting[future] = None
         self._loop = loop
         try:
             if self.wait(0.0):
@@ -54,7 +54,7 @@ class AsyncSignal(Signal):
                     timer.cancel()
             return self.wait(0.0) or notified  # another task may have seen the signal first
         finally:
-            self._waiting.discard(future)
+            del self._waiting[future]
             if not self._waiting:
                 self._loop = None
 

@@ -102,7 +102,8 @@ class ThreadedDriver(Driver):
             self.next_manager_poll = now + MAX_MANAGER_POLL_INTERVAL_MS
         if self.wakeup_requested and self.wakeup_enabled:
             return 0.0
-        if (wait.joining and self._callbacks.due) or (fetching and self._components.buffer.has_data()):
+        # Only a poll runs callbacks. Other calls would poll without waiting until they end, and block an event loop.
+        if fetching and (self._callbacks.due or self._components.buffer.has_data()):
             return 0.0
         return 0.0 if promise is not None and promise.done else timeout_ms
 

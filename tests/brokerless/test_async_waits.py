@@ -1,0 +1,112 @@
+"""Waits of AsyncConsumer: calls that end in callbacks, and calls that must not block the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from kconsumer import TopicPartition
+from kconsumer.aio import AsyncConsumer
+from kconsumer.testing import FakeCluster
+from support.aio.blocking import BlockingConsumer, ThreadRunners
+
+pytestmark = pytest.mark.network_thread
+
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with a topic that has ten records."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.produce("orders", map(str, range(10)))
+        yield cluster
+
+
+def consumer_of(cluster: FakeCluster, **options: object) -> AsyncConsumer:
+    """Returns a consumer in the group `g` that reads from the beginning."""
+    return AsyncConsumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **options
+    )
+
+
+def test_close_after_a_wakeup_lets_other_tasks_run(cluster: FakeCluster) -> None:
+    """close() waits in the event loop, although no call has raised WakeupError, and ends."""
+
+    async def main() -> None:
+        consumer = consumer_of(cluster)
+        consumer.subscribe(["orders"])
+        while not await consumer.poll():
+            pass
+        consumer.wakeup()
+        closing = asyncio.create_task(consumer.close(10))
+        turns = 0
+        while not closing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await closing
+        assert turns > 3
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert {TP: 10} == {tp: committed.offset for tp, committed in cluster.committed("g").items()}
+
+
+def test_a_callback_that_closes_and_continues(cluster: FakeCluster) -> None:
+    """The poll that runs the callback returns no records at its end, as with `Consumer`."""
+    ended = []
+
+    async def on_assign(consumer: AsyncConsumer, _: object) -> None:
+        await consumer.close()
+        await asyncio.sleep(0.05)
+        ended.append(True)
+
+    async def main() -> None:
+        consumer = consumer_of(cluster)
+        consumer.subscribe(["orders"], on_assign=on_assign)
+        while not ended:
+            assert not await consumer.poll()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_call_while_a_callback_is_due_lets_other_tasks_run(cluster: FakeCluster) -> None:
+    """A call that runs no rebalance callbacks does not poll without waiting while one is due."""
+
+    async def main() -> None:
+        async with consumer_of(cluster, group_protocol="consumer", max_poll_interval_ms=300) as consumer:
+            consumer.subscribe(["orders"])
+            callbacks = consumer._engine.callbacks
+            while not await consumer.poll():
+                pass
+            while not callbacks.due:  # on_lost, because no task polls
+                await asyncio.sleep(0.01)
+            cluster.kill(1)
+            before = consumer._engine.driver.suspensions
+            with pytest.raises(TimeoutError):
+                await consumer.end_offsets([TP], timeout=0.3)
+            assert consumer._engine.driver.suspensions > before
+            cluster.start(1)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_blocking_calls_in_callbacks_of_a_blocking_consumer(cluster: FakeCluster) -> None:
+    """The facade for tests passes itself to plain callbacks, which may call blocking methods."""
+    positions = []
+    runners = ThreadRunners()
+    with BlockingConsumer(
+        runners, bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    ) as consumer:
+
+        def on_assign(given: BlockingConsumer, partitions: tuple[TopicPartition, ...]) -> None:
+            assert given is consumer
+            positions.extend(given.position(tp) for tp in partitions)
+
+        consumer.subscribe(["orders"], on_assign=on_assign)
+        read = [record.offset for _, record in zip(range(10), consumer, strict=False)]
+    runners.close()
+    assert list(range(10)) == read
+    assert [0] == positions
