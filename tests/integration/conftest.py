@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kconsumer import Consumer
+from support.aio.asyncio_tests import runs_on_asyncio
+from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.brokers.fake_kafka import FakeKafka
 from support.brokers.fake_kafka_tests import needs_real_broker
 from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaCluster
@@ -43,6 +47,26 @@ LONGEST = (
     "test_failover.py",
     "test_cluster_scenarios.py",
 )
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {"heartbeat_interval_ms": 200},
+    "threaded": {"heartbeat_interval_ms": 200, "engine": "threaded"},
+    "consumer": {"group_protocol": "consumer"},
+}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The parameter of tests that run with several engines."""
+
+    name: str  # a key of ENGINES
+    asyncio: bool = False  # with an AsyncConsumer
+
+    def as_parameter(self) -> Any:
+        """Returns the parameter with its name and marks."""
+        marks = () if self.name == "classic" else pytest.mark.network_thread
+        return pytest.param(self, marks=marks, id="asyncio" if self.asyncio else self.name)
 
 
 def runs_on_model(config: pytest.Config) -> bool:
@@ -122,27 +146,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that makes consumers by `new_consumer`, or with the options of `engine`, with two engines.
 
     The first engine works on the caller's thread. The second has a network thread and uses the consumer protocol of
-    KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one.
+    KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one. Tests of the API
+    that make all consumers by `new_consumer` run a third time, with an AsyncConsumer like the second engine.
     """
     if "engine" in metafunc.fixturenames:
         classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
-        other = pytest.param("threaded" if classic else "consumer", marks=pytest.mark.network_thread)
-        metafunc.parametrize("engine", ["classic", other], indirect=True)
+        other = "threaded" if classic else "consumer"
+        engines = [Engine("classic"), Engine(other)]
+        if runs_on_asyncio(metafunc.definition.nodeid) and "new_consumer" in metafunc.fixturenames:
+            engines.append(Engine(other, asyncio=True))
+        metafunc.parametrize("engine", [engine.as_parameter() for engine in engines], indirect=True)
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The options that choose an engine."""
-    chosen: dict[str, dict[str, Any]] = {
-        "classic": {"heartbeat_interval_ms": 200},
-        "threaded": {"heartbeat_interval_ms": 200, "engine": "threaded"},
-        "consumer": {"group_protocol": "consumer"},
-    }
-    return chosen[request.param]
+    chosen: Engine = request.param
+    return ENGINES[chosen.name]
 
 
 @pytest.fixture
-def new_consumer(kafka: Kafka, engine: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
+def consumer_type(request: pytest.FixtureRequest) -> Iterator[Callable[..., Consumer]]:
+    """`Consumer`, or what makes an AsyncConsumer with the same interface."""
+    if not request.node.callspec.params["engine"].asyncio:
+        yield Consumer
+        return
+    with closing(ThreadRunners()) as runners:
+        yield cast("Callable[..., Consumer]", partial(BlockingConsumer, runners))
+
+
+@pytest.fixture
+def new_consumer(
+    kafka: Kafka, engine: dict[str, Any], consumer_type: Callable[..., Consumer]
+) -> Iterator[Callable[..., Consumer]]:
     """Returns a function that makes consumers of the shared broker. They read from the beginning and are closed after
     the test.
     """
@@ -155,7 +191,7 @@ def new_consumer(kafka: Kafka, engine: dict[str, Any]) -> Iterator[Callable[...,
                 **engine,
                 **options,
             }
-            return stack.enter_context(Consumer(*topics, **chosen))
+            return stack.enter_context(consumer_type(*topics, **chosen))
 
         yield make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
@@ -22,10 +22,10 @@ def tps(topic: str, *partitions: int) -> tuple[TopicPartition, ...]:
 
 
 def poll_until(
-    consumers: Consumer | Iterable[Consumer], condition: Callable[[], Any], timeout_s: float = 20
+    consumers: Consumer | Sequence[Consumer], condition: Callable[[], Any], timeout_s: float = 20
 ) -> list[ConsumerRecord]:
     """Poll the consumers in turn until the condition is true. Returns all records."""
-    members = [consumers] if isinstance(consumers, Consumer) else list(consumers)
+    members = consumers if isinstance(consumers, Sequence) else [consumers]
     pause_s = 0.1 if len(members) == 1 else 0.02
     records: list[ConsumerRecord] = []
     deadline = time.monotonic() + timeout_s
