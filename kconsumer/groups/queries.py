@@ -7,13 +7,14 @@ responses, such as the lag.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from kconsumer.clock import Timer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.engine.base import Engine
 from kconsumer.engine.waiting import Operation
 from kconsumer.error_codes import Errors
-from kconsumer.errors import GroupError
+from kconsumer.errors import GroupError, KafkaError
 from kconsumer.groups.manager import DESCRIPTIONS, GroupsManager
 from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
@@ -46,10 +47,13 @@ class GroupQueries:
             brokers = self._components.cluster.nodes
             promises = [self._groups.list_groups(broker, states, types, timer.deadline) for broker in brokers]
         found: dict[str, GroupListing] = {}
-        for promise in promises:
-            listings = yield from self._operations.result(promise, timer, "listing groups")
-            for listing in listings:
-                found.setdefault(listing.group_id, listing)  # while a group moves, two brokers may list it
+        try:
+            for promise in promises:
+                listings = yield from self._operations.result(promise, timer, "listing groups")
+                for listing in listings:
+                    found.setdefault(listing.group_id, listing)  # while a group moves, two brokers may list it
+        finally:
+            self._abandon(promises)
         return [found[group_id] for group_id in sorted(found)]
 
     def describe_group(self, group: str, timer: Timer) -> Operation[GroupDescription]:
@@ -67,14 +71,17 @@ class GroupQueries:
         with self._components.changing():
             promises = [self._groups.describe(found.group_id, timer.deadline, found.type) for found in known]
         descriptions = []
-        for promise in promises:
-            try:
-                description = yield from self._operations.result(promise, timer, "describing groups")
-            except GroupError as error:
-                if error.code != Errors.GROUP_ID_NOT_FOUND:
-                    raise
-            else:
-                descriptions.append(description)
+        try:
+            for promise in promises:
+                try:
+                    description = yield from self._operations.result(promise, timer, "describing groups")
+                except GroupError as error:
+                    if error.code != Errors.GROUP_ID_NOT_FOUND:
+                        raise
+                else:
+                    descriptions.append(description)
+        finally:
+            self._abandon(promises)
         return descriptions
 
     def group_offsets(
@@ -87,8 +94,11 @@ class GroupQueries:
         with self._components.changing():
             promises = [self._groups.offsets(group.group_id, group.type, timer.deadline) for group in groups]
         positions = []
-        for promise in promises:
-            positions.append((yield from self._operations.result(promise, timer, "fetching committed offsets")))
+        try:
+            for promise in promises:
+                positions.append((yield from self._operations.result(promise, timer, "fetching committed offsets")))
+        finally:
+            self._abandon(promises)
         owners = [_owners(group) for group in groups]
         everything = {tp for table in (*positions, *owners) for tp in table}
         starts, ends = yield from self._bounds(everything, timer)
@@ -96,6 +106,12 @@ class GroupQueries:
             {tp: _offset(tp, at.get(tp), starts, ends, owner) for tp in sorted({*at, *owner})}
             for at, owner in zip(positions, owners, strict=True)
         ]
+
+    def _abandon(self, promises: Iterable[Promise[Any]]) -> None:
+        """Complete promises for which no operation waits any more, so that their queries are not sent again."""
+        with self._components.changing():
+            for promise in promises:
+                promise.set_exception(KafkaError("the query was abandoned"))
 
     def _bounds(
         self, partitions: Collection[TopicPartition], timer: Timer

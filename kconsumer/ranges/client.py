@@ -269,15 +269,6 @@ class RangeClient(RangeClientBase):
         self._committing, self._reading = {}, None
         return consumers
 
-    def wakeup(self) -> None:
-        """End the blocking call of another thread, which then raises WakeupError.
-
-        If no call is blocking, the next one raises WakeupError. Has no effect while the client is not connected.
-        """
-        consumer = self._reading
-        if consumer is not None:
-            consumer.wakeup()
-
     @property
     def connected(self) -> bool:
         """True if the client has consumers, and so may have open connections."""

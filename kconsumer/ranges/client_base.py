@@ -37,6 +37,8 @@ class TopicListing(NamedTuple):
 class RangeClientBase:
     """The part of a range client that does not depend on how its methods wait."""
 
+    _reading: ConsumerBase | None  # the consumer that reads ranges, if it was created
+
     def _set_up(self, bootstrap_servers: str | Sequence[str], isolation_level: str, options: Mapping[str, Any]) -> None:
         given = {name.replace(".", "_"): value for name, value in options.items()}
         for name in RESERVED_OPTIONS:
@@ -57,6 +59,15 @@ class RangeClientBase:
     def consumer(self) -> ConsumerBase:
         """The consumer that reads ranges and looks up offsets. It is created at the first use."""
         raise NotImplementedError
+
+    def wakeup(self) -> None:
+        """Make the running call that waits raise WakeupError. If none is running, the next one raises it.
+
+        Any thread may call this. Has no effect while the client is not connected.
+        """
+        consumer = self._reading
+        if consumer is not None:
+            consumer.wakeup()
 
     def committer_options(self, group_id: str) -> dict[str, Any]:
         """Returns the options of the consumer that commits offsets of a group."""

@@ -18,6 +18,8 @@ from support.harnesses.polling import numbered
 
 GROUP = "g"
 
+pytestmark = pytest.mark.network_thread
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[FakeCluster]:
@@ -108,6 +110,23 @@ def test_a_client_that_was_not_closed(cluster: FakeCluster) -> None:
     with pytest.warns(ResourceWarning, match="unclosed <GroupClient>"):
         clients.clear()
     wait_until(lambda: not network_threads(), 10, "the end of the network thread")
+
+
+def test_a_cancelled_call_sends_nothing_more() -> None:
+    """After a call with requests to several brokers is cancelled, none of its queries is pending."""
+
+    async def run() -> None:
+        async with aio.groups.GroupClient(cluster.bootstrap_servers) as client:
+            assert [] == await client.list()
+            cluster.delay("ListGroups", 1.0)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.list(), 0.2)
+            queries = client._queries._groups._pending
+            assert [True] * 3 == [query.promise.done for query in queries]
+            assert [] == await client.list()
+
+    with FakeCluster(brokers=3) as cluster:
+        asyncio.run(run())
 
 
 def test_calls_cancelled_at_any_suspension(cluster: FakeCluster) -> None:

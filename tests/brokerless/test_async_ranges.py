@@ -16,7 +16,14 @@ import pytest
 from kconsumer import aio, ranges
 from kconsumer.aio.ranges import RangeReader, TopicReader
 from kconsumer.arrow import RecordBatch, Table
-from kconsumer.errors import ConcurrentAccessError, ConfigError, OffsetOutOfRangeError, StateError, TimeoutError
+from kconsumer.errors import (
+    ConcurrentAccessError,
+    ConfigError,
+    OffsetOutOfRangeError,
+    StateError,
+    TimeoutError,
+    WakeupError,
+)
 from kconsumer.ranges import Gap
 from kconsumer.ranges.client_base import abandon
 from kconsumer.records import ConsumerRecords
@@ -31,6 +38,8 @@ GAPS = tuple(Gap(SPAN * batch + SIZE, SPAN * (batch + 1), "compaction") for batc
 END = SPAN * BATCHES
 ROWS = 4
 SMALL_FETCHES: dict[str, Any] = {"max_partition_fetch_bytes": 50}  # one batch in each response
+
+pytestmark = pytest.mark.network_thread
 
 
 @pytest.fixture(scope="module")
@@ -340,6 +349,20 @@ def test_a_client_whose_range_is_being_read(broker: LogBroker) -> None:
             assert OFFSETS == offsets(await reading)
 
     asyncio.run(read())
+
+
+def test_wakeup() -> None:
+    """wakeup() ends a lookup that waits, with WakeupError."""
+
+    async def run() -> None:
+        async with aio.RangeClient(bootstrap_servers="127.0.0.1:1") as client:
+            lookup = asyncio.ensure_future(client.end_offsets([("t", 0)]))
+            await asyncio.sleep(0.01)
+            client.wakeup()
+            with pytest.raises(WakeupError):
+                await lookup
+
+    asyncio.run(run())
 
 
 def test_another_event_loop(broker: LogBroker) -> None:

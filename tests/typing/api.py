@@ -27,10 +27,12 @@ from kconsumer import (
     Subscription,
     TimestampType,
     TopicPartition,
+    aio,
     decode_batches,
     read_range,
     read_topic,
 )
+from kconsumer.arrow import RecordBatch
 from kconsumer.errors import CommitFailedError, KafkaError, RecordDeserializationError, WakeupError
 from kconsumer.testing import MockConsumer
 
@@ -263,6 +265,25 @@ def without_a_group() -> None:
         assert_type(client.topics()["orders"].internal, bool)
     read_range(("orders", 0), 0, "latest", bootstrap_servers="a:9092", on_data_loss="skip").close()
     assert_type(read_topic("orders", bootstrap_servers="a:9092").num_rows, int)
+
+
+async def read_without_a_group_in_tasks() -> None:
+    """Ranges, topics and groups of kconsumer.aio."""
+    async with aio.read_range(("orders", 0), "earliest", 10, bootstrap_servers="a:9092", columns=["value"]) as reader:
+        async for batch in reader:
+            assert_type(batch, RecordBatch)
+        assert_type(reader.gaps, tuple[kconsumer.ranges.Gap, ...])
+    opened = await aio.read_range(("orders", 0), 0, "latest", bootstrap_servers="a:9092")
+    assert_type(opened, aio.ranges.RangeReader)
+    assert_type((await aio.read_topic("orders", bootstrap_servers="a:9092")).num_rows, int)
+    async with await aio.scan_topic("orders", bootstrap_servers="a:9092") as topic:
+        assert_type([batch.num_rows async for batch in topic], list[int])
+    async with aio.RangeClient(bootstrap_servers="a:9092") as client:
+        assert_type(await client.end_offsets([("orders", 0)]), dict[TopicPartition, int])
+        client.read_range(("orders", 0), 0, 1, schema="flink")  # type: ignore[arg-type]  # no such schema
+    async with aio.groups.GroupClient("localhost:9092") as groups:
+        description = await groups.describe("billing")
+        assert_type(await groups.offsets(description), dict[TopicPartition, kconsumer.groups.GroupOffset])
 
 
 def read_groups() -> None:

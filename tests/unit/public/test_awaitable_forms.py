@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import aio, groups, ranges
+from kconsumer import Consumer, aio, groups, ranges
 
 MODULES: list[tuple[ModuleType, ModuleType]] = [(groups, aio.groups), (ranges, aio.ranges)]
 FUNCTIONS = [
@@ -17,6 +17,7 @@ FUNCTIONS = [
     *((ranges, aio.ranges, name) for name in ("read_range", "read_topic", "scan_topic")),
 ]
 CLASSES: list[tuple[type, type]] = [
+    (Consumer, aio.AsyncConsumer),
     (groups.GroupClient, aio.groups.GroupClient),
     (ranges.RangeClient, aio.RangeClient),
     (ranges.RangeReader, aio.ranges.RangeReader),
@@ -29,15 +30,18 @@ ONLY_BLOCKING = {
     "threads",  # a topic is read by one consumer and its network thread
     "idle_close_s",  # connections are not closed after an idle time
     "borrow",  # there is no pool of clients, because a client belongs to one event loop
-    "wakeup",  # the task is cancelled instead
     "open_range",  # internal: the readers of asyncio are opened by themselves
     "end_range",  # internal, the same
     "in_use",  # internal: tasks of one event loop never run at the same time
     "start_idle_timer",  # internal: see idle_close_s
     "take_if_idle",  # internal: see idle_close_s
 }
-# Internal methods that only the classes for asyncio have.
-ONLY_AWAITABLE = {"begin_range", "run"}
+# What only the classes for asyncio have, with the reason.
+ONLY_AWAITABLE = {
+    "batches",  # an async generator is simpler than a task around a loop of polls
+    "begin_range",  # internal: a reader opens its range after it was created
+    "run",  # internal: the client discards a consumer that an operation has left inconsistent
+}
 # Parameters with another default: a task decodes less at once, because other tasks do not run meanwhile.
 OTHER_DEFAULTS = {("read_topic", "max_bytes"), ("read_topic", "max_rows")}
 # Docstrings that explain how to open a reader, or what one event loop means, instead of threads.
