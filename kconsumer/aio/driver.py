@@ -23,11 +23,12 @@ THREAD_END_S = 0.05  # how long the event loop is blocked if close() was cancell
 class WaitsEvent(ApplicationEvent):
     """The one event of an AsyncDriver. It allows what any of the running waits allows."""
 
-    __slots__ = ("_waits",)
+    __slots__ = ("_may_join", "_waits")
 
     def __init__(self) -> None:
         super().__init__(active=False)
         self._waits: list[ApplicationEvent] = []
+        self._may_join = True
 
     def add(self, wait: ApplicationEvent) -> None:
         """Add a wait that begins."""
@@ -39,8 +40,13 @@ class WaitsEvent(ApplicationEvent):
         self._waits.remove(wait)
         self._update()
 
+    def allow_joining(self, allowed: bool) -> None:
+        """Set whether any of the waits may join the group."""
+        self._may_join = allowed
+        self._update()
+
     def _update(self) -> None:
-        self.joining = any(wait.joining for wait in self._waits)
+        self.joining = self._may_join and any(wait.joining for wait in self._waits)
         self.fetching = any(wait.fetching for wait in self._waits)
         self.active = bool(self._waits)
 
@@ -87,7 +93,11 @@ class AsyncDriver(ThreadedDriver):
         event = ApplicationEvent(wait.joining and may_join, wait.fetching and may_join)
         self._waits.add(event)
         try:
-            await self._changed.wait_async(self._begin_wait(wait, self._waits, timeout_ms))
+            wait_ms = self._begin_wait(wait, self._waits, timeout_ms)
+            if self.wakeup_requested and wait_ms <= 0:
+                # An operation that ignores a wakeup would not let other tasks run, and may wait for one of them.
+                wait_ms = min(timeout_ms, YIELD_MS)
+            await self._changed.wait_async(wait_ms)
         finally:
             self._waits.remove(event)
 
@@ -103,6 +113,11 @@ class AsyncDriver(ThreadedDriver):
                 timeout_ms = until - self._clock.now()
         finally:
             self._waits.remove(event)
+
+    @property
+    def _stalled(self) -> bool:
+        # If another task blocks the event loop for a long time, no records are processed, although a poll waits.
+        return self._changed.scheduled
 
     def _has_changes(self) -> bool:
         return self._closing or super()._has_changes()
@@ -132,6 +147,13 @@ class AsyncDriver(ThreadedDriver):
         finally:
             self._yielding = False
             self._changed.notify()
+
+    def allow_joining(self, allowed: bool) -> None:
+        """Set whether waits may join the group. They must not while one task leaves and another one waits in poll().
+
+        The member would join again between LeaveGroup and the end of the subscription.
+        """
+        self._waits.allow_joining(allowed)
 
     # --- ending ------------------------------------------------------------------------------------------------
 

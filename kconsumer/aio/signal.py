@@ -19,15 +19,15 @@ class AsyncSignal(Signal):
         self._waiting: dict[asyncio.Future[bool], None] = {}  # in the order in which their waits began
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the tasks that wait; None if none waits
         self.suspensions = 0  # counts the waits that have suspended a task
-        self._scheduled = False  # the loop will call `_end_waits`
+        self.scheduled = False  # the loop will call `_end_waits`
 
     def notify(self) -> None:
         """End the current waits, or the next one if none is running. Any thread or signal handler may call this."""
         super().notify()
         # After the signal was set: a task adds itself first, and then checks the signal. One of both sees the other.
         loop = self._loop
-        if loop is not None and not self._scheduled:
-            self._scheduled = True
+        if loop is not None and not self.scheduled:
+            self.scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop was closed while a task waited
                 loop.call_soon_threadsafe(self._end_waits)
 
@@ -59,7 +59,7 @@ class AsyncSignal(Signal):
                 self._loop = None
 
     def _end_waits(self) -> None:
-        self._scheduled = False
+        self.scheduled = False
         for future in self._waiting:
             _end_wait(future, True)
 

@@ -115,6 +115,13 @@ class Driver(ABC):
     def keep_alive(self) -> None:
         """Ensure that heartbeats are sent while the caller processes records. Called by each poll() of a member."""
 
+    def allow_joining(self, allowed: bool) -> None:
+        """Set whether waits may join the group. They must not while the member leaves.
+
+        Does nothing here, because a thread that leaves the group does not wait in poll() meanwhile.
+        """
+        return
+
     @abstractmethod
     def stop(self) -> None:
         """End the threads of this driver."""

@@ -198,6 +198,7 @@ class Operations:
                     parts.subscription.unsubscribe()
                     parts.buffer.clear()
                     self._callbacks.set_listener(None)
+            self.driver.allow_joining(True)
 
     def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
         """Run on_revoke or on_lost, then send LeaveGroup. Raises the error of the callback at the end.
@@ -209,6 +210,7 @@ class Operations:
         if group is None or not parts.subscription.is_group_managed:
             self._membership_ended = True
             return
+        self.driver.allow_joining(False)
         callback = group.membership.leave_callback()
         if self._callbacks.revoking:
             callback = None  # unsubscribe() or close() was called by on_revoke or on_lost, which need not run again

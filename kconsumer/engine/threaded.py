@@ -329,13 +329,18 @@ class ThreadedDriver(Driver):
             self._signal.notify()
         return parts.dispatcher.begin_step(wait_ms, now)
 
+    @property
+    def _stalled(self) -> bool:
+        """True if the caller was notified, but does not react."""
+        return False
+
     def _take_events(self, now: float) -> None:
         taken = False
         for event in self._events.drain(now):
             self._event, taken = event, True
         if self._event.fetching and (taken or self._event.active):
             self._fetch_until = now + self._components.config.max_poll_interval_ms
-            if self._components.group is not None and self._event.active:
+            if self._components.group is not None and self._event.active and not self._stalled:
                 # In each iteration, because a caller that waits long inside poll() is not idle.
                 self._components.group.heartbeat.poll_started(now)
         if taken:
