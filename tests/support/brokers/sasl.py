@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from support.brokers.kafka import KafkaCluster
-from support.brokers.kafka_admin import ADMIN_TIMEOUT_S, Kafka
+from support.brokers.kafka_admin import ADMIN_TIMEOUT_S, Kafka, wait_until
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 MODULES = "org.apache.kafka.common.security."
@@ -58,9 +58,9 @@ def set_password(kafka: Kafka, user: str, password: str, mechanisms: Iterable[st
 
 
 def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: str = "") -> None:
-    """Give a user a permission."""
+    """Give a user a permission, and wait until the broker applies it, which is later than the controller's response."""
     kind, name = (ResourceType.TOPIC, topic) if topic else (ResourceType.GROUP, group)
-    acl = AclBinding(
+    fields = (
         kind,
         name,
         ResourcePatternType.LITERAL,
@@ -69,8 +69,10 @@ def allow(kafka: Kafka, user: str, operation: str, *, topic: str = "", group: st
         AclOperation[operation.upper()],
         AclPermissionType.ALLOW,
     )
-    for future in kafka.admin.create_acls([acl]).values():
+    for future in kafka.admin.create_acls([AclBinding(*fields)]).values():
         future.result(ADMIN_TIMEOUT_S)
+    known = AclBindingFilter(*fields)
+    wait_until(lambda: kafka.admin.describe_acls(known).result(ADMIN_TIMEOUT_S), ADMIN_TIMEOUT_S, "a permission")
 
 
 def forbid(kafka: Kafka, user: str) -> None:
