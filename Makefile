@@ -24,7 +24,7 @@ WORKERS ?= auto
 # Tests of sockets and threads wait half of the time.
 WAITING_WORKERS ?= $(shell expr $$(nproc) \* 2)
 # Tests with brokers wait more than they work.
-BROKER_WORKERS ?= $(shell expr $$(nproc) + 1)
+BROKER_WORKERS ?= $(shell expr $$(nproc) + 2)
 FAKE_WORKERS ?= $(shell expr $$(nproc) \* 4)
 # A second build, with the sanitizers, of the same generated C files; and the tests that look at bytes.
 SANITIZED := build/sanitized
@@ -120,7 +120,7 @@ INTEGRATION := $(PYTEST) tests/integration
 REAL_BROKERS = -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder
 
 integration-fake: $(STAMPS)/extensions  ## integration tests on the cluster model (T= picks tests)
-	$(INTEGRATION) --cluster=fake -n $(FAKE_WORKERS) $(if $(T),-k '$(T)',-m 'not long')
+	$(INTEGRATION) --cluster=fake -n $(FAKE_WORKERS) --dist worksteal $(if $(T),-k '$(T)',-m 'not long')
 
 integration: setup  ## those that need a real Kafka (T= picks from all of them, KAFKA_VERSION= another broker)
 	$(INTEGRATION) $(REAL_BROKERS) $(if $(T),-k '$(T)',--cluster=kafka-where-needed -m 'not long')
