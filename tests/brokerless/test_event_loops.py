@@ -366,3 +366,45 @@ def test_ctrl_c_closes(run: Run, cluster: FakeCluster) -> None:
         run(main())
     assert time.monotonic() - began < 20
     assert 0 == members(cluster)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_in_one_loop(run: Run, protocol: str) -> None:
+    """Members join and leave while their polls are cancelled again and again. Each record is read once."""
+    intervals = {"heartbeat_interval_ms": 50} if protocol == "classic" else {}
+    options = {"group_id": "g", "group_protocol": protocol, "auto_offset_reset": "earliest", **intervals}
+    read: list[tuple[int, int]] = []
+    produced = 0
+
+    async def on_revoke(_consumer: AsyncConsumer, _partitions: tuple[TopicPartition, ...]) -> None:
+        await asyncio.sleep(0.02)
+
+    async def member(cluster: FakeCluster, ended: asyncio.Event) -> None:
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+            consumer.subscribe(["orders"], on_revoke=on_revoke)
+            while not ended.is_set():
+                async with timeout_of_asyncio(0.03):
+                    records = await consumer.poll(timeout=10)
+                    read.extend((record.partition, record.offset) for record in records)
+
+    async def main(cluster: FakeCluster) -> None:
+        nonlocal produced
+        ends = [asyncio.Event() for _ in range(3)]
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            for step in range(90):
+                if step % 20 == 0 and step < 60:
+                    tasks.create_task(member(cluster, ends[step // 20]))
+                if step == 70:
+                    ends[0].set()
+                produced += len(cluster.produce("orders", ["value"] * 10))
+                await asyncio.sleep(0.01)
+            while len(read) < produced:
+                await asyncio.sleep(0.01)
+            for end in ends:
+                end.set()
+
+    with FakeCluster(group_consumer_heartbeat_interval_ms=50) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        run(main(cluster))
+        assert 0 == members(cluster)
+    assert produced == len(read) == len(set(read))
