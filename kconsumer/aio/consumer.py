@@ -47,6 +47,10 @@ class AsyncConsumer(ConsumerBase):
 
     _engine: AsyncEngine
     _guard: LoopGuard
+    _polling = False  # a task polls
+    _ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
+    _turn_began = 0.0  # ms; when other tasks could run
+    _suspensions = -1  # the driver's count at this time
     _how_to_close = "use `async with AsyncConsumer(…)` or await close()"
 
     def __init__(
@@ -61,10 +65,6 @@ class AsyncConsumer(ConsumerBase):
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> AsyncEngine:
         if config.engine == "classic":
             raise ConfigError('AsyncConsumer has a network thread: engine="classic" is an option of Consumer')
-        self._polling = False  # a task polls
-        self._ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
-        self._turn_began = 0.0  # ms; when other tasks could run
-        self._suspensions = -1  # the driver's count at this time
         return AsyncEngine(config, Environment(), loaded)
 
     def _create_guard(self) -> LoopGuard:

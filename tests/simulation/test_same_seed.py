@@ -35,7 +35,13 @@ def scenario_of(protocol: str, engine: str, seed: int = 5) -> Scenario:
     )
 
 
-KINDS = [("classic", "classic"), ("classic", "threaded"), ("consumer", "classic")]
+KINDS = [
+    ("classic", "classic"),
+    ("classic", "threaded"),
+    ("consumer", "classic"),
+    ("classic", "asyncio"),
+    ("consumer", "asyncio"),
+]
 
 
 @pytest.mark.parametrize(("protocol", "engine"), KINDS)

@@ -59,7 +59,7 @@ def consumer_options(member: MemberProcess) -> dict[str, Any]:
         }
     if protocol == "classic":
         options |= {
-            "engine": plan.engine,
+            "engine": "threaded" if plan.engine == "asyncio" else plan.engine,
             "assignors": [plan.assignor],
             "session_timeout_ms": scenario.session_timeout_ms,
             "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,

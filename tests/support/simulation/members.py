@@ -30,7 +30,7 @@ from support.simulation.settings import (
     MAX_POLL_INTERVAL_MS,
     POLL_TIMEOUT_S,
 )
-from support.simulation.simulation import SimulatedConsumer, Simulation
+from support.simulation.simulation import Simulation
 
 T = TypeVar("T")
 # Errors of a static member that every further call raises, too: the consumer has to be closed.
@@ -62,7 +62,7 @@ class MemberProcess:
         self.simulation = simulation
         self.journal = journal
         self.scenario = scenario
-        self._consumer: SimulatedConsumer | None = None
+        self._consumer: Consumer | None = None
         self.listener = Listener(self)
         self.interceptor = RaisingInterceptor(self)
         self.unprocessed: list[tuple[TopicPartition, int]] = []  # what the last poll returned
@@ -145,7 +145,9 @@ class MemberProcess:
 
     def _run_consumer(self, until: float) -> None:
         self.consumers += 1
-        consumer = self._consumer = self.simulation.consumer(self.process, **consumer_options(self))
+        consumer = self._consumer = self.simulation.consumer(
+            self.process, asyncio=self.plan.engine == "asyncio", **consumer_options(self)
+        )
         self.unprocessed = []
         self._closed, self._fenced, self._failures = False, False, 0
         self.subscribed, self._pattern = frozenset(), None

@@ -76,7 +76,7 @@ class Member:
     """One process that runs one consumer after the other."""
 
     program: Program
-    engine: str = "classic"  # the option `engine`; only for the classic protocol
+    engine: str = "classic"  # the option `engine`, only for the classic protocol; or "asyncio": an AsyncConsumer
     protocol: str = "classic"  # the option `group_protocol`
     assignor: str = "cooperative-sticky"
     static: bool = False  # the consumer has a group_instance_id

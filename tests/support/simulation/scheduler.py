@@ -7,9 +7,11 @@ same history.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import random
+from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -120,9 +122,27 @@ class Scheduler:
         number = task.wait_number
         if deadline < FOREVER:
             self.call_at(deadline, lambda: self._time_out(task, number))
-        self._hub.switch()
+        task.greenlet = getcurrent()  # a task may consist of several greenlets, such as those of its callbacks
+        loop = _get_running_loop()
+        if loop is None:
+            self._hub.switch()
+        else:
+            self._switch_without_loop(loop)
         self._check_open()
         return task.woken
+
+    def _switch_without_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run other tasks, which may run event loops of their own, as threads may."""
+        running = asyncio.current_task(loop)
+        if running is not None:
+            asyncio.tasks._leave_task(loop, running)
+        _set_running_loop(None)
+        try:
+            self._hub.switch()
+        finally:
+            _set_running_loop(loop)
+            if running is not None:
+                asyncio.tasks._enter_task(loop, running)
 
     def wake(self, task: Task) -> None:
         """End the wait of a task, after a random delay. Does nothing if it does not wait."""

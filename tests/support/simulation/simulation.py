@@ -10,10 +10,14 @@ import hashlib
 import logging
 import random
 import threading
+from asyncio import Runner
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from kconsumer import Consumer
+from kconsumer.aio import AsyncConsumer
+from kconsumer.aio.engine import AsyncEngine
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
@@ -24,6 +28,8 @@ from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.net.transport import Connector
 from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
+from support.aio.blocking import BlockingConsumer
+from support.simulation.event_loop import SimulatedEventLoop
 from support.simulation.network import SimulatedNetwork, SimulatedSelector, SimulatedWaker
 from support.simulation.scheduler import Process, Scheduler, Task
 from support.simulation.threads import (
@@ -121,6 +127,20 @@ class SimulatedConsumer(Consumer):
         return create_engine(config, self._environment, loaded)
 
 
+class SimulatedAsyncConsumer(AsyncConsumer):
+    """An AsyncConsumer of a simulated process."""
+
+    def __init__(self, simulation: Simulation, process: Process, *topics: str, **options: Any) -> None:
+        self._environment = SimulatedEnvironment(simulation, process)
+        super().__init__(*topics, bootstrap_servers=simulation.network.bootstrap_servers, **options)
+
+    def __del__(self) -> None:
+        pass  # see `SimulatedConsumer`
+
+    def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> AsyncEngine:
+        return AsyncEngine(config, self._environment, loaded)
+
+
 class Simulation:
     """One run: everything that happens in it follows from the seed."""
 
@@ -154,9 +174,13 @@ class Simulation:
         """Start a task of a process."""
         return self.scheduler.spawn(f"{process.name}/{name}", process, function)
 
-    def consumer(self, process: Process, *topics: str, **options: Any) -> SimulatedConsumer:
-        """Returns a new consumer of a process."""
-        return SimulatedConsumer(self, process, *topics, **options)
+    def consumer(self, process: Process, *topics: str, asyncio: bool = False, **options: Any) -> Consumer:
+        """Returns a new consumer of a process. With `asyncio`, it is an AsyncConsumer with an event loop of its own."""
+        if not asyncio:
+            return SimulatedConsumer(self, process, *topics, **options)
+        runner = Runner(loop_factory=partial(SimulatedEventLoop, self.scheduler))
+        create = partial(SimulatedAsyncConsumer, self, process)
+        return cast("Consumer", BlockingConsumer(runner, *topics, create=create, **options))
 
     def sleep(self, ms: float) -> None:
         """Let the running task wait for `ms`."""

@@ -122,6 +122,10 @@ class SimulatedEvent:
         self._set = True
         self._waiters.wake_all()
 
+    def clear(self) -> None:
+        """Reset the event, so that waits wait again."""
+        self._set = False
+
     def is_set(self) -> bool:
         """Returns whether the event is set."""
         return self._set
