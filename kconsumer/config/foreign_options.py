@@ -110,7 +110,7 @@ FOREIGN: dict[str, str] = {name: hint for hint, names in _HINTS.items() for name
     "max_in_flight_requests_per_connection": "a consumer limits its own fetches; remove it",
     "max_in_flight": "a consumer limits its own fetches; remove it",
     "enable_incremental_fetch_sessions": "fetch sessions are used if the broker supports them; remove it",
-    "loop": "Consumer does not use asyncio; remove it",
+    "loop": "remove it: an AsyncConsumer uses the event loop that runs, a Consumer none",
     # metadata and metrics
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
     "topic_metadata_refresh_fast_interval_ms": "use retry_backoff_ms and retry_backoff_max_ms",
