@@ -138,7 +138,7 @@ class SentFields:
         if self._changed("partitions", member.current):
             message.topic_partitions = [
                 ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in sorted(member.current.partitions.items())
+                for topic_id, partitions in sorted(member.reported.items())
             ]
         return message
 

@@ -103,6 +103,19 @@ class ConsumerMember:
         return self.target == self.current
 
     @property
+    def reported(self) -> TopicIds:
+        """The partitions that a heartbeat reports as owned.
+
+        They include those of a newer target assignment, because the member may take these before the response arrives.
+        If they were left out, the coordinator could conclude that the member will not take them, and give them to
+        another member.
+        """
+        merged = {topic_id: frozenset(partitions) for topic_id, partitions in self.current.partitions.items()}
+        for topic_id, partitions in self.target.partitions.items():
+            merged[topic_id] = merged.get(topic_id, frozenset()).union(partitions)
+        return merged
+
+    @property
     def in_group(self) -> bool:
         """True if the coordinator has this member, or will have it after the next heartbeat."""
         return self.state not in NOT_IN_GROUP

@@ -45,4 +45,14 @@ REGRESSIONS: dict[str, Scenario] = {
         duration_ms=30 * MINUTE_MS,
         session_timeout_ms=10_000,
     ),
+    # A newer assignment arrived while on_assign ran. The acknowledgement of the older one did not report the new
+    # partitions, which the member took at once. The coordinator gave some of them to another member.
+    "a newer assignment during on_assign": Scenario(
+        7,
+        (Member(Program.CLOSE_IN_CALLBACK, protocol="consumer"),) * 3,
+        duration_ms=20 * MINUTE_MS,
+        record_interval_ms=60_000.0,
+        fetch_max_wait_ms=5_000,
+        max_callback_ms=15_000.0,
+    ),
 }

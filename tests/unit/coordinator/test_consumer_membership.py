@@ -8,6 +8,7 @@ import pytest
 
 from kconsumer.coordinator.consumer_protocol.state import MemberState
 from kconsumer.errors import BrokerConnectionError
+from kconsumer.managers import UnsentRequest
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kconsumer.types import Node, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.harnesses.consumer_harness import ASSIGNED, INTERVAL_MS, LOST, REVOKED, ConsumerGroupHarness, topic_id
@@ -199,8 +200,9 @@ def test_names_and_ids_are_requested_separately() -> None:
 
 
 def test_an_unknown_topic_id_waits_for_metadata() -> None:
-    """Partitions of known topics are owned and acknowledged first; the others follow when their topic name has been
-    requested by id.
+    """Partitions of known topics are owned first; the others follow when their topic name has been requested by id.
+
+    The first acknowledgement also reports the others, because the member may take them at any time.
     """
     group = ConsumerGroupHarness(subscribe=False)
     group.subscription.subscribe(["t", "new"])
@@ -210,7 +212,7 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
     group.poll()
     group.run_callbacks()
     (ack,) = group.background()
-    assert {topic_id("t"): [0]} == {t.topic_id: t.partitions for t in ack.message.topic_partitions}
+    assert {topic_id("t"): [0], topic_id("new"): [0]} == reported_by(ack)
     assert S.RECONCILING is group.state
     group.respond(ack, 1)
     assert ["new", "t"] == asked_for_topics(group)
@@ -218,6 +220,31 @@ def test_an_unknown_topic_id_waits_for_metadata() -> None:
     group.learn({"t": 4, "new": 1})
     group.until_stable()
     assert [TopicPartition("new", 0), TopicPartition("t", 0)] == owned(group)
+
+
+def reported_by(heartbeat: UnsentRequest) -> dict[bytes, list[int]]:
+    """Returns the partitions that a heartbeat reports as owned, by topic id."""
+    return {topic.topic_id: list(topic.partitions) for topic in heartbeat.message.topic_partitions}
+
+
+def test_an_acknowledgement_reports_the_partitions_of_a_newer_target() -> None:
+    """While on_assign runs, a newer target assignment arrives. The acknowledgement of the first one must not look as if
+    the member did not take the new partitions: it takes them before it receives the response. The coordinator could
+    give them to another member meanwhile.
+    """
+    group = ConsumerGroupHarness()
+    group.joined({"t": [0]})
+    group.target({"t": [0, 1]}, 2)
+    group.poll()
+    assert group.membership.due_callback is not None
+    group.target({"t": [0, 1, 2, 3]}, 3)
+    group.run_callbacks()
+    ack = group.beat()
+    assert {topic_id("t"): [0, 1, 2, 3]} == reported_by(ack)
+    group.respond(ack, 4, {"t": [0, 1]})
+    group.until_stable()
+    assert [TopicPartition("t", 0), TopicPartition("t", 1)] == owned(group)
+    assert {topic_id("t"): frozenset({0, 1})} == group.member.reported
 
 
 def test_unknown_ids_are_acknowledged_once() -> None:
