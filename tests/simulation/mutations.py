@@ -210,7 +210,6 @@ MUTATIONS = (
         "if not self._member.generation.valid:\n            gone = owned",
         "if not self._member.generation.valid:\n            gone = []",
     ),
-    # --- heartbeats ---
     Mutation(
         "heartbeats-too-late",
         "Heartbeats are sent after the session timeout.",
@@ -292,7 +291,6 @@ MUTATIONS = (
         "if number == self._in_flight:",
         "if number == self._in_flight and reply.error is None:",
     ),
-    # --- the coordinator and commits ---
     Mutation(
         "lookup-stays-in-flight",
         "A FindCoordinator request that fails stays in flight for ever.",
@@ -333,7 +331,6 @@ MUTATIONS = (
         "OffsetAndMetadata(position.offset,",
         "OffsetAndMetadata(position.offset + 1,",
     ),
-    # --- positions and fetching ---
     Mutation(
         "committed-offset-ignored",
         "A partition starts at the reset policy in spite of its committed offset.",
@@ -373,5 +370,30 @@ MUTATIONS = (
         "SubscriptionState.resume",
         "self.get(tp).resume()",
         "self.get(tp)",
+    ),
+    # --- subscriptions, plugins, rebalances that move records ---
+    Mutation(
+        "unsubscribed-records-returned",
+        "Records of topics that are no longer subscribed are returned.",
+        "state.subscription",
+        "SubscriptionState._update_fetchable",
+        "not self.matches_subscription(topic)",
+        "False",
+    ),
+    Mutation(
+        "no-backoff-of-positions",
+        "A lookup of committed offsets that fails is repeated without a pause.",
+        "offsets.initial_positions",
+        "PositionsManager._pause_ms",
+        "self._backoff.failed(now)",
+        "pass",
+    ),
+    Mutation(
+        "no-commit-before-rebalance",
+        "Positions are not committed before partitions are revoked.",
+        "coordinator.membership",
+        "Membership._commit_first",
+        "self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))",
+        "self._steps.wait_for(None)",
     ),
 )

@@ -240,3 +240,36 @@ def test_lost_without_a_fault() -> None:
     journal.changes_protocol = False
     journal.lose("a", [P0])
     assert ["2000.000 lost without a fault: a lost t-0"] == journal.violations
+
+
+def test_not_committed_before_on_revoke() -> None:
+    """A member with auto-commit must have committed its position when it gives a partition up in order."""
+    journal = journal_with(5)
+    consume(journal, "a", range(3))
+    journal.commit(P0, 3)
+    journal.revoke("a", [P0])
+    consume(journal, "a", range(3, 5))
+    journal.disturb("a", 10.0)
+    journal.revoke("a", [P0])
+    assert [] == journal.violations
+    journal.now = 11.0
+    journal.revoke("a", [P0])
+    assert ["11.000 not committed before on_revoke: a has t-0@5, committed 3"] == journal.violations
+
+
+def test_no_progress() -> None:
+    """A record may not wait too long, unless a fault explains it, or no member is running."""
+    journal = journal_with(3)
+    for second in range(0, 300, 10):
+        journal.now = second * 1000.0
+        journal.disturb_all(50_000.0)
+        if second == 100:
+            consume(journal, "a", range(1))
+        if second == 200:
+            journal.restart_waits()
+        journal.check_progress(95_000.0)
+    assert [] == journal.violations
+    journal.now = 300_000.0
+    journal.check_progress(95_000.0)
+    journal.check_progress(95_000.0)
+    assert ["300000.000 no progress: t-0@1 waits for 100000 ms"] == journal.violations

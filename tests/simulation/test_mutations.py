@@ -102,12 +102,17 @@ SCENARIOS = {
     "no-coordinator": _scenario(
         (Member(Program.AUTO_COMMIT, stop_ms=60_000.0),), *_errors(3, at_ms=0.0, times=1_500, duration_ms=500_000.0)
     ),
+    "change-topics": replace(_scenario(_members(*[Program.CHANGE_TOPICS] * 2)), topics=2),
+    "refused-offsets": _scenario(
+        _members(*[Program.AUTO_COMMIT] * 2, protocol="consumer"),
+        Fault(FaultKind.REFUSE, 15_000.0, 60_000.0, number=37),
+    ),
 }
 
 # For each mutation, a scenario, and a text of the violation that it causes.
 EXPECTED = {
     "commit-at-sync": ("seek-back", "committed too early"),
-    "callback-flag-stays": ("cooperative", "lost"),
+    "callback-flag-stays": ("cooperative", "no progress"),
     "poll-after-close-in-callback": ("close-in-callback", "internal error"),
     "network-thread-after-close": ("close-in-callback", "internal error"),
     "deserializer-holds-lock": ("slow-deserializer", "two owners"),
@@ -142,6 +147,9 @@ EXPECTED = {
     "starts-behind-committed-offset": ("eager", "skipped"),
     "data-of-revoked-partition-returned": ("consumer-raise", "without owning the partition"),
     "resume-ignored": ("pause", "lost"),
+    "unsubscribed-records-returned": ("change-topics", "not subscribed"),
+    "no-backoff-of-positions": ("refused-offsets", "flood"),
+    "no-commit-before-rebalance": ("consumer", "not committed before on_revoke"),
 }
 
 

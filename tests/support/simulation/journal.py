@@ -11,6 +11,10 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
 - `lost without a fault`: on_lost is called in a poll, and no fault made the group remove the member.
 - `late call`: a call takes longer than its timeout.
+- `not committed before on_revoke`: a member with auto-commit gives a partition up in order, and its position is not
+  committed.
+- `no progress`: no record of a partition is processed for a long time, although there are some, and nothing is
+  disturbed.
 - `flood`: a client sends more requests of an API than any reason could require.
 - `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an
   exception.
@@ -27,6 +31,7 @@ GRACE_MS = 1_000.0
 MAX_REQUESTS = 200  # of one client and API in WINDOW_MS
 BUSY_APIS = {"Fetch": 2_000, "OffsetCommit": 1_000}  # APIs of which a client may send more
 WINDOW_MS = 10_000.0
+FOREVER = float("inf")
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
@@ -56,6 +61,7 @@ class Journal:
             tuple[str, TopicPartition], int
         ] = {}  # the committed offset when the member got the partition
         self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
+        self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
 
     def violation(self, text: str) -> None:
@@ -124,6 +130,27 @@ class Journal:
         """A poll has called on_lost: the group has removed the member."""
         if not self._disturbed(member) and not self.changes_protocol:
             self.violation(f"lost without a fault: {member} lost {named(partitions)}")
+
+    def revoke(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A member with auto-commit gives up partitions in order, after it has processed what it received."""
+        for tp in partitions:
+            position, committed = self._next.get((member, tp), 0), self.committed.get(tp, 0)
+            if committed < position and not self._disturbed(member) and tp.topic not in self.unchecked:
+                self.violation(f"not committed before on_revoke: {member} has {tp}@{position}, committed {committed}")
+
+    def check_progress(self, max_wait_ms: float) -> None:
+        """Check that no partition waits too long. Must be called at regular times."""
+        for tp, offset in self.unprocessed().items():
+            before, since = self._waiting.get(tp, (-1, 0.0))
+            if offset != before or self.now <= self.all_disturbed_until:
+                self._waiting[tp] = offset, self.now
+            elif self.now - since > max_wait_ms:
+                self.violation(f"no progress: {tp}@{offset} waits for {self.now - since:.0f} ms")
+                self._waiting[tp] = offset, FOREVER
+
+    def restart_waits(self) -> None:
+        """No member is running: records begin to wait later."""
+        self._waiting.clear()
 
     def end(self, member: str) -> None:
         """A member closed its consumer, or crashed."""

@@ -16,7 +16,7 @@ from kconsumer.errors import (
     StateError,
 )
 from kconsumer.listener import RebalanceListener
-from support.simulation.consumer_options import consumer_options, upgrade_ends_ms
+from support.simulation.consumer_options import MANUAL, consumer_options, upgrade_ends_ms
 from support.simulation.journal import GRACE_MS, Journal, named
 from support.simulation.programs import STEPS, Pattern
 from support.simulation.scenario import MINUTE_MS, Member, Program, Scenario
@@ -275,6 +275,8 @@ class MemberProcess:
         self.simulation.record(self.name, f"{'lost' if lost else 'revoked'} {named(partitions)}")
         if lost and self._calling == "poll":
             self.journal.lose(self.name, partitions)
+        if not lost and self._calling in ("poll", "close") and self.plan.program not in MANUAL:
+            self.journal.revoke(self.name, partitions)
         if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self._consumer is not None:
             self.finish_batch()
             consumer = self._consumer

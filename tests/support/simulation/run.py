@@ -38,6 +38,10 @@ UNSTABLE = (
     Program.CHANGE_TOPICS,
     Program.UPGRADE,
 )
+# Programs that may let records wait, but not for long.
+PROMPT = (Program.AUTO_COMMIT, Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK, Program.ITERATE)
+MAX_RECORD_WAIT_MS = 2 * MINUTE_MS  # how long a record may wait in a run with these programs only
+PROGRESS_CHECK_MS = 10_000.0
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
 
 
@@ -150,6 +154,8 @@ class Run:
             for member in self.members:
                 simulation.scheduler.call_at(member.plan.start_ms, member.start)
             self._injector.schedule()
+            if all(member.plan.program in PROMPT for member in self.members):
+                self._check_progress()
             self._run_until(self._calm_ms())
             self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
             self._check_stable()
@@ -212,6 +218,17 @@ class Run:
             for partition in topic.partitions:
                 tp = TopicPartition(VOLATILE_TOPIC, partition.index)
                 self.journal.check_from(tp, partition.log.start, partition.log.end)
+
+    def _check_progress(self) -> None:
+        """Check now and from now on that no record waits too long while a member that stays is running."""
+        simulation = self.simulation
+        self.journal.now = simulation.now
+        if any(member.alive and member.plan.stop_ms is None for member in self.members):
+            self.journal.check_progress(MAX_RECORD_WAIT_MS)
+        else:
+            self.journal.restart_waits()
+        if simulation.now < self.scenario.duration_ms:
+            simulation.scheduler.call_at(simulation.now + PROGRESS_CHECK_MS, self._check_progress)
 
     def _check_processed(self) -> None:
         if any(member.plan.stop_ms is None for member in self.members):
