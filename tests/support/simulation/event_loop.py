@@ -20,7 +20,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._handle_exception)
 
     def __del__(self) -> None:
-        # The process may have crashed, or the simulation has ended: nobody closes the loop.
+        # The process may have crashed, or the simulation has ended. Then no task closes the loop.
         pass
 
     def time(self) -> float:
