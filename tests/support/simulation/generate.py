@@ -7,14 +7,17 @@ would look alike.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+
+ASYNCIO = 0.25  # the share of members with an AsyncConsumer
 
 
 def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
     """Returns a random scenario. The same seed and duration give the same scenario."""
     rng = random.Random(f"scenario {seed}")
-    members = _members(rng, duration_ms)
+    members = _with_asyncio(random.Random(f"asyncio {seed}"), _members(rng, duration_ms))
     sasl = rng.choice(["", "", "", "PLAIN", "SCRAM-SHA-256"])
     volatile = rng.random() < 0.2
     kinds = [kind for kind in FaultKind if rng.random() < 0.3 and _applies(kind, members, sasl, volatile=volatile)]
@@ -70,6 +73,19 @@ def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
             )
         )
     return tuple(members)
+
+
+def _with_asyncio(rng: random.Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Returns the members, of which some have an AsyncConsumer.
+
+    A signal handler that raises an exception in an event loop ends the loop, so no such member has one.
+    """
+    return tuple(
+        replace(member, engine="asyncio")
+        if rng.random() < ASYNCIO and member.program is not Program.INTERRUPT
+        else member
+        for member in members
+    )
 
 
 def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int, number: int) -> Fault:
