@@ -94,6 +94,7 @@ def test_an_error_in_a_thread(kafka: Kafka, topic_name: str) -> None:
         assert [] == reading_threads()
 
 
+@pytest.mark.usefixtures("form")
 def test_progress_line(kafka: Kafka, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a terminal no progress line is printed unless requested; on a terminal the line ends at 100 %."""
 
