@@ -170,6 +170,7 @@ class Chaos:
             "bootstrap_servers": self._cluster.proxied_servers,
             "client_id": f"member-{number}",
             "commits": COMMITS[number % len(COMMITS)],
+            "asyncio": number % 2 == 0,  # with each of COMMITS, as there are three
         }
         return self._stack.enter_context(ChaosMember(f"member-{number}", chosen))
 

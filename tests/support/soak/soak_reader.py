@@ -3,7 +3,7 @@
 It reads the records of `soak_load.py`, by `assign` or as a member of a group, and checks every value. It prints one
 JSON object per line: runs of consecutive records, rebalances, errors of commits, and sometimes the resources that the
 process uses; `soak_journal.py` reads these lines. It closes the consumer and ends when its standard input is closed.
-Options are those of `Consumer`.
+Options are those of `Consumer`. With `"asyncio": true`, the reader has an AsyncConsumer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import kconsumer
 from kconsumer.errors import KafkaError, WakeupError
+from support.aio.blocking import BlockingConsumer, ThreadRunners
 from support.members.member import Reporter, say
 from support.soak.soak_load import KEY, value_of
 
@@ -202,7 +204,9 @@ def main() -> int:
     assigned, topics = settings.pop("assign", None), settings.pop("topics", None)
     restless, commits = settings.pop("restless", False), settings.pop("commits", "auto")
     by_offset = settings.pop("by_offset", False)
-    consumer = kconsumer.Consumer(
+    asyncio = settings.pop("asyncio", False)
+    create = partial(BlockingConsumer, ThreadRunners()) if asyncio else kconsumer.Consumer
+    consumer: Any = create(
         **settings,
         enable_auto_commit=commits == "auto" and topics is not None,
         interceptors=[CommitReporter()] if topics else (),
