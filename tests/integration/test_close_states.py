@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -567,9 +567,12 @@ def groups(kafka: Kafka) -> Iterator[GroupClient]:
         yield client
 
 
-def our_threads() -> set[str]:
-    """Returns the names of kconsumer's threads in this process, without those of the cluster model."""
-    names = {thread.name for thread in threading.enumerate()}
+def our_threads(before: Collection[threading.Thread]) -> set[str]:
+    """Returns the names of kconsumer's threads in this process, without those in `before` and of the cluster model.
+
+    Another test may have left the idle timer of a RangeClient, which ends after a minute.
+    """
+    names = {thread.name for thread in threading.enumerate() if thread not in before}
     return {name for name in names if name.startswith("kconsumer-") and name != "kconsumer-fake-cluster"}
 
 
@@ -597,7 +600,7 @@ def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column
     """close() in this state has the row's effects in time and leaves no threads or descriptors behind."""
     kafka.group_state(topic)  # so that the admin client already has its connections
     groups.list()
-    before = descriptors()
+    before, running = descriptors(), threading.enumerate()
     with ExitStack() as others:
         scene = Scene(kafka, topic, column, groups, others)
         bring, _ = ROWS[state]
@@ -605,14 +608,14 @@ def test_close(kafka: Kafka, topic: str, groups: GroupClient, state: str, column
         began = time.monotonic()
         scene.close()
         took = time.monotonic() - began
-        threads = {name for name in our_threads() if name.endswith(scene.group)}
+        threads = {name for name in our_threads(running) if name.endswith(scene.group)}
         assert expected.kinds == [kind for kind, partitions in scene.listener.calls if partitions]
         if not expected.members:  # the other consumer's threads still run
             assert set() == threads
         assert took < expected.within_s
         wait_until(lambda: scene.members() == expected.members, 3, f"{expected.members} members; {scene.members()}")
         wait_until(lambda: scene.committed() == expected.committed, 1, f"a commit; there is {scene.committed()}")
-    assert set() == our_threads()
+    assert set() == our_threads(running)
     wait_until(lambda: not descriptors() - before, 3, "the end of all descriptors")
 
 
@@ -642,6 +645,7 @@ def test_the_only_broker_is_gone(new_cluster: type[KafkaCluster]) -> None:
     """When the only broker is suspended or killed, close() ends in time, on_revoke runs, and no threads or descriptors
     are left.
     """
+    running = threading.enumerate()
     with ExitStack() as stack:
         cluster = stack.enter_context(new_cluster())
         topic = filled(cluster)
@@ -654,13 +658,14 @@ def test_the_only_broker_is_gone(new_cluster: type[KafkaCluster]) -> None:
             fate()
             assert closed_in(scene, 0.7) < IN_TIME_S, (fate, scene.engine)
             assert JOINED == scene.listener.kinds, (fate, scene.engine)
-    assert set() == our_threads()
+    assert set() == our_threads(running)
 
 
 def test_the_coordinator_goes(new_cluster: type[KafkaCluster]) -> None:
     """The coordinator shuts down or is killed just before close(). The positions are committed and the member leaves
     the group at the new coordinator.
     """
+    running = threading.enumerate()
     with ExitStack() as stack:
         cluster = stack.enter_context(new_cluster(nodes=3))
         groups = stack.enter_context(GroupClient(cluster.bootstrap_servers))
@@ -682,4 +687,4 @@ def test_the_coordinator_goes(new_cluster: type[KafkaCluster]) -> None:
                 assert ALL_READ == scene.committed(), (end, scene.engine)
                 assert 0 == scene.members(), (end, scene.engine)
             coordinator.start()
-    assert set() == our_threads()
+    assert set() == our_threads(running)
