@@ -238,6 +238,8 @@ def test_lost_without_a_fault() -> None:
     journal.lose("a", [P0])
     assert [] == journal.violations
     journal.changes_protocol = False
+    journal.lose("a", [P0], 900.0)  # it was busy since the fault, and learns it now
+    assert [] == journal.violations
     journal.lose("a", [P0])
     assert ["2000.000 lost without a fault: a lost t-0"] == journal.violations
 

@@ -126,9 +126,9 @@ class Journal:
         for tp in partitions:
             self._forget(member, tp)
 
-    def lose(self, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """A poll has called on_lost: the group has removed the member."""
-        if not self._disturbed(member) and not self.changes_protocol:
+    def lose(self, member: str, partitions: Iterable[TopicPartition], since: float | None = None) -> None:
+        """A poll has called on_lost: the group has removed the member at `since` (ms) or later; None means now."""
+        if not self._disturbed(member, since) and not self.changes_protocol:
             self.violation(f"lost without a fault: {member} lost {named(partitions)}")
 
     def revoke(self, member: str, partitions: Iterable[TopicPartition]) -> None:
@@ -170,8 +170,9 @@ class Journal:
         """A fault keeps all members from learning until then what they have lost."""
         self.all_disturbed_until = max(until, self.all_disturbed_until)
 
-    def _disturbed(self, member: str) -> bool:
-        return self.now <= max(self.all_disturbed_until, self._disturbed_until.get(member, 0.0))
+    def _disturbed(self, member: str, since: float | None = None) -> bool:
+        moment = self.now if since is None else since
+        return moment <= max(self.all_disturbed_until, self._disturbed_until.get(member, 0.0))
 
     # --- records ---
 

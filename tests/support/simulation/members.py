@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, TopicPartition
+from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, SubscriptionPattern, TopicPartition
 from kconsumer.error_codes import Errors
 from kconsumer.errors import (
     BrokerError,
@@ -221,7 +221,8 @@ class MemberProcess:
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
             self.simulation.record(self.name, f"got {tp}@{record.offset}")
-            if record.topic not in self.subscribed:
+            # Only the coordinator knows which topics match a SubscriptionPattern.
+            if record.topic not in self.subscribed and not isinstance(self._pattern, SubscriptionPattern):
                 self.journal.violation(f"not subscribed: {self.name} returned {tp}@{record.offset}")
             self.journal.deliver(self.name, tp, record.offset)
             self.unprocessed.append((tp, record.offset))
@@ -274,7 +275,8 @@ class MemberProcess:
         """The consumer was notified that partitions are or will be revoked."""
         self.simulation.record(self.name, f"{'lost' if lost else 'revoked'} {named(partitions)}")
         if lost and self._calling == "poll":
-            self.journal.lose(self.name, partitions)
+            busy = self.simulation.now <= self._busy_until + GRACE_MS
+            self.journal.lose(self.name, partitions, self._busy_since if busy else None)
         if not lost and self._calling in ("poll", "close") and self.plan.program not in MANUAL:
             self.journal.revoke(self.name, partitions)
         if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self._consumer is not None:
