@@ -322,13 +322,14 @@ class AsyncConsumer(ConsumerBase):
         earlier = None if self._engine.callbacks.inside else self._ending
 
         async def run() -> None:
+            task = asyncio.current_task()
             try:
                 if earlier is not None:
                     await asyncio.wait([earlier])
                     self._guard.check(closing=True)
                 await self._engine.run_async(operation)
             finally:
-                if self._ending is asyncio.current_task():
+                if self._ending is task:
                     self._ending = None
                 ended()
 

@@ -243,7 +243,7 @@ class Journal:
         if first is not None and offset > first:
             self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")
         before = self.committed.get(partition, 0)
-        if offset >= self._rewound.get(partition, 0):
+        if offset > self._rewound.get(partition, -1):  # an equal one may have been in flight during the seek
             self._rewound.pop(partition, None)
         if offset < before and partition not in self._rewound:
             self.violation(f"committed offset went back: {partition} from {before} to {offset}")
