@@ -187,7 +187,7 @@ class Journal:
         """A member reads from the first record again."""
         self._next.pop((member, partition), None)
         self._floor[member, partition] = 0
-        self._rewound[partition] = max(self.first_unprocessed(partition) or 0, self.committed.get(partition, 0))
+        self._rewound[partition] = max(self._processed.get(partition, 0), self.committed.get(partition, 0))
 
     def deliver(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to the application."""
