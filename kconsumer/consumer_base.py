@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
 
@@ -54,7 +55,7 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
-class ConsumerBase:
+class ConsumerBase(ABC):
     """The part of a consumer that does not depend on how its methods wait."""
 
     _how_to_close: str  # the advice of the warning about a consumer that was not closed
@@ -88,9 +89,9 @@ class ConsumerBase:
                 self._engine.abandon()
                 raise
 
+    @abstractmethod
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
         """Returns the engine of this consumer."""
-        raise NotImplementedError
 
     def _create_guard(self) -> AccessGuard:
         """Returns the guard that decides which thread may call a method."""
@@ -99,13 +100,15 @@ class ConsumerBase:
 
     def _check_listener(self, listener: RebalanceListener) -> None:
         """Raise TypeError if the consumer cannot call the methods of this listener."""
+        return
 
     def _check_change(self) -> None:
         """Raise StateError if the subscription or the assignment cannot be changed now."""
+        return
 
+    @abstractmethod
     def _drop_subscription(self) -> None:
         """Unsubscribe, because the user has passed an empty list to `subscribe` or `assign`."""
-        raise NotImplementedError
 
     # --- subscription ------------------------------------------------------------------------------------------------
 

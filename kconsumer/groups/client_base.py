@@ -5,6 +5,7 @@ each method that waits (see `engine/waiting.py`). `kconsumer.groups` blocks, and
 from __future__ import annotations
 
 import builtins
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +36,7 @@ CLOSE_MS = 5_000.0
 Servers = str | Sequence[str]
 
 
-class GroupClientBase:
+class GroupClientBase(ABC):
     """The part of a client for groups that does not depend on how its methods wait."""
 
     @classmethod
@@ -64,9 +65,9 @@ class GroupClientBase:
         self._clock = self._engine.components.clock
         self._guard = self._create_guard()
 
+    @abstractmethod
     def _create_engine(self, config: ConsumerConfig) -> Engine:
         """Returns the engine of this client."""
-        raise NotImplementedError
 
     def _create_guard(self) -> AccessGuard:
         """Returns the guard that decides which thread may call a method."""

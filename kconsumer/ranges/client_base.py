@@ -6,6 +6,7 @@ Decides which options apply to ranges. `kconsumer.ranges` blocks, and `kconsumer
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +35,7 @@ class TopicListing(NamedTuple):
     partitions: tuple[PartitionInfo, ...]
 
 
-class RangeClientBase:
+class RangeClientBase(ABC):
     """The part of a range client that does not depend on how its methods wait."""
 
     _reading: ConsumerBase | None  # the consumer that reads ranges, if it was created
@@ -56,9 +57,9 @@ class RangeClientBase:
         self.timeout_ms = float(self.config.default_api_timeout_ms)
 
     @property
+    @abstractmethod
     def consumer(self) -> ConsumerBase:
         """The consumer that reads ranges and looks up offsets. It is created at the first use."""
-        raise NotImplementedError
 
     def wakeup(self) -> None:
         """Make the running call that waits raise WakeupError. If none is running, the next one raises it.
