@@ -64,6 +64,7 @@ class SubscriptionState:
         self._group_topics: frozenset[str] = frozenset()  # the topics of all members, while this one is the leader
         self._states: dict[TopicPartition, PartitionState] = {}  # in fetch order
         self._target: frozenset[TopicPartition] | None = None  # the target assignment; None: all assigned partitions
+        self._recreated: set[str] = set()  # topics that were deleted and created again
         self._tally = Tally()
 
     @property
@@ -470,8 +471,10 @@ class SubscriptionState:
         """Drop the leader epochs of positions in topics that were deleted and created again.
 
         The epochs of the old log must not be compared with those of the new one. Without epochs, a position beyond the
-        end of the new log is handled as out of range, and not as a truncation.
+        end of the new log is handled as out of range, and not as a truncation. Later, an offset that was committed for
+        the old topic may still become a position, with its epoch: see `_truncate_at`.
         """
+        self._recreated |= set(topics)
         for tp, state in self._states.items():
             position = state.position
             if tp.topic in topics and position is not None and position.offset_epoch is not None:
@@ -503,9 +506,9 @@ class SubscriptionState:
         if state is None:
             return None
         if end_offset < 0 or end_epoch < 0:
-            return self._truncate_at(state, requested, None)
+            return self._truncate_at(tp, state, requested, None)
         if end_offset < requested.offset:
-            return self._truncate_at(state, requested, OffsetAndMetadata(end_offset, "", end_epoch))
+            return self._truncate_at(tp, state, requested, OffsetAndMetadata(end_offset, "", end_epoch))
         state.complete_validation()
         return None
 
@@ -520,18 +523,22 @@ class SubscriptionState:
         position = state.position
         if position is None or position.offset <= divergent.offset:
             return None
-        return self._truncate_at(state, position, divergent)
+        return self._truncate_at(tp, state, position, divergent)
 
     def _truncate_at(
-        self, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
+        self, tp: TopicPartition, state: PartitionState, position: FetchPosition, divergent: OffsetAndMetadata | None
     ) -> Truncation | None:
         """Move the position to the divergent offset, or reset it if that offset is unknown. Returns None.
 
         But with the reset policy OffsetReset.NONE, changes nothing and returns the truncation.
+
+        If the topic was deleted and created again, and nothing was read from the new one yet, the position is probably
+        a committed offset of the old topic. Then it is reset, because the records of the new topic before the divergent
+        offset would be skipped. (Java skips them.)
         """
         if self.default_reset == OffsetReset.NONE:
             return Truncation(position, divergent)
-        if divergent is None:
+        if divergent is None or (tp.topic in self._recreated and state.topic_id is None):
             state.reset(self.default_reset)
         else:
             state.seek(FetchPosition(divergent.offset, divergent.leader_epoch, position.leader))

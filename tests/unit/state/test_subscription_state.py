@@ -440,6 +440,21 @@ def test_truncation_moves_the_position() -> None:
     assert (FetchState.FETCHING, FetchPosition(40, 1, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
 
 
+def test_a_committed_offset_of_a_deleted_topic_is_reset() -> None:
+    """After a topic was deleted and created again, a position beyond the end of its log is reset, and not moved to that
+    end: it may be a committed offset of the old topic. Once records of the new topic were read, it is a truncation.
+    """
+    state = assigned("a-0")
+    state.forget_epochs({"a"})
+    state.seek(A0, *HERE)
+    assert state.maybe_complete_validation(A0, HERE, 3, 2) is None
+    assert FetchState.AWAIT_RESET is state.get(A0).fetch_state
+    state.seek(A0, *HERE)
+    state.get(A0).topic_id = bytes(16)
+    assert state.maybe_complete_validation(A0, HERE, 3, 2) is None
+    assert (FetchState.FETCHING, FetchPosition(3, 2, LEADER)) == (state.get(A0).fetch_state, state.position(A0))
+
+
 def test_truncation_without_policy_is_reported() -> None:
     """With policy none the divergent offset is returned for the error, and the position stays unvalidated."""
     state = assigned("a-0", reset=OffsetReset.NONE)
