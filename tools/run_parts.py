@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import IO, Self
 
 LOW_PRIORITY = 10  # nice
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 10
 INTERRUPTED = 130  # the exit status, as of a shell
 INTERVAL_S = 0.05
 
@@ -91,10 +91,13 @@ class Lane:
         self._output.truncate()
 
     def _stop(self) -> None:
-        """Interrupt the goal that runs, as Ctrl-C does, so that tests stop their brokers; kill what does not end."""
+        """Interrupt the goal that runs, as Ctrl-C does, so that tests stop their brokers.
+
+        Terminate, then kill, what does not end: make may wait for a shell that an interrupt did not end.
+        """
         if self._process is None:
             return
-        for number in (signal.SIGINT, signal.SIGKILL):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, number)
                 self._process.wait(STOP_TIMEOUT_S)
@@ -109,12 +112,17 @@ def minutes(seconds: float) -> str:
     return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
 
 
-def run(goals: Sequence[str], background: Sequence[str]) -> int:
-    """Run all goals and print a line for each. Returns 1 if one failed."""
+def run(goals: Sequence[str], background: Sequence[str], signals: Sequence[int]) -> int:
+    """Run all goals and print a line for each, until `signals` is no longer empty.
+
+    Returns 1 if a goal failed, and INTERRUPTED after a signal.
+    """
     began = time.monotonic()
     with tempfile.TemporaryFile() as output, Lane(goals) as front, Lane(background, LOW_PRIORITY, output) as back:
         lanes = (front, back)
         while not all(lane.done for lane in lanes) and not any(lane.failed for lane in lanes):
+            if signals:
+                return INTERRUPTED
             for lane in lanes:
                 lane.step()
             time.sleep(INTERVAL_S)
@@ -135,14 +143,13 @@ def main() -> int:
     parser.add_argument("goals", nargs="+", metavar="GOAL")
     parser.add_argument("--background", nargs="+", default=[], metavar="GOAL")
     options = parser.parse_args()
-    # Goals have process groups of their own, so these signals reach this process only. Each of them, also the SIGINT
-    # that jobs in the background of a shell ignore, becomes a KeyboardInterrupt, which stops the goals.
+    # Goals have process groups of their own, so these signals reach this process only. The handler also replaces the
+    # ignored SIGINT of jobs in the background of a shell. It raises no exception, because one that is raised inside
+    # `subprocess` leaves the lock of a process locked, and nothing could wait for that process any more.
+    signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    try:
-        return run(options.goals, options.background)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        signal.signal(number, lambda number, _frame: signals.append(number))
+    return run(options.goals, options.background, signals)
 
 
 if __name__ == "__main__":
