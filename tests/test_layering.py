@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "arrow": FACTS | {"_core"},
     "assignors": FACTS | {"_core", "_version"},
     "listener": FACTS | {"_core"},
-    "metrics": FACTS,
+    "metrics": FACTS | {"_core"},
     "deserializers": FACTS,
     "offset_arguments": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},

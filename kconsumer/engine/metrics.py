@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from operator import sub
 
+from kconsumer._core.sampled_values import record_both
 from kconsumer._version import VERSION
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
@@ -47,8 +48,7 @@ class ConsumerMetrics:
         """
         self.settle()
         self._work_ms = 0.0 if self._last is None else now - self._last
-        self._between.record(self._work_ms, now)
-        self._longest.record(self._work_ms, now)
+        record_both(self._between, self._work_ms, self._longest, self._work_ms, now)
         self._last = now
 
     def wait_ended(self, now: float) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import nan
 
+from kconsumer._core.sampled_values import record_both
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -114,8 +115,7 @@ class FetchMetrics:
 
     def record_response(self, latency_ms: float, throttle_ms: float, now: float) -> None:
         """Record the latency and the throttle time (ms) of a Fetch response."""
-        self._latency.record(latency_ms, now)
-        self._throttle.record(throttle_ms, now)
+        record_both(self._latency, latency_ms, self._throttle, throttle_ms, now)
 
     def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
         """Publish the lag and lead of those of `partitions` that are assigned. The partitions are those of one
@@ -133,19 +133,14 @@ class FetchMetrics:
         if lag is None or lead is None or sensors is None:
             return
         lag_sensor, lead_sensor = sensors
-        lag_sensor.record(lag, now)
-        lead_sensor.record(lead, now)
-        self._lag_max.record(lag, now)
-        self._lead_min.record(lead, now)
+        record_both(lag_sensor, lag, lead_sensor, lead, now)
 
     def record_consumed(self, tally: ResponseTally, now: float) -> None:
         """Record the sums of a response, after all its data has been read or dropped."""
-        self._size.record(tally.bytes, now)
-        self._records.record(tally.records, now)
+        record_both(self._size, tally.bytes, self._records, tally.records, now)
         for topic, (size, records) in tally.topics.items():
             size_sensor, records_sensor = self._topics.get(topic) or self._new_topic(topic)
-            size_sensor.record(size, now)
-            records_sensor.record(records, now)
+            record_both(size_sensor, size, records_sensor, records, now)
 
     def update_assignment(self, subscription: SubscriptionState) -> None:
         """Remove the metrics of revoked partitions, and publish the preferred read replica of new ones."""
@@ -171,12 +166,16 @@ class FetchMetrics:
 
     def _new_partition(self, tp: TopicPartition) -> None:
         partition = ("partition", str(tp.partition))
-        lag, lead = (self._sensor(rows, tp.topic, partition) for rows in (PARTITION_LAG, PARTITION_LEAD))
-        self._lags[tp] = lag, lead
+        self._lags[tp] = (
+            self._sensor(PARTITION_LAG, tp.topic, partition, parent=self._lag_max),
+            self._sensor(PARTITION_LEAD, tp.topic, partition, parent=self._lead_min),
+        )
 
-    def _sensor(self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str]) -> Sensor:
+    def _sensor(
+        self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str], parent: Sensor | None = None
+    ) -> Sensor:
         first, *others = _topic_tags(topic)
-        sensor = self._metrics.sensor(GROUP, rows, ("topic", first), *tags)
+        sensor = self._metrics.sensor(GROUP, rows, ("topic", first), *tags, parent=parent)
         for tag in others:
             self._metrics.publish(sensor, GROUP, rows, ("topic", tag), *tags)
         return sensor

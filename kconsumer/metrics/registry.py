@@ -2,8 +2,8 @@
 
 Decides how values are sampled: as in Java (`SampledStat`, `Rate`), over `metrics_num_samples` windows of
 `metrics_sample_window_ms`. The tables of metrics are in the components, which create one `Sensor` for each table.
-Recording a value updates a few attributes, once per request or fetch, never per record. No clock is read here: callers
-pass the present time as `now` (ms).
+Values are recorded in compiled code (`kconsumer._core.sampled_values`), once per request or fetch, never per record.
+They are evaluated here when a metric is read. No clock is read here: callers pass the present time as `now` (ms).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import inf, nan
+from math import nan
 
+from kconsumer._core.sampled_values import SampledValues, Window
 from kconsumer.metrics.reporters import Reporters
 from kconsumer.types import MetricName
 
@@ -40,58 +41,10 @@ Row = tuple[str, Stat, str]
 """Name, stat and description of a metric: a row of a table for `Metrics.sensor`."""
 
 
-class _Window:
-    """The values recorded in one window of time."""
-
-    __slots__ = ("count", "end", "largest", "smallest", "start", "sum")
-
-    def __init__(self, now: float) -> None:
-        self.start = self.end = now
-        self.count = 0
-        self.sum = 0.0
-        self.largest = -inf
-        self.smallest = inf
-
-
-class Sensor:
+class Sensor(SampledValues):
     """Records values in windows, from which each `Stat` is computed. Created by `Metrics.sensor`."""
 
-    __slots__ = ("_current", "_samples", "_window_ms", "_windows", "count", "names", "total", "value")
-
-    def __init__(self, samples: int, window_ms: float) -> None:
-        self._samples = samples
-        self._window_ms = window_ms
-        # A list, because each partition has sensors, and an empty deque takes ten times the memory of an empty list.
-        self._windows: list[_Window] = []
-        self._current: _Window | None = None
-        self.names: list[MetricName] = []
-        self.count = 0
-        self.total = 0.0
-        self.value = nan
-
-    def record(self, value: float, now: float, count: int = 1) -> None:
-        """Record a value at `now` (ms). If `count` is more than 1, `value` is the sum of `count` values.
-
-        For the minimum and the maximum, such a sum counts as one value.
-        """
-        window = self._current
-        if window is None or now - window.start >= self._window_ms:
-            window = self._current = _Window(now)
-            self._windows.append(window)
-            # One window more than `samples` is kept, because the oldest one may still overlap the sampled time (as in
-            # Java).
-            if len(self._windows) > self._samples + 1:
-                del self._windows[0]
-        window.end = now
-        window.count += count
-        window.sum += value
-        if value > window.largest:
-            window.largest = value
-        if value < window.smallest:
-            window.smallest = value
-        self.count += count
-        self.total += value
-        self.value = value
+    __slots__ = ()
 
     def measure(self, stat: Stat, now: float) -> float:
         """Returns the value of a stat at `now` (ms).
@@ -104,10 +57,9 @@ class Sensor:
             return self.total
         if stat is Stat.COUNT:
             return float(self.count)
-        since = now - self._samples * self._window_ms
-        return self._sampled(stat, [window for window in list(self._windows) if window.end > since], now)
+        return self._sampled(stat, self.windows_after(now - self.samples * self.window_ms), now)
 
-    def _sampled(self, stat: Stat, windows: list[_Window], now: float) -> float:
+    def _sampled(self, stat: Stat, windows: list[Window], now: float) -> float:
         if stat in _SUM_PER_S:
             return _SUM_PER_S[stat] * sum(window.sum for window in windows) / self._elapsed_s(windows, now)
         if stat in _COUNT_PER_S:
@@ -120,7 +72,7 @@ class Sensor:
             return max(window.largest for window in windows)
         return min(window.smallest for window in windows)
 
-    def _elapsed_s(self, windows: list[_Window], now: float) -> float:
+    def _elapsed_s(self, windows: list[Window], now: float) -> float:
         """Returns the time (s) by which a sum is divided to compute a rate.
 
         This is the time since the oldest window began, but at least 1 ms. As in Java, at least `samples - 1` windows
@@ -128,9 +80,9 @@ class Sensor:
         be far too high during the first seconds.
         """
         elapsed = now - windows[0].start if windows else 0.0
-        full, required = int(elapsed / self._window_ms), self._samples - 1
+        full, required = int(elapsed / self.window_ms), self.samples - 1
         if full < required:
-            elapsed += (required - full) * self._window_ms
+            elapsed += (required - full) * self.window_ms
         return max(elapsed, 1.0) / 1000.0
 
     def __repr__(self) -> str:
@@ -163,9 +115,12 @@ class Metrics:
             last = self._last_tags = all_tags
         return MetricName(name, group, description, last)
 
-    def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str]) -> Sensor:
-        """Returns a new sensor with one metric for each of `rows`. Replaces metrics that have the same names."""
-        sensor = Sensor(self._samples, self._window_ms)
+    def sensor(self, group: str, rows: Iterable[Row], *tags: tuple[str, str], parent: Sensor | None = None) -> Sensor:
+        """Returns a new sensor with one metric for each of `rows`. Replaces metrics that have the same names.
+
+        What the sensor records is also recorded by `parent` (as in Java), and by the parent of that sensor.
+        """
+        sensor = Sensor(self._samples, self._window_ms, parent)
         self.publish(sensor, group, rows, *tags)
         return sensor
 

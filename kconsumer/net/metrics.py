@@ -7,7 +7,8 @@ Java, each bootstrap connection and the coordinator's connection have a node id 
 
 from __future__ import annotations
 
-from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
+from kconsumer._core.sampled_values import record_both
+from kconsumer.metrics.registry import Metrics, Row, Stat
 from kconsumer.net.describe import broker_id
 from kconsumer.net.requests import ClientResponse
 
@@ -84,16 +85,19 @@ LATENCY: tuple[Row, ...] = (
 
 
 class _Node:
-    """The sensors of one connection, and the bytes and responses received in the present poll."""
+    """The sensors of one connection, and the bytes and responses received in the present poll.
+
+    Their parents are the sensors of all connections.
+    """
 
     __slots__ = ("incoming", "latency", "outgoing", "received", "requests", "responses", "responses_received")
 
-    def __init__(self, metrics: Metrics, node_id: str) -> None:
+    def __init__(self, metrics: Metrics, node_id: str, totals: ConnectionMetrics) -> None:
         tag = ("node-id", f"node-{_java_id(node_id)}")
-        self.outgoing = metrics.sensor(NODE_GROUP, OUTGOING, tag)
-        self.incoming = metrics.sensor(NODE_GROUP, INCOMING, tag)
-        self.requests = metrics.sensor(NODE_GROUP, REQUESTS, tag)
-        self.responses = metrics.sensor(NODE_GROUP, RESPONSES, tag)
+        self.outgoing = metrics.sensor(NODE_GROUP, OUTGOING, tag, parent=totals.outgoing)
+        self.incoming = metrics.sensor(NODE_GROUP, INCOMING, tag, parent=totals.incoming)
+        self.requests = metrics.sensor(NODE_GROUP, REQUESTS, tag, parent=totals.requests)
+        self.responses = metrics.sensor(NODE_GROUP, RESPONSES, tag, parent=totals.responses)
         self.latency = metrics.sensor(NODE_GROUP, LATENCY, tag)
         self.received = 0  # bytes
         self.responses_received = 0
@@ -107,17 +111,16 @@ class ConnectionMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._created, self._closed, self._io, self._outgoing, self._incoming = (
-            metrics.sensor(GROUP, rows) for rows in (CREATED, CLOSED, IO, OUTGOING, INCOMING)
-        )
+        self._created, self._closed = (metrics.sensor(GROUP, rows) for rows in (CREATED, CLOSED))
+        io = metrics.sensor(GROUP, IO)  # reads and writes are counted; their sizes are not used
+        self.outgoing, self.incoming = (metrics.sensor(GROUP, rows, parent=io) for rows in (OUTGOING, INCOMING))
+        self.requests, self.responses = (metrics.sensor(GROUP, rows) for rows in (REQUESTS, RESPONSES))
         self._authentications, self._reauthentications = (
             metrics.sensor(GROUP, rows) for rows in (AUTHENTICATIONS, REAUTHENTICATIONS)
         )
         self._failed_authentications, self._failed_reauthentications = (
             metrics.sensor(GROUP, rows) for rows in (FAILED_AUTHENTICATIONS, FAILED_REAUTHENTICATIONS)
         )
-        self._requests: Sensor = metrics.sensor(GROUP, REQUESTS)
-        self._responses = metrics.sensor(GROUP, RESPONSES)
         self._waits = metrics.sensor(GROUP, WAITS)
         self._work = metrics.sensor(GROUP, WORK)
         self._open: set[str] = set()
@@ -153,11 +156,8 @@ class ConnectionMetrics:
         """Record `size` bytes sent. `request_size` is the size of the request that these bytes complete, or 0 if they
         do not complete one."""
         sensors = self._nodes.get(node_id) or self._new_node(node_id)
-        self._io.record(1, now)
-        self._outgoing.record(size, now)
         sensors.outgoing.record(size, now)
         if request_size:
-            self._requests.record(request_size, now)
             sensors.requests.record(request_size, now)
 
     def received(self, node_id: str, size: int, responses: int) -> None:
@@ -177,20 +177,16 @@ class ConnectionMetrics:
     def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
         """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
         their events. Also records the bytes and responses that `received` has counted."""
-        self._waits.record(waited_ms * NS_PER_MS, now, selects)
-        self._work.record(busy_ms * NS_PER_MS, now, selects)
+        record_both(self._waits, waited_ms * NS_PER_MS, self._work, busy_ms * NS_PER_MS, now, selects)
         for node in self._received_from:
-            self._io.record(1, now)
-            self._incoming.record(node.received, now)
             node.incoming.record(node.received, now)
             if node.responses_received:
-                self._responses.record(0, now, node.responses_received)
                 node.responses.record(0, now, node.responses_received)
             node.received = node.responses_received = 0
         self._received_from.clear()
 
     def _new_node(self, node_id: str) -> _Node:
-        sensors = self._nodes[node_id] = _Node(self._metrics, node_id)
+        sensors = self._nodes[node_id] = _Node(self._metrics, node_id, self)
         return sensors
 
 

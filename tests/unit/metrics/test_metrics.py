@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 from math import isnan
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kconsumer._core.sampled_values import record_both
 from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.types import MetricName
 
@@ -105,12 +110,88 @@ def test_seconds_since() -> None:
     assert (0.0, 2.0) == (read(metrics, "ago", 1_099.0), read(metrics, "ago", 2_100.0))
 
 
+def test_values_are_recorded_by_parents() -> None:
+    """What a sensor records is recorded by its parent and by the parent of that, each with its own windows."""
+    metrics = Metrics()
+    first = metrics.sensor("g", ROWS)
+    second = metrics.sensor("g", ROWS, parent=first)
+    third = metrics.sensor("g", ROWS, parent=second)
+    third.record(3.0, 1.0, 2)
+    second.record(9.0, 2.0)
+    assert [(3, 12.0, 9.0), (3, 12.0, 9.0), (2, 3.0, 3.0)] == [
+        (sensor.count, sensor.total, sensor.measure(Stat.MAX, 2.0)) for sensor in (first, second, third)
+    ]
+    assert 1 == len(third.windows_after(0.5))
+    assert [] == third.windows_after(1.0)
+
+
+def test_two_sensors_recorded_together() -> None:
+    """One call records two values, with the same time and the same number of values."""
+    metrics = Metrics()
+    first, second = metrics.sensor("g", ROWS), metrics.sensor("g", ROWS)
+    record_both(first, 4, second, 6.0, 1_000.0)
+    record_both(first, 1.0, second, 2.0, 2_000.0, 3)
+    assert [(4, 5.0, 1.0), (4, 8.0, 2.0)] == [(s.count, s.total, s.value) for s in (first, second)]
+
+
+def test_record_refuses_wrong_types() -> None:
+    """A value that is not a number, and a sensor that is none, raise TypeError; nothing is recorded then."""
+    sensor = Metrics().sensor("g", ROWS)
+    wrong: Any
+    for wrong in (None, "1"):
+        with pytest.raises(TypeError):
+            sensor.record(wrong, 0.0)
+        with pytest.raises(TypeError):
+            record_both(sensor, 1.0, wrong, 2.0, 0.0)
+        with pytest.raises(TypeError):
+            record_both(sensor, 1.0, sensor, wrong, 0.0)
+    assert 0 == sensor.count
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1_000_000, 1_000_000), st.floats(0, 25), st.integers(1, 5)), max_size=60),
+    st.floats(0, 40),
+    st.integers(1, 4),
+)
+def test_stats_agree_with_a_plain_computation(
+    recordings: list[tuple[int, float, int]], later: float, samples: int
+) -> None:
+    """Each stat is what a plain computation over all recordings of the sampled windows gives."""
+    window_ms = 10.0
+    sensor = Metrics(samples=samples, window_ms=window_ms).sensor("g", ROWS)
+    now, windows = 100.0, []
+    for value, pause, count in recordings:
+        now += pause
+        sensor.record(value, now, count)
+        if not windows or now - windows[-1][0][1] >= window_ms:
+            windows.append([])
+        windows[-1].append((value, now, count))
+    now += later
+    sampled = [window for window in windows if window[-1][1] > now - samples * window_ms]
+    values = [value for window in sampled for value, _, _ in window]
+    count = sum(count for window in sampled for _, _, count in window)
+    total = sum(sum(value for value, _, _ in window) for window in sampled)
+    elapsed = now - sampled[0][0][1] if sampled else 0.0
+    elapsed += max(0, samples - 1 - int(elapsed / window_ms)) * window_ms
+    seconds = max(elapsed, 1.0) / 1000
+    near = partial(pytest.approx, abs=1e-9)
+    assert near(total / seconds) == sensor.measure(Stat.RATE, now)
+    assert near(count / seconds) == sensor.measure(Stat.COUNT_RATE, now)
+    assert sum(count for _, _, count in recordings) == sensor.measure(Stat.COUNT, now)
+    assert near(sum(value for value, _, _ in recordings)) == sensor.measure(Stat.TOTAL, now)
+    if values:
+        assert near(total / count) == sensor.measure(Stat.AVG, now)
+        assert (max(values), min(values)) == (sensor.measure(Stat.MAX, now), sensor.measure(Stat.MIN, now))
+    else:
+        assert all(isnan(sensor.measure(stat, now)) for stat in (Stat.AVG, Stat.MAX, Stat.MIN))
+
+
 def test_windows_are_bounded() -> None:
     """A sensor keeps at most one window more than configured."""
     sensor = Metrics(samples=3, window_ms=10.0).sensor("g", ROWS)
     for now in range(0, 10_000, 7):
         sensor.record(1.0, float(now))
-    assert 4 == len(sensor._windows)
+    assert 4 == len(sensor.windows_after(-1.0))
 
 
 def test_names_carry_common_and_own_tags() -> None:
