@@ -1,13 +1,11 @@
-"""Counts the Python function calls of one fetch cycle: `python benchmarks/micro/calls.py [--trace] [engine …]`.
+"""Counts the Python function calls of an operation: `python benchmarks/micro/calls.py [--trace] [--engine classic]`.
 
-A cycle begins when a record is written while the consumer waits in `poll`. The record arrives, `poll` returns it, the
-next fetch is sent, and the next `poll` waits. The consumer is the only member of a group and owns one partition. Calls
-of Python functions and of builtin functions are counted, on the calling thread and on threads of the library. Calls
-inside compiled code are not.
+The operations are a fetch cycle with one record, an empty poll, a commit and a heartbeat (see `operations.py`). Calls
+of Python functions and of builtin functions are counted, on the calling thread and on the network thread. Calls inside
+compiled code are not, nor are those of the heartbeat thread, which has its own times.
 
-The consumer runs in a process of its own, on one processor, with real sockets and threads. `FakeCluster` is the broker.
-A record is written only when all threads of the consumer wait, so each cycle has the same calls. The result is the most
-frequent cycle of many, because a heartbeat or an automatic commit may run in one of them.
+Each repetition has the same calls, so the count is exact. The result is the most frequent one of many repetitions,
+because a heartbeat or an automatic commit may run in one of them.
 
 Prints where the calls are, and with `--trace` every call in order. `BOUNDS` has the largest allowed number of calls;
 `tests/unit/support/test_calls.py` checks it.
@@ -16,10 +14,8 @@ Prints where the calls are, and with `--trace` every call in order. `BOUNDS` has
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -28,27 +24,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kconsumer
-from kconsumer import Consumer, ConsumerRecords
-from kconsumer.testing import FakeCluster
 
-BOUNDS: dict[str, int] = {
-    "classic": 557,
-    "threaded": 772,
-    "consumer protocol": 786,
-}
-"""The largest number of calls of one cycle, by engine. Lower a bound when the engine needs fewer calls."""
+sys.path.append(str(Path(__file__).parent))
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "classic": {},
-    "threaded": {"engine": "threaded"},
-    "consumer protocol": {"group_protocol": "consumer"},
+import operations
+from operations import COMMIT, EMPTY, ENGINES, FETCH, HEARTBEAT, HEARTBEAT_MS, OPERATIONS, Run, open_consumer, perform
+
+BOUNDS: dict[str, dict[str, int]] = {
+    FETCH: {"classic": 557, "threaded": 772, "consumer protocol": 786},
+    EMPTY: {"classic": 38, "threaded": 30, "consumer protocol": 27},
+    COMMIT: {"classic": 533, "threaded": 794, "consumer protocol": 850},
+    HEARTBEAT: {"classic": 677, "threaded": 843, "consumer protocol": 907},
 }
-TOPIC = GROUP = "calls"
-WARM_UP, CYCLES = 10, 31
-QUIET_CHECKS, CHECK_S = 3, 0.0005  # all threads wait if they do at this number of checks in a row
-TIMEOUT_S = 30.0
+"""The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls."""
+
+HEARTBEAT_THREAD = "kconsumer-heartbeat"
+WARM_UP, TIMES = 4, 19
+MAX_RUNS = 4  # while less than half of the repetitions have the same calls
+PAUSE_NS = HEARTBEAT_MS * 1_000_000 // 3  # calls with such a pause between them belong to two repetitions
 LIBRARY = Path(kconsumer.__file__).parents[1]
 PREFIXES = (f"{LIBRARY}{os.sep}", f"{Path(os.__file__).parent}{os.sep}")
+HARNESS = frozenset({__file__, operations.__file__})
 
 
 class Call(NamedTuple):
@@ -64,7 +60,7 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """Records calls on all threads with `sys.setprofile`, except calls of builtin functions by this file."""
+    """Records calls on all threads with `sys.setprofile`, except those of this file and of `operations.py`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, str, int, str]] = []
@@ -84,7 +80,7 @@ class Recorder:
 
     def _profile(self, frame: Any, event: str, builtin: Any) -> None:
         code, thread = frame.f_code, threading.get_ident()
-        if code.co_filename == __file__:
+        if code.co_filename in HARNESS:
             return
         if event in ("return", "c_return", "c_exception"):
             self._depths[thread] -= 1
@@ -110,96 +106,69 @@ def name_of_builtin(function: Any) -> str:
     return f"{module}.{function.__qualname__}"
 
 
-def consume(engine: str, servers: str) -> None:
-    """Read the records of all cycles, and print the calls as JSON."""
-    processors = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, processors[os.getpid() % len(processors) :][:1])
-    sys.setswitchinterval(10.0)  # threads give way to each other only where they wait
-    gc.disable()
+def measured(operation: str, engine: str, servers: str) -> None:
+    """Perform the operation in the measured process, and print the calls as JSON."""
     recorder = Recorder()
     recorder.start()
-    consumer = Consumer(
-        TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest", **ENGINES[engine]
-    )
-    while not read(consumer.poll(TIMEOUT_S)):
-        pass
-    print("ready", flush=True)
+    consumer = open_consumer(operation, engine, servers)
     recorder.active = True
-    for _ in range(WARM_UP + CYCLES):
-        if read(consumer.poll(TIMEOUT_S)) != 1:
-            raise SystemExit("a poll returned another number of records than one")
-    recorder.stop()
+    perform(operation, consumer, WARM_UP, TIMES, bool, recorder.stop)
     print(json.dumps(recorder.calls), flush=True)
     consumer.close()
-
-
-def read(records: ConsumerRecords) -> int:
-    """Use the records as an application does. Returns their number."""
-    count = 0
-    for record in records:
-        count += record.value is not None
-    return count
 
 
 # --- the measuring process --------------------------------------------------------------------------------------------
 
 
-def count(engine: str) -> list[Call]:
-    """Returns the calls of the most frequent cycle, in order."""
-    with FakeCluster() as cluster:
-        cluster.create_topic(TOPIC)
-        cluster.produce(TOPIC, "first", partition=0)
-        command = [sys.executable, __file__, "--consume", engine, cluster.bootstrap_servers]
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                if process.stdout.readline() != "ready\n":
-                    raise RuntimeError(f"the {engine} consumer read no record")
-                began = []
-                for number in range(WARM_UP + CYCLES):
-                    wait_until_quiet(process)
-                    began.append(time.monotonic_ns())
-                    cluster.produce(TOPIC, str(number), partition=0)
-                output = process.stdout.readline()
-            finally:
-                process.kill()
-    return most_frequent(split([Call(*row) for row in json.loads(output)], began)[WARM_UP:-1])
+def count(operation: str, engine: str) -> list[Call]:
+    """Returns the calls of the most frequent repetition, in order."""
+    repetitions: list[list[Call]] = []
+    for _ in range(MAX_RUNS):
+        repetitions += run_once(operation, engine)
+        found, share = most_frequent(repetitions)
+        if share >= 0.5:
+            break
+    return found
 
 
-def wait_until_quiet(process: subprocess.Popen[str]) -> None:
-    """Wait until all threads of a process wait."""
-    quiet, until = 0, time.monotonic() + TIMEOUT_S
-    while quiet < QUIET_CHECKS:
-        if time.monotonic() > until or process.poll() is not None:
-            raise RuntimeError("the consumer ended, or never waited")
-        time.sleep(CHECK_S)
-        quiet = quiet + 1 if waits(process.pid) else 0
-
-
-def waits(pid: int) -> bool:
-    """Returns True if all threads of a process wait."""
-    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats)
+def run_once(operation: str, engine: str) -> list[list[Call]]:
+    """Returns the calls of each repetition of one process, without those of the warm-up."""
+    run = Run(operation, lambda servers: [sys.executable, __file__, "--measured", operation, engine, servers])
+    found = [Call(*row) for row in json.loads(run.output(WARM_UP + TIMES))]
+    calls = sorted((call for call in found if not call.thread.startswith(HEARTBEAT_THREAD)), key=lambda call: call.ns)
+    repetitions = split_at_pauses(calls) if operation == HEARTBEAT else split(calls, run.began)
+    return repetitions[WARM_UP:-1]
 
 
 def split(calls: list[Call], began: list[int]) -> list[list[Call]]:
-    """Returns the calls of each cycle. `began`: when the cycles began (ns)."""
-    cycles: list[list[Call]] = [[] for _ in began]
+    """Returns the calls of each repetition. `began`: when the repetitions began (ns)."""
+    repetitions: list[list[Call]] = [[] for _ in began]
     number = -1
-    for call in sorted(calls, key=lambda call: call.ns):
+    for call in calls:
         while number + 1 < len(began) and call.ns >= began[number + 1]:
             number += 1
         if number >= 0:
-            cycles[number].append(call)
-    return cycles
+            repetitions[number].append(call)
+    return repetitions
 
 
-def most_frequent(cycles: list[list[Call]]) -> list[Call]:
-    """Returns the first of the cycles whose functions are called as often as in most other cycles."""
-    kinds = [frozenset(Counter(call.function for call in cycle).items()) for cycle in cycles]
-    kind, _ = Counter(kinds).most_common(1)[0]
-    return cycles[kinds.index(kind)]
+def split_at_pauses(calls: list[Call]) -> list[list[Call]]:
+    """Returns the calls of each repetition. A pause of `PAUSE_NS` separates them."""
+    repetitions: list[list[Call]] = []
+    until = 0
+    for call in calls:
+        if call.ns >= until:
+            repetitions.append([])
+        repetitions[-1].append(call)
+        until = call.ns + PAUSE_NS
+    return repetitions
+
+
+def most_frequent(repetitions: list[list[Call]]) -> tuple[list[Call], float]:
+    """Returns a repetition whose functions are called as often as in most others, and the share of such repetitions."""
+    kinds = [frozenset(Counter(call.function for call in calls).items()) for calls in repetitions]
+    kind, times = Counter(kinds).most_common(1)[0]
+    return repetitions[kinds.index(kind)], times / len(kinds)
 
 
 def by_function(calls: list[Call], top: int | None = None) -> str:
@@ -226,20 +195,23 @@ def trace(calls: list[Call]) -> str:
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engine", nargs="*", help=f"one of {', '.join(ENGINES)}; default: all")
+    parser.add_argument("--engine", action="append", choices=ENGINES, help="only this engine (repeatable)")
+    parser.add_argument("--operation", action="append", choices=OPERATIONS, help="only this operation (repeatable)")
     parser.add_argument("--top", type=int, help="print only this number of functions")
     parser.add_argument("--trace", action="store_true", help="print every call in order, with its thread")
-    parser.add_argument("--consume", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measured", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.consume:
-        consume(*options.consume)
+    if options.measured:
+        measured(*options.measured)
         return
-    for engine in options.engine or ENGINES:
-        calls = count(engine)
-        builtin = sum(":" not in call.function for call in calls)
-        print(f"{engine}: {len(calls)} calls, {builtin} of builtin functions (at most {BOUNDS[engine]})")
-        print(f"  {by_folder(calls)}")
-        print(trace(calls) if options.trace else by_function(calls, options.top))
+    for operation in options.operation or OPERATIONS:
+        for engine in options.engine or ENGINES:
+            calls = count(operation, engine)
+            builtin = sum(":" not in call.function for call in calls)
+            bound = BOUNDS[operation][engine]
+            print(f"{operation}, {engine}: {len(calls)} calls, {builtin} of builtin functions (at most {bound})")
+            print(f"  {by_folder(calls)}")
+            print(trace(calls) if options.trace else by_function(calls, options.top))
 
 
 if __name__ == "__main__":

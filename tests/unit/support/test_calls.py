@@ -1,6 +1,6 @@
-"""The number of Python function calls of one fetch cycle is bounded, so that the steady state of a consumer stays fast.
+"""The numbers of Python function calls of a fetch cycle, an empty poll, a commit and a heartbeat are bounded.
 
-The number is the same in each run, and does not depend on other work on the machine.
+They do not depend on other work on the machine. So a change that makes the steady state slower is seen at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 TOOL = Path(__file__).parents[3] / "benchmarks" / "micro" / "calls.py"
+OPERATIONS = ("fetch cycle", "empty poll", "commit", "heartbeat")
 ENGINES = ("classic", "threaded", "consumer protocol")
 
 
@@ -26,36 +27,47 @@ def tool() -> ModuleType:
     return module
 
 
-def test_each_engine_has_a_bound(tool: ModuleType) -> None:
-    """The tests below leave out no engine."""
-    assert set(ENGINES) == set(tool.ENGINES) == set(tool.BOUNDS)
+def test_each_operation_of_each_engine_has_a_bound(tool: ModuleType) -> None:
+    """The tests below leave out no engine and no operation."""
+    assert set(OPERATIONS) == set(tool.OPERATIONS) == set(tool.BOUNDS)
+    assert set(ENGINES) == set(tool.ENGINES)
+    assert all(set(ENGINES) == set(bounds) for bounds in tool.BOUNDS.values())
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_calls_of_a_fetch_cycle(tool: ModuleType, engine: str) -> None:
-    """One record needs no more calls than the bound. The message of a failure shows where the calls are."""
-    calls = tool.count(engine)
-    functions = {call.function for call in calls}
-    assert any(function.endswith(":Consumer.poll") for function in functions), "the tool has not seen the poll"
-    if len(calls) > tool.BOUNDS[engine]:
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_calls_of_an_operation(tool: ModuleType, operation: str, engine: str) -> None:
+    """An operation needs no more calls than its bound. The message of a failure shows where the calls are."""
+    calls, bound = tool.count(operation, engine), tool.BOUNDS[operation][engine]
+    assert any(":" in call.function for call in calls), "the tool has seen no function of the library"
+    if len(calls) > bound:
         pytest.fail(
-            f"{len(calls)} calls, and {tool.BOUNDS[engine]} are allowed. In order: python {TOOL} --trace '{engine}'\n"
+            f"{len(calls)} calls, and {bound} are allowed. In order:"
+            f" python {TOOL} --trace --operation '{operation}' --engine '{engine}'\n"
             f"  {tool.by_folder(calls)}\n{tool.by_function(calls)}"
         )
 
 
-def test_calls_are_split_into_cycles(tool: ModuleType) -> None:
-    """A call belongs to the cycle that had begun; calls before the first cycle count for none."""
-    calls = [tool.Call(ns, "t", 0, name) for ns, name in ((30, "c"), (5, "early"), (10, "a"), (19, "b"))]
-    assert [["a", "b"], ["c"], []] == [[call.function for call in cycle] for cycle in tool.split(calls, [10, 20, 40])]
+def test_calls_are_split_into_repetitions(tool: ModuleType) -> None:
+    """A call belongs to the repetition that had begun; calls before the first one count for none."""
+    calls = [tool.Call(ns, "t", 0, name) for ns, name in ((5, "early"), (10, "a"), (19, "b"), (30, "c"))]
+    assert [["a", "b"], ["c"], []] == [[call.function for call in part] for part in tool.split(calls, [10, 20, 40])]
 
 
-def test_the_most_frequent_cycle(tool: ModuleType) -> None:
-    """A cycle with a heartbeat counts for nothing, and the order of calls on two threads does not matter."""
+def test_calls_are_split_at_pauses(tool: ModuleType) -> None:
+    """A pause between two calls separates repetitions, and not the time since the first call of a repetition."""
+    pause = tool.PAUSE_NS
+    calls = [tool.Call(ns, "t", 0, name) for ns, name in ((0, "a"), (pause - 1, "b"), (2 * pause - 2, "c"))]
+    calls.append(tool.Call(3 * pause, "t", 0, "d"))
+    assert [["a", "b", "c"], ["d"]] == [[call.function for call in part] for part in tool.split_at_pauses(calls)]
+
+
+def test_the_most_frequent_repetition(tool: ModuleType) -> None:
+    """A repetition with a heartbeat counts for nothing, and the order of calls on two threads does not matter."""
     plain, swapped, longer = (
         [tool.Call(0, "t", 0, name) for name in names] for names in (("a", "b"), ("b", "a"), ("a", "b", "heartbeat"))
     )
-    assert plain == tool.most_frequent([longer, plain, longer, swapped, plain])
+    assert (plain, 0.6) == tool.most_frequent([longer, plain, longer, swapped, plain])
 
 
 def test_the_trace_shows_depth_and_thread(tool: ModuleType) -> None:

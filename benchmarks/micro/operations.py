@@ -1,0 +1,183 @@
+"""The operations that `calls.py` and `instructions.py` count, and the process that runs them.
+
+A consumer is the only member of a group and owns one partition. It runs in a process of its own, on one processor, with
+real sockets and threads; `FakeCluster` is the broker. The next repetition of an operation begins only when all threads
+of the consumer wait, so each repetition does the same.
+
+- fetch cycle: a record is written while the consumer waits in `poll`. The record arrives, `poll` returns it, the next
+  fetch is sent, and the next `poll` waits.
+- empty poll: `poll(0)` while a fetch is in flight.
+- commit: `commit()`, from the call to its return.
+- heartbeat: a heartbeat while the consumer waits in `poll`, and its response.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kconsumer import Consumer, ConsumerRecords
+from kconsumer.testing import FakeCluster
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer protocol": {"group_protocol": "consumer"},
+}
+FETCH, EMPTY, COMMIT, HEARTBEAT = OPERATIONS = ("fetch cycle", "empty poll", "commit", "heartbeat")
+TOPIC = GROUP = "operations"
+HEARTBEAT_MS = 40
+NO_OTHER_REQUESTS = {"fetch_max_wait_ms": 30_000, "enable_auto_commit": False}
+QUIET_CHECKS, CHECK_S = 3, 0.0005  # all threads wait if they do at this number of checks in a row
+TIMEOUT_S = 120.0
+
+Hook = Callable[[], object]
+
+
+# --- the measured process ---------------------------------------------------------------------------------------------
+
+
+def open_consumer(operation: str, engine: str, servers: str) -> Consumer:
+    """Returns a consumer that has read the first record. It runs on one processor."""
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, processors[os.getpid() % len(processors) :][:1])
+    sys.setswitchinterval(10.0)  # threads give way to each other only where they wait
+    gc.disable()
+    options = dict(ENGINES[engine])
+    if operation == HEARTBEAT:
+        options |= NO_OTHER_REQUESTS
+        if options.get("group_protocol") != "consumer":
+            options["heartbeat_interval_ms"] = HEARTBEAT_MS
+    consumer = Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest", **options)
+    while not use(consumer.poll(TIMEOUT_S)):
+        pass
+    return consumer
+
+
+def perform(operation: str, consumer: Consumer, warm_up: int, times: int, start: Hook, stop: Hook) -> float:
+    """Repeat an operation. Call `start` after the warm-up, and `stop` at the end. Returns the number of repetitions."""
+    print("ready", flush=True)
+    repeat = REPETITIONS[operation]
+    repeat(consumer, warm_up)
+    start()
+    done = repeat(consumer, times)
+    stop()
+    return done
+
+
+def use(records: ConsumerRecords) -> int:
+    """Use the records as an application does. Returns their number."""
+    count = 0
+    for record in records:
+        count += record.value is not None
+    return count
+
+
+def _fetch(consumer: Consumer, times: int) -> float:
+    for _ in range(times):
+        if use(consumer.poll(TIMEOUT_S)) != 1:
+            raise SystemExit("a poll returned another number of records than one")
+    return times
+
+
+def _poll(consumer: Consumer, times: int) -> float:
+    for _ in range(times):
+        os.read(0, 1)
+        if consumer.poll(0):
+            raise SystemExit("a poll returned records")
+    return times
+
+
+def _commit(consumer: Consumer, times: int) -> float:
+    for _ in range(times):
+        os.read(0, 1)
+        consumer.commit()
+    return times
+
+
+def _heartbeats(consumer: Consumer, times: int) -> float:
+    first = number = _heartbeat_total(consumer)
+    while number < first + times:
+        consumer.poll(HEARTBEAT_MS * 10 / 1000)
+        number = _heartbeat_total(consumer)
+    return number - first
+
+
+def _heartbeat_total(consumer: Consumer) -> float:
+    (total,) = [value for name, value in consumer.metrics().items() if name.name == "heartbeat-total"]
+    return total
+
+
+REPETITIONS: dict[str, Callable[[Consumer, int], float]] = {
+    FETCH: _fetch,
+    EMPTY: _poll,
+    COMMIT: _commit,
+    HEARTBEAT: _heartbeats,
+}
+
+
+# --- the measuring process --------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A process that performs an operation, while this process lets each repetition begin.
+
+    `command(servers)`: the arguments of the process. It calls `open_consumer` and `perform`, and prints one more line.
+    """
+
+    def __init__(self, operation: str, command: Callable[[str], list[str]]) -> None:
+        self._operation, self._command = operation, command
+        self.began: list[int] = []  # when the repetitions began, warm-up included (ns)
+
+    def output(self, repetitions: int) -> str:
+        """Returns the last line that the process prints. `repetitions`: how many, with those of the warm-up."""
+        settings = {"group_consumer_heartbeat_interval_ms": HEARTBEAT_MS} if self._operation == HEARTBEAT else {}
+        with FakeCluster(**settings) as cluster, self._process(cluster) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise RuntimeError("the consumer read no record")
+            for _ in range(repetitions if self._operation != HEARTBEAT else 0):
+                wait_until_quiet(process)
+                self.began.append(time.monotonic_ns())
+                if self._operation == FETCH:
+                    cluster.produce(TOPIC, "value", partition=0)
+                else:
+                    os.write(process.stdin.fileno(), b"\n")
+            return process.stdout.readline()
+
+    @contextmanager
+    def _process(self, cluster: FakeCluster) -> Iterator[subprocess.Popen[str]]:
+        cluster.create_topic(TOPIC)
+        cluster.produce(TOPIC, "first", partition=0)
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = self._command(cluster.bootstrap_servers)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def wait_until_quiet(process: subprocess.Popen[str]) -> None:
+    """Wait until all threads of a process wait."""
+    quiet, until = 0, time.monotonic() + TIMEOUT_S
+    while quiet < QUIET_CHECKS:
+        if time.monotonic() > until or process.poll() is not None:
+            raise RuntimeError("the consumer ended, or never waited")
+        time.sleep(CHECK_S)
+        quiet = quiet + 1 if waits(process.pid) else 0
+
+
+def waits(pid: int) -> bool:
+    """Returns True if all threads of a process wait."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats)
