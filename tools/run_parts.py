@@ -93,18 +93,29 @@ class Lane:
     def _stop(self) -> None:
         """Interrupt the goal that runs, as Ctrl-C does, so that tests stop their brokers.
 
-        Terminate, then kill, what does not end: make may wait for a shell that an interrupt did not end.
+        Terminate, then kill, what does not end. A process may miss the interrupt: dash ignores SIGINT while it starts a
+        command by `vfork`, and so does the command until then; make delays it while it starts a shell, to which it does
+        not pass it on, and then waits for this shell. SIGTERM ends both, and make passes it on.
         """
         if self._process is None:
             return
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(STOP_TIMEOUT_S)
+            os.killpg(self._process.pid, number)
+            if self._ended_within(STOP_TIMEOUT_S):
                 break
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+        os.killpg(self._process.pid, signal.SIGKILL)  # what make has left running
+        self._process.wait()
         self._process = None
+
+    def _ended_within(self, seconds: float) -> bool:
+        """Returns True if make ends in this time. It is not reaped, so that its process group still exists."""
+        assert self._process is not None
+        deadline = time.monotonic() + seconds
+        while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(INTERVAL_S)
+        return True
 
 
 def minutes(seconds: float) -> str:

@@ -7,19 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 TOOL = Path(__file__).parents[3] / "tools" / "run_parts.py"
+# The shell is that of the project's Makefile. dash ignores SIGINT while it starts a command by vfork.
 MAKEFILE = """
-.PHONY: one two broken long
+SHELL := /bin/bash
+.PHONY: one two broken long stray
 one two:
 	@echo "this is $@" && echo $@ >>done
 broken:
 	@echo "this is broken" && false
 long:
-	@echo $$$$ >pid && exec sleep 60
+	@echo $$$$ >pid && sleep 60 && echo $@ >>done
+stray:
+	@sleep 60 & echo $$! >pid && wait
 """
 
 
@@ -70,22 +75,38 @@ def test_a_failed_goal_stops_the_other_one(folder: Path, arguments: tuple[str, .
     assert "this is broken" in output
 
 
-def sleeps(folder: Path) -> bool:
-    """Returns whether the goal `long` sleeps. A signal before that may reach its shell while that starts the sleep."""
+def long_pid(folder: Path) -> int:
+    """Returns the pid that the goal wrote, or 0 if it has not written it yet."""
     file = folder / "pid"
-    pid = file.read_text().strip() if file.exists() else ""
-    return bool(pid) and Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    return int(file.read_text() or 0) if file.exists() else 0
 
 
+def exists(pid: int) -> bool:
+    """Returns whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true, at most 30 s."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("goal", ["long", "stray"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_goals(folder: Path, number: signal.Signals) -> None:
-    """The tool that is interrupted or terminated leaves no goal running."""
-    with subprocess.Popen([sys.executable, TOOL, "long"], cwd=folder, stderr=subprocess.DEVNULL) as tool:
-        deadline = time.monotonic() + 30
-        while not sleeps(folder):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+def test_a_signal_stops_the_goals(folder: Path, number: signal.Signals, goal: str) -> None:
+    """The tool that is interrupted or terminated leaves no goal running, nor a job of its shell that ignores SIGINT."""
+    with subprocess.Popen([sys.executable, TOOL, goal], cwd=folder, stderr=subprocess.DEVNULL) as tool:
+        wait_until(lambda: long_pid(folder))
+        began = time.monotonic()
         tool.send_signal(number)
-        assert tool.wait(30)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((folder / "pid").read_text()), 0)
+        assert tool.wait(30) == 130
+        assert time.monotonic() - began < 10, "the interrupt is not enough"
+    wait_until(lambda: not exists(long_pid(folder)))
+    assert [] == finished(folder)
