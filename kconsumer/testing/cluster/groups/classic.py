@@ -224,7 +224,7 @@ class ClassicGroup(ClassicMembers, Group):
         offsets, either committed or in an open transaction.
         """
         stored = self._stored
-        self.members, self.static_members, self.pending_sync = {}, {}, set()
+        self.clear_members()
         self.state = EMPTY
         if stored is None:
             self.generation, self.protocol_type, self.protocol_name, self.leader_id = 0, "", None, None

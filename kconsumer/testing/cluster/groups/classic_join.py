@@ -110,7 +110,8 @@ def _add(group: ClassicGroup, request: Request, member_id: str, now: float) -> P
         protocol_type=message.protocol_type,
         protocols=protocols_of(request),
     )
-    pending = member.joining = Pending(request)
+    pending = Pending(request)
+    group.start_joining(member, pending)
     group.rebalance.add_member(member, now)
     return pending
 
@@ -124,10 +125,10 @@ def _replace_static(group: ClassicGroup, request: Request, member_id: str, now: 
     old_leader = group.leader_id
     member = group.replace_static_member(request.message.group_instance_id, member_id, now)
     group.rebalance.renew_session(member, now)
-    pending = _update(member, request)
+    pending = _update(group, member, request)
     if group.state == STABLE and group.choose_protocol() == group.protocol_name:
         group.store()
-        member.complete_join(_static_response(group, member, request, old_leader), now)
+        group.complete_join(member, _static_response(group, member, request, old_leader), now)
     elif group.state == COMPLETING_REBALANCE:
         group.rebalance.prepare(now)
     else:
@@ -173,7 +174,7 @@ def _join_again(group: ClassicGroup, request: Request, now: float) -> Response:
     member = group.members[member_id]
     if _unchanged(group, member, request):
         return for_join_version(group.rebalance.join_response(member), request.version)
-    pending = _update(member, request)
+    pending = _update(group, member, request)
     group.rebalance.rebalance(now)
     return pending
 
@@ -189,8 +190,10 @@ def _unchanged(group: ClassicGroup, member: ClassicMember, request: Request) -> 
     return member.protocols == protocols_of(request)
 
 
-def _update(member: ClassicMember, request: Request) -> Pending:
+def _update(group: ClassicGroup, member: ClassicMember, request: Request) -> Pending:
     """Store the protocols and timeouts that a member sends when it joins again. Returns the pending response."""
-    member.update(protocols_of(request), rebalance_timeout_of(request), request.message.session_timeout_ms)
-    pending = member.joining = Pending(request)
+    session_timeout_ms = request.message.session_timeout_ms
+    group.update_member(member, protocols_of(request), rebalance_timeout_of(request), session_timeout_ms)
+    pending = Pending(request)
+    group.start_joining(member, pending)
     return pending

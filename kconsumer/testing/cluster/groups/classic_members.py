@@ -6,17 +6,28 @@ which of them are removed.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kconsumer.error_codes import Errors
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
-from kconsumer.testing.cluster.groups.classic_member import ClassicMember
+from kconsumer.testing.cluster.groups.classic_member import ClassicMember, Protocols
 from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Pending
 from kconsumer.testing.cluster.timers import Timer
 
 
 class ClassicMembers:
-    """The members of one group. It is a base class of `ClassicGroup`."""
+    """The members of one group. It is a base class of `ClassicGroup`.
+
+    Each JoinGroup request needs to know which protocols all members support, and whether all of them have joined. If it
+    asked all members, the joins of a group would take quadratic time. So this class counts when members change.
+    """
 
     def __init__(self) -> None:
+        self.clear_members()
+
+    def clear_members(self) -> None:
+        """Set the state of a group without members. Their timers must have been cancelled."""
         self.protocol_type = ""  # "" without members, unless members have left
         self.protocol_name: str | None = None  # chosen for this generation
         self.leader_id: str | None = None
@@ -24,6 +35,8 @@ class ClassicMembers:
         self.static_members: dict[str, str] = {}  # member ids by group_instance_id
         self.pending_members: dict[str, Timer] = {}  # the ids of pending members, with their session timers
         self.pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
+        self._joining: set[str] = set()  # members that wait for the response to JoinGroup
+        self._supported: Counter[str] = Counter()  # how many members support each protocol
 
     def add_member(self, member: ClassicMember) -> None:
         """Add a member, which is not pending any more.
@@ -37,6 +50,7 @@ class ClassicMembers:
         if self.leader_id is None:
             self.leader_id = member.id
         self.members[member.id] = member
+        self._count_protocols(member.protocols, 1)
         self.remove_pending(member.id)
 
     def remove_member(self, member_id: str) -> None:
@@ -47,6 +61,8 @@ class ClassicMembers:
         member = self.members.pop(member_id, None)
         if member is not None:
             member.cancel_session()
+            self._joining.discard(member_id)
+            self._count_protocols(member.protocols, -1)
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
         if self.leader_id == member_id:
@@ -71,13 +87,36 @@ class ClassicMembers:
         """
         old = self.members.pop(self.static_members[instance_id])
         old.cancel_session()
-        old.complete_join(JoinGroupResponse(member_id=old.id, error_code=Errors.FENCED_INSTANCE_ID), now)
+        self.complete_join(old, JoinGroupResponse(member_id=old.id, error_code=Errors.FENCED_INSTANCE_ID), now)
         old.complete_sync(SyncGroupResponse(error_code=Errors.FENCED_INSTANCE_ID), now)
         new = self.members[new_id] = old.copy(new_id, old.protocols)
         if self.leader_id == old.id:
             self.leader_id = new_id
         self.static_members[instance_id] = new_id
         return new
+
+    def start_joining(self, member: ClassicMember, pending: Pending) -> None:
+        """Let a member wait for the response to JoinGroup."""
+        member.joining = pending
+        self._joining.add(member.id)
+
+    def complete_join(self, member: ClassicMember, response: JoinGroupResponse, now: float) -> None:
+        """Send the response to the member's waiting JoinGroup request, if there is one."""
+        self._joining.discard(member.id)
+        member.complete_join(response, now)
+
+    def update_member(
+        self, member: ClassicMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        """Replace the protocols and timeouts of a member by those that it sends when it joins again."""
+        self._count_protocols(member.protocols, -1)
+        member.update(protocols, rebalance_timeout_ms, session_timeout_ms)
+        self._count_protocols(protocols, 1)
+
+    def _count_protocols(self, protocols: Protocols, change: int) -> None:
+        """Add `change` to the number of members that support each of these protocols."""
+        for name in {name for name, _ in protocols}:
+            self._supported[name] += change
 
     def validate_member(self, member_id: str, instance_id: str | None) -> None:
         """Raise GroupError if the ids are not those of a member.
@@ -96,7 +135,7 @@ class ClassicMembers:
 
     def joining_count(self) -> int:
         """Returns how many members wait for the response to JoinGroup."""
-        return sum(member.joining is not None for member in self.members.values())
+        return len(self._joining)
 
     def all_joined(self) -> bool:
         """Returns whether all members wait for the response to JoinGroup, and no member is pending."""
@@ -117,4 +156,4 @@ class ClassicMembers:
 
     def common_protocols(self) -> set[str]:
         """Returns the protocols that all members support. The group must have members."""
-        return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+        return {name for name, count in self._supported.items() if count == len(self.members)}

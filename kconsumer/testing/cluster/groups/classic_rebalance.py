@@ -83,8 +83,9 @@ class ClassicRebalance:
 
     def remove(self, member: ClassicMember, now: float) -> None:
         """Remove a member. If its JoinGroup request waits, the response is UNKNOWN_MEMBER_ID."""
-        member.complete_join(JoinGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID), now)
-        self._group.remove_member(member.id)
+        group = self._group
+        group.complete_join(member, JoinGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID), now)
+        group.remove_member(member.id)
 
     # --- the joining phase ---
 
@@ -169,7 +170,7 @@ class ClassicRebalance:
             group.store()
             return
         for member in list(group.members.values()):
-            member.complete_join(self.join_response(member), now)
+            group.complete_join(member, self.join_response(member), now)
             self.renew_session(member, now)
             member.is_new = False
             group.pending_sync.add(member.id)
@@ -269,7 +270,7 @@ class ClassicRebalance:
             group.remove_pending(member_id)
         for member in list(group.members.values()):
             member.cancel_session()
-            member.complete_join(JoinGroupResponse(member_id=member.id, error_code=error), now)
+            group.complete_join(member, JoinGroupResponse(member_id=member.id, error_code=error), now)
             member.complete_sync(SyncGroupResponse(error_code=error), now)
 
     def restart(self, now: float) -> None:

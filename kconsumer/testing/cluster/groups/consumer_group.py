@@ -55,10 +55,12 @@ class ConsumerGroup(Group):
         self.target_epoch = FIRST_EPOCH
         self.assigned_at: float | None = None  # when the target was computed (ms); None: never, or the group was empty
         self.regexes = TopicRegexes()
-        # How many members prefer each assignor, and how many subscribe to each regular expression. Each heartbeat needs
-        # these numbers. If it counted all members, the heartbeats of a group would take quadratic time.
+        # How many members prefer each assignor, and how many subscribe to each regular expression and to each topic.
+        # Each heartbeat or join needs these numbers. If it counted all members, those of a group would take quadratic
+        # time.
         self._preferences: Counter[str] = Counter()
         self._regex_counts: Counter[str] = Counter()
+        self._topic_counts: Counter[str] = Counter()
         self._owners: dict[tuple[bytes, int], str] = {}  # member ids
         self._signature: TopicsSignature = ()
         self._topics_version = -1  # that of the topics to which the signature was compared last
@@ -119,9 +121,13 @@ class ConsumerGroup(Group):
                 del self._owners[owned]
 
     def _count(self, member: ConsumerMember, change: int) -> None:
-        """Add `change` to the counts of the member's preferred assignor and of its regular expression."""
-        for counts, key in ((self._preferences, member.preferred_assignor), (self._regex_counts, member.regex)):
-            if key:
+        """Add `change` to the counts of the member's preferred assignor, its regular expression and its topics."""
+        for counts, keys in (
+            (self._preferences, [member.preferred_assignor]),
+            (self._regex_counts, [member.regex]),
+            (self._topic_counts, member.topics),
+        ):
+            for key in filter(None, keys):
                 counts[key] += change
                 if not counts[key]:
                     del counts[key]
@@ -163,8 +169,7 @@ class ConsumerGroup(Group):
 
     def store_topics(self) -> None:
         """Store ids and partition counts of the subscribed topics, with which `update_epoch` detects later changes."""
-        names = self._subscribed_names(self.members.values())
-        self._signature = topics_signature(self.coordinator.cluster, names)
+        self._signature = topics_signature(self.coordinator.cluster, self._subscribed_names())
 
     def update_epoch(self, *, subscription_changed: bool) -> None:
         """Increase the group epoch if a subscription or a subscribed topic has changed since the last check.
@@ -176,13 +181,14 @@ class ConsumerGroup(Group):
             return
         self._topics_version = version
         cluster = self.coordinator.cluster
-        signature = topics_signature(cluster, self._subscribed_names(self.members.values()))
+        signature = topics_signature(cluster, self._subscribed_names())
         if subscription_changed or signature != self._signature:
             self._signature = signature
             self.epoch += 1
 
-    def _subscribed_names(self, members: Iterable[ConsumerMember]) -> set[str]:
-        return {name for member in members for name in (*member.topics, *self.regexes.topics(member.regex))}
+    def _subscribed_names(self) -> set[str]:
+        """Returns the topics to which members subscribe, by name or by a regular expression."""
+        return set(self._topic_counts).union(*map(self.regexes.topics, self._regex_counts))
 
     def resolve_regexes(self, principal: str) -> None:
         """Start a timer that resolves the regular expressions as soon as the timers run.
@@ -325,7 +331,7 @@ class ConsumerGroup(Group):
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a member subscribes to a topic."""
-        return topic in self._subscribed_names(self.members.values())
+        return topic in self._subscribed_names()
 
     def retention_start(self, offset: CommittedOffset) -> int | None:
         """Returns when an offset was committed (wall-clock ms), because its retention time begins then."""
