@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "deferred_signals": set(),
     "_version": set(),
     "_core": {"errors", "types"},
-    "schema": set(),
+    "schema": {"_core"},
     "_foreign_methods": set(),
     "config": FACTS | {"_core"},
     "compression": FACTS | {"_core"},

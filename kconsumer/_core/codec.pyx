@@ -21,6 +21,47 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 
+cdef class Format:
+    """One version of the request or the response of an API."""
+
+    cdef Program program
+    cdef int16_t key            # the key of the API
+    cdef bint has_header_tags   # the header ends with tagged fields
+
+
+# (API, version) -> Format. An API object has no equal, so the Formats of APIs with the same key are not confused.
+cdef dict request_formats = {}
+cdef dict response_formats = {}
+
+
+cdef Format request_format(object api, int16_t version):
+    """Returns the format of a request. Raises ValueError if `api` does not support the version."""
+    cdef tuple key = (api, version)
+    cdef Format found = <Format> request_formats.get(key)
+    if found is None:
+        found = new_format(api, api.request_plan(version), api.request_header_version(version) >= 2)
+        request_formats[key] = found
+    return found
+
+
+cdef Format response_format(object api, int16_t version):
+    """Returns the format of a response. Raises ValueError if `api` does not support the version."""
+    cdef tuple key = (api, version)
+    cdef Format found = <Format> response_formats.get(key)
+    if found is None:
+        found = new_format(api, api.response_plan(version), api.response_header_version(version) >= 1)
+        response_formats[key] = found
+    return found
+
+
+cdef Format new_format(object api, object plan, bint has_header_tags):
+    cdef Format result = Format.__new__(Format)
+    result.program = program_of(plan)
+    result.key = api.key
+    result.has_header_tags = has_header_tags
+    return result
+
+
 def decode(plan, buffer, Py_ssize_t offset=0, *, bint allow_trailing=False):
     """Decode the message that begins at index `offset` of `buffer`. Returns the message. `plan` describes its fields.
 
@@ -58,17 +99,17 @@ def encode_request(api, int16_t version, int32_t correlation_id, client_id, mess
     Raises ValueError if `api` does not support the version, and the errors of `encode`.
     """
     cdef Target target
-    cdef Program program = program_of(api.request_plan(version))
+    cdef Format format = request_format(api, version)
     target.data, target.size, target.capacity = NULL, 0, 0
     try:
         write_i32(&target, 0)
-        write_i16(&target, api.key)
+        write_i16(&target, format.key)
         write_i16(&target, version)
         write_i32(&target, correlation_id)
         write_client_id(client_id, &target)
-        if api.request_header_version(version) >= 2:
+        if format.has_header_tags:
             write_uvarint(&target, 0)
-        write_message(program, message, &target)
+        write_message(format.program, message, &target)
         return sized(&target)
     finally:
         free(target.data)
@@ -101,16 +142,16 @@ def decode_response(api, int16_t version, frame):
     Raises ProtocolError for malformed bytes, and ValueError if `api` does not support the version.
     """
     cdef Source source
-    cdef Program program = program_of(api.response_plan(version))
+    cdef Format format = response_format(api, version)
     cdef int32_t correlation_id = 0
     cdef Slice whole = Slice(frame)
     open_source(whole, 0, &source)
     if not read_i32(&source.span, &correlation_id):
-        malformed(program, NULL, &source, "the bytes end within the header")
-    if api.response_header_version(version) >= 1:
-        read_tags(program, None, &source)
-    message = read_message(program, &source)
-    finish(program, &source)
+        malformed(format.program, NULL, &source, "the bytes end within the header")
+    if format.has_header_tags:
+        read_tags(format.program, None, &source)
+    message = read_message(format.program, &source)
+    finish(format.program, &source)
     return correlation_id, message
 
 
@@ -123,7 +164,7 @@ def decode_request(apis, frame, *, bint allow_trailing=False):
     unknown API or version, and for bytes after the message unless `allow_trailing` is True.
     """
     cdef Source source
-    cdef Program program
+    cdef Format format
     cdef int16_t key = 0, version = 0
     cdef int32_t correlation_id = 0
     cdef Slice whole = Slice(frame)
@@ -133,15 +174,15 @@ def decode_request(apis, frame, *, bint allow_trailing=False):
     api = apis.get(key)
     if api is None or not api.min_version <= version <= api.max_version:
         raise ProtocolError(f"a request with API key {key} and version {version}, which is unknown")
-    program = program_of(api.request_plan(version))
+    format = request_format(api, version)
     if not read_i32(&source.span, &correlation_id):
-        malformed(program, NULL, &source, "the bytes end within the header")
-    client_id = read_client_id(program, &source)
-    if api.request_header_version(version) >= 2:
-        read_tags(program, None, &source)
-    message = read_message(program, &source)
+        malformed(format.program, NULL, &source, "the bytes end within the header")
+    client_id = read_client_id(format.program, &source)
+    if format.has_header_tags:
+        read_tags(format.program, None, &source)
+    message = read_message(format.program, &source)
     if not allow_trailing:
-        finish(program, &source)
+        finish(format.program, &source)
     return api, version, correlation_id, client_id, message
 
 
@@ -161,14 +202,14 @@ cdef object read_client_id(Program program, Source* source):
 def encode_response(api, int16_t version, int32_t correlation_id, message):
     """Returns the bytes of a complete response: size, header, message."""
     cdef Target target
-    cdef Program program = program_of(api.response_plan(version))
+    cdef Format format = response_format(api, version)
     target.data, target.size, target.capacity = NULL, 0, 0
     try:
         write_i32(&target, 0)
         write_i32(&target, correlation_id)
-        if api.response_header_version(version) >= 1:
+        if format.has_header_tags:
             write_uvarint(&target, 0)
-        write_message(program, message, &target)
+        write_message(format.program, message, &target)
         return sized(&target)
     finally:
         free(target.data)

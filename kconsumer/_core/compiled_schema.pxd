@@ -3,7 +3,7 @@
 A plan is a tuple that describes the fields of one message class in one version (see `kconsumer.schema.dsl.plan`).
 """
 
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 
 
 cdef enum:
@@ -17,6 +17,7 @@ cdef enum:
 # its member descriptor does it, takes a fifth of the time of an attribute lookup by name. The offset comes from a
 # member descriptor of the class itself (see `load_row`), and is used for instances of that class only.
 cdef extern from "slots.h":
+    Py_ssize_t kc_slot_offset(object descriptor, PyTypeObject* cls)
     PyObject* kc_get_slot(object message, Py_ssize_t offset)
     void kc_set_slot(object message, Py_ssize_t offset, object value)
 

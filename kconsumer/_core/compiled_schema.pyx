@@ -10,10 +10,6 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdlib cimport calloc, free
 
 
-cdef extern from "slots.h":
-    Py_ssize_t kc_slot_offset(object descriptor, PyTypeObject* cls)
-
-
 cdef dict KINDS = {
     "absent": ABSENT, "bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64,
     "uuid": UUID, "string": STRING, "bytes": BYTES, "records": RECORDS, "array": ARRAY, "struct": STRUCT,

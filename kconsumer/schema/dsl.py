@@ -13,7 +13,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from kconsumer._core.message_constructor import install_constructor
 
 ZERO_UUID = bytes(16)
 NEWEST = 32767
@@ -153,19 +155,13 @@ class Message:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # mutable
     FIELDS: ClassVar[tuple[Field, ...]] = ()
-    _defaults: ClassVar[dict[str, Any]] = {}
-    _fresh: ClassVar[tuple[tuple[str, Callable[[], Any]], ...]] = ()
 
-    def __init__(self, **values: Any) -> None:
-        fields = {**self._defaults, **values}
-        if len(fields) > len(self.FIELDS):
-            unknown = sorted(set(values) - set(self._defaults))
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
-        for name, value in fields.items():
-            setattr(self, name, value)
-        for name, make in self._fresh:
-            if name not in values:
-                setattr(self, name, make())
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
+
+    def __init_subclass__(cls) -> None:
+        install_constructor(cls)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -192,8 +188,6 @@ def struct(name: str, *fields: Field) -> type[Message]:
             "__module__": sys._getframe(1).f_globals["__name__"],
             "__doc__": f"Kafka's {name}: {', '.join(field.name for field in fields)}.",
             "FIELDS": fields,
-            "_defaults": {field.name: field.default for field in fields},
-            "_fresh": tuple((field.name, field.fresh) for field in fields if field.fresh),
         },
     )
 

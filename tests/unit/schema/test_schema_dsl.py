@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import sys
+from functools import partial
+from typing import Any
+
 import pytest
 
 from kconsumer.schema import APIS, FETCH, SASL_HANDSHAKE
@@ -12,6 +18,8 @@ from kconsumer.schema.dsl import (
     UUID,
     ZERO_UUID,
     F,
+    Field,
+    Message,
     Versions,
     api,
     array,
@@ -67,6 +75,69 @@ def test_keywords() -> None:
         Outer(nam="x", numbr=1)
     with pytest.raises(AttributeError):
         Outer().other = 1
+
+
+def test_keywords_in_any_order() -> None:
+    """The order of the keywords does not matter, and a keyword need not be an interned string."""
+    inner, extra = Inner(number=1), Inner(number=2)
+    expected = [("x", ZERO_UUID, [3], inner, extra)]
+    values = {"extra": extra, "inner": inner, "numbers": [3], "name": "x"}
+    not_interned = {"".join(list(name)): value for name, value in values.items()}
+    for message in (
+        Outer(extra=extra, numbers=[3], name="x", inner=inner),
+        Outer(name="x", inner=inner, numbers=[3], extra=extra),
+        Outer(**values),
+        Outer(**not_interned),
+        partial(Outer, numbers=[3], name="x")(extra=extra, inner=inner),
+    ):
+        assert expected == [tuple(getattr(message, field.name) for field in Outer.FIELDS)]
+    positional: Any = Outer
+    with pytest.raises(TypeError, match="Outer takes keyword arguments only"):
+        positional("x")
+
+
+def test_messages_hold_one_reference_to_each_value() -> None:
+    """A message refers to its values once, also if the constructor fails, and gives the references up at its end."""
+    value, default = object(), Outer.FIELDS[1].default
+    anything: Any = Outer
+    before = sys.getrefcount(value), sys.getrefcount(default)
+    kept = [anything(numbers=value, inner=value) for _ in range(100)]
+    assert before[0] + 200 == sys.getrefcount(value)
+    assert before[1] + 100 == sys.getrefcount(default)
+    del kept
+    for _ in range(100):
+        with pytest.raises(TypeError):
+            anything(inner=value, nothing=value)
+    assert before == (sys.getrefcount(value), sys.getrefcount(default))
+
+
+def test_a_default_that_cannot_be_created() -> None:
+    """An exception of a default value's constructor ends the call."""
+
+    def fail() -> None:
+        raise OSError("no")
+
+    broken = Field("list", array(INT32), Versions.parse("0+"), Versions.parse(""), None, fail, None, False)
+    message = struct("Broken", F("number", INT16), broken)
+    with pytest.raises(OSError, match="no"):
+        message(number=1)
+
+
+def test_a_field_without_a_slot() -> None:
+    """A class whose slots do not have the names of its fields has no constructor."""
+    wrong = type("Wrong", (Message,), {"__slots__": (), "FIELDS": Inner.FIELDS})
+    with pytest.raises(TypeError, match="number is not a slot"):
+        wrong()
+
+
+def test_copies_and_subclasses() -> None:
+    """Messages are copied and pickled with their fields. A subclass has the constructor of its base."""
+    message = FetchRequest(topics=[FetchTopic(topic="t")])
+    for made in (copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
+        assert message == made
+        assert message.topics[0] is not made.topics[0]
+    special = type("Special", (Inner,), {"__slots__": ()})
+    assert 5 == special(number=5).number
 
 
 def test_equality() -> None:
