@@ -146,14 +146,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that makes consumers by `new_consumer`, or with the options of `engine`, with two engines.
 
     The first engine works on the caller's thread. The second has a network thread and uses the consumer protocol of
-    KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one. Tests of the API
-    that make all consumers by `new_consumer` run a third time, with an AsyncConsumer like the second engine.
+    KIP-848, unless the test is marked `classic_protocol` or the broker supports only the classic one. Tests marked
+    `consumer_protocol` run with the second one only. Tests of the API that make all consumers by `consumer_type` or
+    `new_consumer` run once more, with an AsyncConsumer like the second engine.
     """
     if "engine" in metafunc.fixturenames:
-        classic = ONLY_CLASSIC or metafunc.definition.get_closest_marker("classic_protocol") is not None
+        find_mark = metafunc.definition.get_closest_marker
+        classic = ONLY_CLASSIC or find_mark("classic_protocol") is not None
         other = "threaded" if classic else "consumer"
-        engines = [Engine("classic"), Engine(other)]
-        if runs_on_asyncio(metafunc.definition.nodeid) and "new_consumer" in metafunc.fixturenames:
+        engines = [Engine(other)] if find_mark("consumer_protocol") else [Engine("classic"), Engine(other)]
+        if runs_on_asyncio(metafunc.definition.nodeid) and "consumer_type" in metafunc.fixturenames:
             engines.append(Engine(other, asyncio=True))
         metafunc.parametrize("engine", [engine.as_parameter() for engine in engines], indirect=True)
 
@@ -166,7 +168,7 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-def consumer_type(request: pytest.FixtureRequest) -> Iterator[Callable[..., Consumer]]:
+def consumer_type(request: pytest.FixtureRequest, engine: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
     """`Consumer`, or what makes an AsyncConsumer with the same interface."""
     if not request.node.callspec.params["engine"].asyncio:
         yield Consumer

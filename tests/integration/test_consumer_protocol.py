@@ -36,14 +36,14 @@ New = Callable[..., Consumer]
 
 
 @pytest.fixture
-def member(kafka: Kafka, topic_name: str) -> Any:
+def member(kafka: Kafka, topic_name: str, consumer_type: New) -> Any:
     """Returns a function that makes members of the test's group in this process."""
     with ExitStack() as stack:
 
         def make(*topics: str, **options: Any) -> Consumer:
             chosen = settings(kafka, topic_name, None, **options)
             del chosen["topics"]
-            return stack.enter_context(Consumer(*topics, **chosen))
+            return stack.enter_context(consumer_type(*topics, **chosen))
 
         yield make
 

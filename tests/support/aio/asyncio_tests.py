@@ -19,6 +19,7 @@ ON_ASYNCIO = {
     "test_api_records.py",
     "test_api_static_members.py",
     "test_api_subscriptions.py",
+    "test_consumer_protocol.py",
 }
 
 #: Tests of these modules that do not.
