@@ -41,7 +41,7 @@ class CoordinatorManager:
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._quiet_until = 0.0  # ms; no lookup before this time
         self._in_flight = False
-        self._lost: str | None = None  # the connection to a lost coordinator, until the next poll closes it
+        self._closing: str | None = None  # the connection that the next poll closes
         self._fatal: KafkaError | None = None  # returned by `take_error`
 
     @property
@@ -67,20 +67,20 @@ class CoordinatorManager:
     def poll(self, now: float) -> PollResult:
         """Returns the FindCoordinator request if one is due.
 
-        If the coordinator was lost, the result also contains the id of the connection to it. The engine then closes
-        this connection.
+        If the coordinator was lost, or `close_connection` was called, the result also contains the id of the connection
+        to it. The engine then closes this connection.
         """
-        lost, self._lost = self._lost, None
+        closing, self._closing = self._closing, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
-            return PollResult(disconnect=lost)
+            return PollResult(disconnect=closing)
         if self.unknown_since is None:
             self.unknown_since = now
         wait = max(self._backoff.until, self._quiet_until) - now
         if wait > 0:
-            return PollResult(wait_ms=wait, disconnect=lost)
+            return PollResult(wait_ms=wait, disconnect=closing)
         self._in_flight = True
         message = FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id])
-        return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=lost)
+        return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=closing)
 
     def mark_unknown(self, reason: str | KafkaError, now: float) -> None:
         """Forget the coordinator, because it does not respond or another broker is the coordinator now.
@@ -91,9 +91,16 @@ class CoordinatorManager:
         self.lost_because = str(reason)
         if self.coordinator is not None:
             _log.info("lost coordinator %s of group %s: %s", self.coordinator, self._group_id, reason)
-            self._lost = self.connection_id
+            self._closing = self.connection_id
             self.coordinator = None
             self.unknown_since = now
+
+    def close_connection(self) -> None:
+        """Make the next `poll` close the connection to the coordinator, which stays known.
+
+        The requests in flight fail, and the next request opens another connection.
+        """
+        self._closing = self.connection_id or self._closing
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once.

@@ -218,8 +218,6 @@ def test_random_calls(protocol: str, seed: int) -> None:
         "enable_auto_commit": seed % 2 == 0,
         "auto_commit_interval_ms": 50,
         "fetch_max_wait_ms": 20,
-        # As in Kafka, there is no response to a SyncGroup of a member that has left over another connection.
-        "request_timeout_ms": 1000,
         "value_deserializer": deserialize,
         **({"heartbeat_interval_ms": 50} if protocol == "classic" else {}),
     }

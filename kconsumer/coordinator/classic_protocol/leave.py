@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.error_actions import LEAVE_ACTIONS, GroupErrorAction
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.deferred_calls import get_logger
@@ -22,7 +22,8 @@ def leave_request(
     """Returns a LeaveGroup for the member. Returns None if the member stays, or if the coordinator is unknown.
 
     With `leave_group` None, dynamic members leave, and static members stay until their session times out. With True,
-    every member leaves. With False, every member stays.
+    every member leaves. With False, every member stays. Also closes the connection to the coordinator if a SyncGroup
+    may wait there.
     """
     wanted = member.group_instance_id is None if leave_group is None else leave_group
     member_id = member.generation.member_id
@@ -35,6 +36,10 @@ def leave_request(
         # members have joined, and to a SyncGroup only when the leader has sent the assignments. LeaveGroup would wait
         # behind such a request, so it is sent over the other connection to this broker, which is used for fetching.
         node = str(coordinator.coordinator.id)
+        if member.state is MemberState.SYNCING:
+            # The coordinator completes the JoinGroup of a member that leaves, but never responds to its SyncGroup. It
+            # would read no other request from that connection either, such as the JoinGroup of a new subscription.
+            coordinator.close_connection()
     identity = MemberIdentity(member_id=member_id, reason=reason[:REASON_LENGTH])
     message = LeaveGroupRequest(group_id=member.group_id, member_id=member_id, members=[identity])
     return UnsentRequest(LEAVE_GROUP, message, _on_reply, node=node)

@@ -260,6 +260,35 @@ def leader_leaves(run: Run) -> None:
 
 
 @scenarios()
+def leaves_while_joining(run: Run) -> None:
+    """A member leaves, over another connection, while its JoinGroup waits: JoinGroup gets UNKNOWN_MEMBER_ID."""
+    first, second = two_members(run)
+    sync(run, first, assign={first.member_id: b"one", second.member_id: b"two"})
+    sync(run, second)
+    ticket = send_join(run, "second", member_id=second.member_id, protocols=NEW)
+    run.waits(ticket)
+    leave(run, second.member_id)
+    run.receive(ticket)
+
+
+@scenarios()
+def leaves_while_syncing(run: Run) -> None:
+    """A member leaves, over another connection, while its SyncGroup waits: no response follows, even when the other
+    member has got its assignment.
+    """
+    first, second = two_members(run)
+    ticket = run.send(SYNC_GROUP, 3, client="second", **sync_fields(run, second))
+    run.waits(ticket)
+    leave(run, second.member_id)
+    heartbeat(run, first)
+    first = join(run, member_id=first.member_id)
+    sync(run, first)
+    heartbeat(run, first)
+    run.sleep(500)
+    run.waits(ticket)
+
+
+@scenarios()
 def member_dies(run: Run) -> None:
     """A member without heartbeats is removed after the session timeout; the others rejoin."""
     first = stable(run, session_timeout_ms=1000)

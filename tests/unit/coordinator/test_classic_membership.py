@@ -474,7 +474,10 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
 
 @pytest.mark.parametrize(("in_flight", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])
 def test_leaving_does_not_wait_behind_a_join(in_flight: str | None, node: str) -> None:
-    """While JoinGroup or SyncGroup is in flight, LeaveGroup is sent on the broker's other connection."""
+    """While JoinGroup or SyncGroup is in flight, LeaveGroup is sent on the broker's other connection.
+
+    The connection of a SyncGroup is closed, because the coordinator never responds there.
+    """
     group = GroupHarness()
     if in_flight is None:
         group.stable(*tps("t", 0))
@@ -487,6 +490,9 @@ def test_leaving_does_not_wait_behind_a_join(in_flight: str | None, node: str) -
     request = group.membership.leave("the consumer closed", group.now)
     assert request is not None
     assert node == request.node
+    assert ("+1" if in_flight == "SyncGroup" else None) == group.coordinator.poll(group.now).disconnect
+    assert group.coordinator.poll(group.now).disconnect is None, "it is closed once"
+    assert "+1" == group.coordinator.connection_id
 
 
 @pytest.mark.parametrize(("leave_group", "leaves"), [(None, False), (True, True), (False, False)])
