@@ -1,7 +1,8 @@
 """Turns any supported form of deserializer into a callable `(topic, headers, data) -> object`.
 
 Decides which form an object of the application has, but does not call it. Deserializers are not called for null keys
-and values: the record has None, as in Java. Those of an AsyncConsumer may also be coroutine functions.
+and values: the record has None, as in Java. Those of an AsyncConsumer may also be coroutine functions, or
+return awaitables.
 
     callable(data)                            json.loads, bytes.decode, a class
     object.deserialize(topic, headers, data)  as in Java and kafka-python
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kconsumer.errors import ConfigError
@@ -91,6 +93,8 @@ def adapt(deserializer: Any, field: str) -> Deserializer:
 def is_coroutine_function(deserializer: Any) -> bool:
     """Returns True if a deserializer, or the method of it that is called, is a coroutine function."""
     called = getattr(deserializer, "deserialize", deserializer)
+    while isinstance(called, partial):
+        called = called.func
     if inspect.isclass(called) or not callable(called):  # calling a class creates an instance
         return False
     return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(type(called).__call__)

@@ -20,6 +20,21 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject* op)
     void PyObject_GC_Track(void* op)
     int PyObject_GC_IsTracked(PyObject* op)
+    bint PyCoro_CheckExact(object op)
+
+
+cdef extern from *:
+    """
+    static inline int has_await(PyObject* op) {
+        PyAsyncMethods* methods = Py_TYPE(op)->tp_as_async;
+        return methods != NULL && methods->am_await != NULL;
+    }
+    """
+    bint has_await(object op)
+
+
+class AwaitableResultError(TypeError):
+    """A deserializer that is a plain function has returned a coroutine, or another awaitable."""
 
 
 @cython.final
@@ -44,10 +59,11 @@ cdef class RecordRun:
         """The leader epoch of `next_offset`; None if its batch has none."""
         return None if self.epoch < 0 else self.epoch
 
-    def deserialize(self, key, value):
+    def deserialize(self, key, value, bint any_awaitable=False):
         """Replace the keys and values by the results of the deserializers `key` and `value`.
 
-        A deserializer is a result of `kconsumer.deserializers.adapt`, or None to keep the bytes. Raises
+        A deserializer is a result of `kconsumer.deserializers.adapt`, or None to keep the bytes. It fails if it raises
+        or returns a coroutine, or with `any_awaitable` any awaitable, which cannot be awaited here. Raises
         RecordDeserializationError if the first record fails. If a later record fails, the run is cut off before that
         record, without an error. In both cases the position of the PartitionFetch moves back to the failing record, so
         read `exhausted` and `next_offset` only after this call.
@@ -67,10 +83,14 @@ cdef class RecordRun:
                 record = <ConsumerRecord> item
                 if keys is not None:
                     origin = "key"
-                    keys.append(deserialized(key, plain_key, record, record.key))
+                    result = deserialized(key, plain_key, record, record.key)
+                    check_result(result, any_awaitable)
+                    keys.append(result)
                 if values is not None:
                     origin = "value"
-                    values.append(deserialized(value, plain_value, record, record.value))
+                    result = deserialized(value, plain_value, record, record.value)
+                    check_result(result, any_awaitable)
+                    values.append(result)
                 last = record.offset
                 done += 1
         except Exception as error:
@@ -274,6 +294,16 @@ cdef object deserialized(object deserializer, object plain, ConsumerRecord recor
     if plain is not None:
         return plain(data)
     return deserializer(record.topic, record.headers, data)
+
+
+cdef int check_result(object result, bint any_awaitable) except -1:
+    """Raise AwaitableResultError for a coroutine, and with `any_awaitable` for any awaitable."""
+    if PyCoro_CheckExact(result):
+        result.close()  # so that Python does not warn that it was never awaited
+        raise AwaitableResultError("it returned a coroutine, which only kconsumer.aio.AsyncConsumer awaits")
+    if any_awaitable and has_await(result):
+        raise AwaitableResultError(f"it returned an awaitable, {result!r}")
+    return 0
 
 
 def deserialization_error(str origin not None, ConsumerRecord record not None, object error):

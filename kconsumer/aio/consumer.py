@@ -18,7 +18,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Timeout
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
-from kconsumer.errors import ConfigError, KafkaError, StateError
+from kconsumer.errors import ConfigError, KafkaError, RecordDeserializationError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -126,8 +126,14 @@ class AsyncConsumer(ConsumerBase):
                 engine.raise_deserialization_error()
             if engine.driver.has_urgent_io:
                 await engine.driver.yield_to_network_async()
-            records = engine.poll_without_wait(timeout_ms, max_records, max_bytes)
-            if records is None:
+            try:
+                records = engine.poll_without_wait(timeout_ms, max_records, max_bytes)
+                if records is None:
+                    records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+            except RecordDeserializationError as error:
+                if not engine.await_deserializers(error):
+                    raise
+                deserializers = engine.deserializers
                 records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
             return records if deserializers is None else await engine.deserialize(deserializers, records)
         finally:

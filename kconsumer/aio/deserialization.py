@@ -1,4 +1,4 @@
-"""Runs deserializers of an AsyncConsumer that are coroutine functions.
+"""Runs deserializers of an AsyncConsumer that are coroutine functions, or that have returned an awaitable.
 
 They cannot run inside `Collector.collect`, which does not wait. They run after it, on the collected runs, one record
 after the other. The engine decides what happens to the records if a deserializer raises, or if the task is cancelled.
@@ -17,7 +17,7 @@ from kconsumer.errors import RecordDeserializationError
 
 
 class AsyncDeserializers:
-    """The deserializers of keys and values, at least one of which is a coroutine function."""
+    """The deserializers of keys and values. Their results are awaited if they are awaitable."""
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         self._key = key
@@ -29,6 +29,12 @@ class AsyncDeserializers:
         key, value = config.key_deserializer, config.value_deserializer
         if not is_coroutine_function(key) and not is_coroutine_function(value):
             return None
+        return cls.create(config)
+
+    @classmethod
+    def create(cls, config: ConsumerConfig) -> Self:
+        """Returns the deserializers of a configuration."""
+        key, value = config.key_deserializer, config.value_deserializer
         return cls(None if key is None else adapt_any(key, "key"), None if value is None else adapt_any(value, "value"))
 
     async def deserialize(self, run: RecordRun) -> RecordDeserializationError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
+from kconsumer._core.record_run import AwaitableResultError
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
@@ -38,6 +39,7 @@ class AsyncEngine(Engine):
         self.deserializers = AsyncDeserializers.of(config)
         deferred = self.deserializers is not None
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
+        self.components.collector.any_awaitable = True
 
     async def run_async(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task until it ends. Returns its result.
@@ -45,6 +47,19 @@ class AsyncEngine(Engine):
         Signal handlers are deferred while the operation works, but not while it waits.
         """
         return await drive(_deferring_signals(operation, self.components), self.driver)
+
+    def await_deserializers(self, error: RecordDeserializationError) -> bool:
+        """Await the results of the deserializers from now on, if one of them failed because it returned an awaitable.
+
+        Returns False if `error` has another reason. A function that is not `async def` may return an awaitable, such as
+        a lambda that calls a coroutine function. Only its result shows this. No record was returned then.
+        """
+        if not isinstance(error.__cause__, AwaitableResultError):
+            return False
+        self.deserializers = AsyncDeserializers.create(self._config)  # before `defer`, which an interrupt may prevent
+        with self.changing():
+            self.components.collector.defer()
+        return True
 
     async def deserialize(self, deserializers: AsyncDeserializers, records: ConsumerRecords) -> ConsumerRecords:
         """Run deserializers that are coroutine functions on the records of a poll. Returns the records.

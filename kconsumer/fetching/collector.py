@@ -61,6 +61,7 @@ class Collector:
         #: The caller runs deserializers between `collect` and `finish`. Until then, the records count as not returned.
         self.deferred = deferred
         self.collected: Sequence[RecordRun] = ()  # what the last `collect` has taken, if `deferred`
+        self.any_awaitable = False  # a deserializer fails if it returns any awaitable; else, only for a coroutine
         self._skipped: Skipped = {}
         self._output_left = 0  # bytes that the running call may still decompress
         #: The last call moved a position but returned no record. In this case `poll` must return, too.
@@ -165,6 +166,12 @@ class Collector:
                 skipped.pop(tp, None)
         return [run for run in runs if run.topic_partition in moved_to]
 
+    def defer(self) -> None:
+        """Let the caller run the deserializers from now on, between `collect` and `finish`."""
+        self._key = self._value = None
+        self._deserializes = False
+        self.deferred = True
+
     def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
         """Set the context manager that releases the engine's lock while deserializers run."""
         self._unlocked = unlocked
@@ -267,7 +274,7 @@ class Collector:
         self.busy = True
         try:
             with self._unlocked():
-                run.deserialize(self._key, self._value)
+                run.deserialize(self._key, self._value, self.any_awaitable)
         finally:
             self.busy = False
         if self._buffer.find(chain.topic_partition) is not chain:

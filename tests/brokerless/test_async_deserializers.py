@@ -1,17 +1,20 @@
-"""Deserializers of an AsyncConsumer that are coroutine functions, on FakeCluster."""
+"""Deserializers of an AsyncConsumer that are coroutine functions, or return awaitables, on FakeCluster."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import gc
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecords, TopicPartition
+from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
+from kconsumer.deserializers import SerializationContext
 from kconsumer.errors import ConfigError, RecordDeserializationError, StateError
 from kconsumer.testing import FakeCluster
 from support.harnesses.cancellation import Journal, Moment, cancelled_at
@@ -58,6 +61,11 @@ async def number(data: bytes) -> int:
     return int(data)
 
 
+def three(number: int) -> tuple[str, Any, int]:
+    """Returns the result of a CallableForm without headers."""
+    return "t", (), number
+
+
 class Form:
     """An object whose method is a coroutine function."""
 
@@ -86,25 +94,101 @@ FORMS: dict[str, tuple[Any, Callable[[int], Any]]] = {
     "callable object": (CallableForm(), lambda n: ("t", (("h", b"1"),), n)),
     "context": (with_context, lambda n: ("t", (("h", b"1"),), n)),
     "partial": (functools.partial(added, plus=7), lambda n: n + 7),
+    "partial of a callable object": (functools.partial(CallableForm(), ctx=SerializationContext("t", "", [])), three),
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+class Awaitable:
+    """An awaitable that is neither a coroutine nor a future."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        return number(self._data).__await__()
+
+
+class PlainForm:
+    """An object whose method returns a coroutine."""
+
+    def deserialize(self, topic: str, headers: Any, data: bytes) -> Coroutine[Any, Any, int]:
+        return number(data)
+
+
+#: Plain functions that return awaitables.
+PLAIN_FORMS: dict[str, tuple[Any, Callable[[int], Any]]] = {
+    "lambda": (lambda data: number(data), lambda n: n),
+    "future": (lambda data: asyncio.ensure_future(number(data)), lambda n: n),
+    "awaitable": (Awaitable, lambda n: n),
+    "method": (PlainForm(), lambda n: n),
+    "sometimes": (lambda data: number(data) if data in (b"5", b"8") else int(data), lambda n: n),
+}
+
+
+@pytest.mark.parametrize("form", [*FORMS, *PLAIN_FORMS])
 def test_forms(cluster: FakeCluster, form: str) -> None:
-    """Every form of a deserializer may be a coroutine function. The deserializer of keys may be another form."""
-    deserializer, expected = FORMS[form]
+    """Every form of a deserializer may be a coroutine function, or return an awaitable. The deserializer of keys may be
+    another form.
+    """
+    deserializer, expected = (FORMS | PLAIN_FORMS)[form]
+
+    async def read(consumer: AsyncConsumer) -> tuple[list[ConsumerRecord], int]:
+        """Returns the records of all polls, and how many polls there were."""
+        batches = []
+        while sum(map(len, batches)) < COUNT:
+            batches.append(await consumer.poll(5))
+            assert {ZERO: sum(map(len, batches))} == {tp: at.offset for tp, at in batches[-1].next_offsets().items()}
+        return [record for batch in batches for record in batch], len(batches)
 
     async def main() -> None:
+        polls = 2 if form == "sometimes" else 1  # the first one ends before the first awaitable
         async with reader(cluster, ZERO, key_deserializer=bytes.decode, value_deserializer=deserializer) as consumer:
-            records = await consumer.poll(5)
+            records, count = await read(consumer)
             assert [(str(n), expected(n)) for n in range(COUNT)] == [(r.key, r.value) for r in records]
+            assert polls == count
+            assert "deserializer" not in consumer.partition_states()[ZERO].reason
         async with reader(cluster, ZERO, key_deserializer=deserializer, group_id="h") as consumer:
-            records = await consumer.poll(5)
+            records, count = await read(consumer)
             assert [(expected(n), b"%d" % n) for n in range(COUNT)] == [(r.key, r.value) for r in records]
-            assert {ZERO: COUNT} == {tp: at.offset for tp, at in records.next_offsets().items()}
+            assert polls == count
 
     produce(cluster)
     asyncio.run(main())
+
+
+def test_errors_of_awaitables(cluster: FakeCluster) -> None:
+    """The error of an awaited result is raised as that of a coroutine function, and no result remains unawaited."""
+
+    async def main() -> None:
+        async with reader(cluster, ZERO, value_deserializer=lambda data: refuse_five(data)) as consumer:
+            assert 5 == len(await consumer.poll(5))
+            with pytest.raises(RecordDeserializationError, match="ValueError: five") as raised:
+                await consumer.poll(5)
+            assert 5 == raised.value.offset
+            consumer.seek(ZERO, 6)
+            assert COUNT - 6 == len(await consumer.poll(5))
+
+    produce(cluster)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(main())
+        gc.collect()
+
+
+def test_a_consumer_does_not_await(cluster: FakeCluster) -> None:
+    """A Consumer raises an error for a result that is a coroutine, which names AsyncConsumer. It does not await other
+    objects either, but may return them.
+    """
+    produce(cluster)
+    options: Any = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+    with Consumer(**options, value_deserializer=lambda data: number(data)) as consumer:
+        consumer.assign([ZERO])
+        with pytest.raises(RecordDeserializationError, match=r"returned a coroutine, .*AsyncConsumer awaits"):
+            consumer.poll(5)
+        assert 0 == consumer.position(ZERO)
+    with Consumer(**options, value_deserializer=Awaitable) as consumer:
+        consumer.assign([ZERO])
+        assert all(isinstance(record.value, Awaitable) for record in consumer.poll(5))
 
 
 def test_null(cluster: FakeCluster) -> None:

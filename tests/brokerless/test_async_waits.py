@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,53 @@ def test_close_after_a_wakeup_lets_other_tasks_run(cluster: FakeCluster) -> None
 
     asyncio.run(asyncio.wait_for(main(), 20))
     assert {TP: 10} == {tp: committed.offset for tp, committed in cluster.committed("g").items()}
+
+
+class CallableObject:
+    """A callback that is an object, which is called."""
+
+    def __init__(self, callback: Callable[..., Coroutine[Any, Any, None]]) -> None:
+        self._callback = callback
+
+    async def __call__(self, *arguments: object) -> None:
+        await self._callback(*arguments)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda callback: callback,
+        lambda callback: partial(callback),
+        lambda callback: partial(CallableObject(callback)),
+        CallableObject,
+        lambda callback: lambda *arguments: callback(*arguments),
+        lambda callback: lambda *arguments: asyncio.ensure_future(callback(*arguments)),
+    ],
+    ids=["coroutine function", "partial", "partial of an object", "object", "lambda", "future"],
+)
+def test_forms_of_callbacks(cluster: FakeCluster, form: Callable[..., Any]) -> None:
+    """Whatever a rebalance callback or a commit callback returns is awaited if it is awaitable."""
+    ended: list[str] = []
+
+    def make(name: str) -> Any:
+        async def callback(*_: object) -> None:
+            await asyncio.sleep(0.01)
+            ended.append(name)
+
+        return form(callback)
+
+    async def main() -> None:
+        async with consumer_of(cluster, auto_commit_interval_ms=1, on_commit=make("auto")) as consumer:
+            consumer.subscribe(["orders"], on_assign=make("assigned"), on_revoke=make("revoked"))
+            while not await consumer.poll():
+                pass
+            assert "assigned" in ended
+            consumer.commit_async(callback=make("committed"))
+            while not {"auto", "committed"} <= set(ended):
+                await consumer.poll(0.01)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert "revoked" in ended
 
 
 def test_a_callback_that_closes_and_continues(cluster: FakeCluster) -> None:
