@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "clock": set(),
     "deferred_calls": set(),
     "repeated_failures": set(),
-    "deferred_signals": set(),
+    "deferred_signals": {"_core"},
     "_version": set(),
     "_core": {"errors", "types"},
     "schema": {"_core"},

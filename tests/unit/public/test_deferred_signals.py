@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,6 +128,83 @@ def test_handler_reset_after_the_last_look() -> None:
     assert signal.SIG_IGN is signal.getsignal(signal.SIGUSR1)
 
 
+@pytest.mark.parametrize("number", SENT, ids=lambda number: number.name)
+def test_handlers_installed_between_sections(number: signal.Signals) -> None:
+    """`refresh` defers a handler that was installed, replaced, or reset and installed again since its last call."""
+    seen: list[str] = []
+
+    def another(name: str) -> Any:
+        return lambda *_: seen.append(name)
+
+    held()
+    SIGNALS.release()
+    for step, handler in enumerate([another("a"), another("b"), signal.SIG_IGN, another("c"), signal.SIG_IGN]):
+        signal.signal(number, handler)
+        for _ in range(2):  # the second section finds the handlers that the first one has seen
+            seen.clear()
+            held()
+            signal.raise_signal(number)
+            assert [] == seen, step
+            SIGNALS.release()
+            assert ([] if handler is signal.SIG_IGN else ["a", "b", "", "c"][step : step + 1]) == seen
+            assert handler == signal.getsignal(number)
+
+
+def test_a_section_replaces_only_known_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no handler changes, a section replaces and restores the known ones, and `refresh` replaces none."""
+    held()
+    SIGNALS.release()
+    calls: list[int] = []
+    replace = SIGNALS.set_handler
+
+    def counted(number: int, handler: Any) -> Any:
+        calls.append(number)
+        return replace(number, handler)
+
+    monkeypatch.setattr(SIGNALS, "set_handler", counted)
+    known = [int(number) for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    assert signal.SIGINT in known
+    held()
+    SIGNALS.refresh()
+    SIGNALS.release()
+    assert sorted(2 * known) == sorted(calls)
+
+
+def test_a_thread_that_only_seems_to_be_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If Python refuses to replace a handler because the thread is not the main one, no section defers handlers."""
+    held()
+    SIGNALS.release()
+    results: list[object] = []
+
+    def run() -> None:
+        monkeypatch.setattr(SIGNALS, "main", threading.get_ident())
+        results.extend([SIGNALS.hold(), SIGNALS.held, SIGNALS.main])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert [False, False, 0] == results
+    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
+
+
+def test_the_main_thread_of_a_forked_child_defers_handlers() -> None:
+    """The thread that called fork() is the main thread of the child, whichever it was in the parent."""
+    status: list[int] = []
+
+    def run() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(3 if held() and SIGNALS.held else 4)
+        status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with several threads
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert [3] == status
+
+
 def test_handler_that_raises_while_handlers_are_replaced() -> None:
     """If a handler that is not replaced yet raises, no replaced handler is left behind."""
 
@@ -135,19 +214,19 @@ def test_handler_that_raises_while_handlers_are_replaced() -> None:
     signal.signal(signal.SIGALRM, alarm)
     held()
     SIGNALS.release()
-    replace = deferred_signals._set
+    replace = SIGNALS.set_handler
 
     def arrives(number: int, handler: Any) -> Any:
-        if number == signal.SIGALRM and handler is SIGNALS._note:
+        if number == signal.SIGALRM and handler is SIGNALS.note:
             signal.raise_signal(signal.SIGALRM)
         return replace(number, handler)
 
-    deferred_signals._set = arrives
+    SIGNALS.set_handler = arrives
     try:
         with pytest.raises(LookupError):
             SIGNALS.hold()
     finally:
-        deferred_signals._set = replace
+        SIGNALS.set_handler = replace
     assert not SIGNALS.held
     assert [signal.default_int_handler, alarm] == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGALRM)]
 
