@@ -79,14 +79,18 @@ def read_once(client: str, kafka: KafkaCluster, topic: str, corpus: Corpus) -> R
     return run(chosen.script, servers, topic, str(records), str(PARTITIONS), *words)
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a script."""
+    folders = [ROOT, ROOT / "tests", ROOT / "assignors"]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+
+
 def run(script: str, *arguments: str) -> Reading:
     """Run a script. Returns the JSON that it prints. Raises RuntimeError if it fails or does not end."""
-    folders = [ROOT, ROOT / "tests", ROOT / "assignors"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     try:
         done = subprocess.run(
             [sys.executable, str(SCRIPTS / script), *arguments],
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,

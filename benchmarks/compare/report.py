@@ -16,7 +16,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PLOT = RESULTS / "compare.svg"
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 REFERENCE = "kconsumer"
 TOLERANCE = 0.05  # allowed deviation from the rate of a steady load
 SUMMARY = ("kconsumer arrow", "kconsumer", "Java warm", "Java", "confluent tuned", "aiokafka", "kafka-python")
@@ -173,13 +172,14 @@ def summary(results: dict[str, Any]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-def put_between_marks(path: Path, text: str) -> None:
-    """Replace the text between the marks of a file. Raises ValueError if it has none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def put_between_marks(path: Path, text: str, name: str = "bench") -> None:
+    """Replace the text between the marks of a file that have this name. Raises ValueError if it has none."""
+    first, last = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, begin, rest = path.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{path} has no place marked {BEGIN} … {END}")
-    path.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}")
+        raise ValueError(f"{path} has no place marked {first} … {last}")
+    path.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}")
 
 
 def newest() -> Path:

@@ -28,20 +28,34 @@ import kconsumer
 sys.path.append(str(Path(__file__).parent))
 
 import operations
-from operations import COMMIT, EMPTY, ENGINES, FETCH, HEARTBEAT, HEARTBEAT_MS, OPERATIONS, Run, open_consumer, perform
+from operations import (
+    COMMIT,
+    EMPTY,
+    ENGINES,
+    FETCH,
+    HEARTBEAT,
+    OPERATIONS,
+    Plan,
+    Run,
+    open_consumer,
+    perform,
+)
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 557, "threaded": 772, "consumer protocol": 786},
+    FETCH: {"classic": 401, "threaded": 612, "consumer protocol": 626},
     EMPTY: {"classic": 38, "threaded": 30, "consumer protocol": 27},
-    COMMIT: {"classic": 533, "threaded": 794, "consumer protocol": 850},
-    HEARTBEAT: {"classic": 677, "threaded": 843, "consumer protocol": 907},
+    COMMIT: {"classic": 338, "threaded": 592, "consumer protocol": 648},
+    HEARTBEAT: {"classic": 477, "threaded": 717, "consumer protocol": 775},
 }
-"""The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls."""
+"""The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
+
+Heartbeats need up to two calls more or fewer, depending on which metric has a new sample.
+"""
 
 HEARTBEAT_THREAD = "kconsumer-heartbeat"
-WARM_UP, TIMES = 4, 19
+PLAN = Plan(warm_up=4, times=19)
 MAX_RUNS = 4  # while less than half of the repetitions have the same calls
-PAUSE_NS = HEARTBEAT_MS * 1_000_000 // 3  # calls with such a pause between them belong to two repetitions
+PAUSE_NS = PLAN.heartbeat_ms * 1_000_000 // 3  # calls with such a pause between them belong to two repetitions
 LIBRARY = Path(kconsumer.__file__).parents[1]
 PREFIXES = (f"{LIBRARY}{os.sep}", f"{Path(os.__file__).parent}{os.sep}")
 HARNESS = frozenset({__file__, operations.__file__})
@@ -110,9 +124,10 @@ def measured(operation: str, engine: str, servers: str) -> None:
     """Perform the operation in the measured process, and print the calls as JSON."""
     recorder = Recorder()
     recorder.start()
-    consumer = open_consumer(operation, engine, servers)
+    consumer = open_consumer(operation, engine, servers, PLAN)
     recorder.active = True
-    perform(operation, consumer, WARM_UP, TIMES, bool, recorder.stop)
+    perform(operation, consumer, PLAN)
+    recorder.stop()
     print(json.dumps(recorder.calls), flush=True)
     consumer.close()
 
@@ -133,11 +148,11 @@ def count(operation: str, engine: str) -> list[Call]:
 
 def run_once(operation: str, engine: str) -> list[list[Call]]:
     """Returns the calls of each repetition of one process, without those of the warm-up."""
-    run = Run(operation, lambda servers: [sys.executable, __file__, "--measured", operation, engine, servers])
-    found = [Call(*row) for row in json.loads(run.output(WARM_UP + TIMES))]
+    run = Run(operation, PLAN, lambda servers: [sys.executable, __file__, "--measured", operation, engine, servers])
+    found = [Call(*row) for row in json.loads(run.output())]
     calls = sorted((call for call in found if not call.thread.startswith(HEARTBEAT_THREAD)), key=lambda call: call.ns)
     repetitions = split_at_pauses(calls) if operation == HEARTBEAT else split(calls, run.began)
-    return repetitions[WARM_UP:-1]
+    return repetitions[PLAN.warm_up : -1]
 
 
 def split(calls: list[Call], began: list[int]) -> list[list[Call]]:

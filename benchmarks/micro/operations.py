@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kconsumer import Consumer, ConsumerRecords
 from kconsumer.testing import FakeCluster
@@ -33,42 +33,67 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 FETCH, EMPTY, COMMIT, HEARTBEAT = OPERATIONS = ("fetch cycle", "empty poll", "commit", "heartbeat")
 TOPIC = GROUP = "operations"
-HEARTBEAT_MS = 40
-NO_OTHER_REQUESTS = {"fetch_max_wait_ms": 30_000, "enable_auto_commit": False}
+NO_OTHER_REQUESTS: dict[str, Any] = {"fetch_max_wait_ms": 30_000, "enable_auto_commit": False}
+NO_HEARTBEATS_MS = 14_000
 QUIET_CHECKS, CHECK_S = 3, 0.0005  # all threads wait if they do at this number of checks in a row
 TIMEOUT_S = 120.0
 
 Hook = Callable[[], object]
 
 
+class Plan(NamedTuple):
+    """How often an operation is repeated."""
+
+    warm_up: int  # repetitions before each batch that are not counted
+    times: int  # repetitions of a batch
+    batches: int = 1
+    heartbeat_ms: int = 40  # the interval, if heartbeats are the operation
+
+    @property
+    def repetitions(self) -> int:
+        """The number of all repetitions."""
+        return self.batches * (self.warm_up + self.times)
+
+
 # --- the measured process ---------------------------------------------------------------------------------------------
 
 
-def open_consumer(operation: str, engine: str, servers: str) -> Consumer:
-    """Returns a consumer that has read the first record. It runs on one processor."""
+def open_consumer(operation: str, engine: str, servers: str, plan: Plan) -> Consumer:
+    """Returns a consumer that has read the first record. It runs on one processor, and sends no other requests."""
     processors = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, processors[os.getpid() % len(processors) :][:1])
     sys.setswitchinterval(10.0)  # threads give way to each other only where they wait
     gc.disable()
-    options = dict(ENGINES[engine])
-    if operation == HEARTBEAT:
-        options |= NO_OTHER_REQUESTS
-        if options.get("group_protocol") != "consumer":
-            options["heartbeat_interval_ms"] = HEARTBEAT_MS
+    options = ENGINES[engine] | NO_OTHER_REQUESTS
+    if options.get("group_protocol") != "consumer":
+        options["heartbeat_interval_ms"] = heartbeat_ms(operation, plan)
     consumer = Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest", **options)
     while not use(consumer.poll(TIMEOUT_S)):
         pass
     return consumer
 
 
-def perform(operation: str, consumer: Consumer, warm_up: int, times: int, start: Hook, stop: Hook) -> float:
-    """Repeat an operation. Call `start` after the warm-up, and `stop` at the end. Returns the number of repetitions."""
+def heartbeat_ms(operation: str, plan: Plan) -> int:
+    """Returns the heartbeat interval."""
+    return plan.heartbeat_ms if operation == HEARTBEAT else NO_HEARTBEATS_MS
+
+
+def perform(operation: str, consumer: Consumer, plan: Plan, begin: Hook = bool, end: Hook = bool) -> list[float]:
+    """Repeat an operation. Calls `begin` after the warm-up of each batch, and `end` at its end.
+
+    Returns how many operations each batch had, without its warm-up.
+    """
     print("ready", flush=True)
     repeat = REPETITIONS[operation]
-    repeat(consumer, warm_up)
-    start()
-    done = repeat(consumer, times)
-    stop()
+    beats = operation == HEARTBEAT
+    done = []
+    for _ in range(plan.batches):
+        repeat(consumer, plan.warm_up, plan)
+        before = _heartbeat_total(consumer) if beats else 0
+        begin()
+        repeat(consumer, plan.times, plan)
+        end()
+        done.append(_heartbeat_total(consumer) - before if beats else plan.times)
     return done
 
 
@@ -80,34 +105,27 @@ def use(records: ConsumerRecords) -> int:
     return count
 
 
-def _fetch(consumer: Consumer, times: int) -> float:
+def _fetch(consumer: Consumer, times: int, _plan: Plan) -> None:
     for _ in range(times):
         if use(consumer.poll(TIMEOUT_S)) != 1:
             raise SystemExit("a poll returned another number of records than one")
-    return times
 
 
-def _poll(consumer: Consumer, times: int) -> float:
+def _poll(consumer: Consumer, times: int, _plan: Plan) -> None:
     for _ in range(times):
         os.read(0, 1)
         if consumer.poll(0):
             raise SystemExit("a poll returned records")
-    return times
 
 
-def _commit(consumer: Consumer, times: int) -> float:
+def _commit(consumer: Consumer, times: int, _plan: Plan) -> None:
     for _ in range(times):
         os.read(0, 1)
         consumer.commit()
-    return times
 
 
-def _heartbeats(consumer: Consumer, times: int) -> float:
-    first = number = _heartbeat_total(consumer)
-    while number < first + times:
-        consumer.poll(HEARTBEAT_MS * 10 / 1000)
-        number = _heartbeat_total(consumer)
-    return number - first
+def _wait_for_heartbeats(consumer: Consumer, times: int, plan: Plan) -> None:
+    consumer.poll((times + 0.5) * plan.heartbeat_ms / 1000)
 
 
 def _heartbeat_total(consumer: Consumer) -> float:
@@ -115,11 +133,11 @@ def _heartbeat_total(consumer: Consumer) -> float:
     return total
 
 
-REPETITIONS: dict[str, Callable[[Consumer, int], float]] = {
+REPETITIONS: dict[str, Callable[[Consumer, int, Plan], None]] = {
     FETCH: _fetch,
     EMPTY: _poll,
     COMMIT: _commit,
-    HEARTBEAT: _heartbeats,
+    HEARTBEAT: _wait_for_heartbeats,
 }
 
 
@@ -129,22 +147,26 @@ REPETITIONS: dict[str, Callable[[Consumer, int], float]] = {
 class Run:
     """A process that performs an operation, while this process lets each repetition begin.
 
-    `command(servers)`: the arguments of the process. It calls `open_consumer` and `perform`, and prints one more line.
+    `command(servers)`: the arguments of the process. It calls `open_consumer` and `perform` with the same operation and
+    plan, and prints one more line.
     """
 
-    def __init__(self, operation: str, command: Callable[[str], list[str]]) -> None:
-        self._operation, self._command = operation, command
+    def __init__(self, operation: str, plan: Plan, command: Callable[[str], list[str]]) -> None:
+        self._operation, self._plan, self._command = operation, plan, command
         self.began: list[int] = []  # when the repetitions began, warm-up included (ns)
 
-    def output(self, repetitions: int) -> str:
-        """Returns the last line that the process prints. `repetitions`: how many, with those of the warm-up."""
-        settings = {"group_consumer_heartbeat_interval_ms": HEARTBEAT_MS} if self._operation == HEARTBEAT else {}
-        with FakeCluster(**settings) as cluster, self._process(cluster) as process:
+    def output(self) -> str:
+        """Returns the last line that the process prints."""
+        interval_ms = heartbeat_ms(self._operation, self._plan)
+        with (
+            FakeCluster(group_consumer_heartbeat_interval_ms=interval_ms) as cluster,
+            self._process(cluster) as process,
+        ):
             assert process.stdin is not None
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("the consumer read no record")
-            for _ in range(repetitions if self._operation != HEARTBEAT else 0):
+            for _ in range(self._plan.repetitions if self._operation != HEARTBEAT else 0):
                 wait_until_quiet(process)
                 self.began.append(time.monotonic_ns())
                 if self._operation == FETCH:

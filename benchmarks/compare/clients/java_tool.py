@@ -3,7 +3,7 @@
 `performance` is Kafka's own ConsumerPerformance: an empty loop over the records. Its fetch time excludes joining
 the group, as the clocks of the other clients exclude connecting. It includes the warm-up of the JVM, which is most of a
 short run. `warm` is PollLoop.java, which touches each value and measures a second pass. `steady` is Steady.java: many
-partitions with few records. `delay` is Delay.java: the latency of records.
+partitions with few records. `delay` is Delay.java: the latency of records. `rate` is Rate.java: the CPU time at a rate.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 POLL_LOOP = str(Path(__file__).with_name("PollLoop.java"))
 STEADY = str(Path(__file__).with_name("Steady.java"))
 DELAY = str(Path(__file__).with_name("Delay.java"))
+RATE = str(Path(__file__).with_name("Rate.java"))
 STEADY_WARM_UP_S = "15"  # its compiler needs longer than Python clients
 
 
@@ -75,10 +76,18 @@ def delay(*arguments: str) -> dict[str, Any]:
     return {**used, **json.loads(output.splitlines()[-1])}
 
 
+def rate(*arguments: str) -> dict[str, Any]:
+    """Run Rate. Returns its figures; its CPU time is that of the measured time."""
+    output, used = run(java_command(RATE, *arguments, heap="256m"))
+    return {**used, **json.loads(output.splitlines()[-1])}
+
+
 def main(arguments: list[str], words: list[str]) -> dict[str, Any]:
     """Run the tool that the words select."""
     if "delay" in words:
         return delay(*arguments, *(word for word in words if word != "delay"))
+    if "rate" in words:
+        return rate(*arguments, *(word for word in words if word != "rate"))
     if "steady" in words:
         return steady(*arguments)
     if "warm" in words:

@@ -135,6 +135,14 @@ class ConfluentTuned(Confluent):
     options = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
+class ConfluentSingle(Confluent):
+    """confluent-kafka with default options, `poll()`: one record at a time, without waiting for more."""
+
+    def poll(self, seconds: float) -> int:
+        message = self._consumer.poll(seconds)
+        return int(message is not None and message.error() is None and len(message.value()) > 0)
+
+
 class ConfluentConsumerProtocol(Confluent):
     """confluent-kafka with default options and the consumer protocol."""
 
@@ -228,6 +236,7 @@ PEERS: dict[str, type[Peer]] = {
     "kconsumer-threaded": KconsumerThreaded,
     "kconsumer-consumer-protocol": KconsumerConsumerProtocol,
     "confluent": Confluent,
+    "confluent-single": ConfluentSingle,
     "confluent-tuned": ConfluentTuned,
     "confluent-consumer-protocol": ConfluentConsumerProtocol,
     "aiokafka": Aiokafka,

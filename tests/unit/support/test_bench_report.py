@@ -101,10 +101,14 @@ def test_summary_leaves_out_what_was_not_measured(report: ModuleType) -> None:
 def test_text_between_marks(report: ModuleType, tmp_path: Path) -> None:
     """The text between the marks is replaced, any number of times; a file without marks is refused."""
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    bench, rates = ("<!-- bench: begin -->", "<!-- bench: end -->"), ("<!-- rates: begin -->", "<!-- rates: end -->")
+    page.write_text(f"before\n{bench[0]}\nold\n{bench[1]}\nbetween\n{rates[0]}\n{rates[1]}\nafter\n")
     for text in ("new", "newer"):
         report.put_between_marks(page, text)
-        assert f"before\n{report.BEGIN}\n{text}\n{report.END}\nafter\n" == page.read_text()
+        report.put_between_marks(page, f"{text} rates", "rates")
+        assert page.read_text() == (
+            f"before\n{bench[0]}\n{text}\n{bench[1]}\nbetween\n{rates[0]}\n{text} rates\n{rates[1]}\nafter\n"
+        )
     page.write_text("nothing")
     with pytest.raises(ValueError, match="no place marked"):
         report.put_between_marks(page, "new")
