@@ -127,7 +127,10 @@ class Dispatcher:
         """Send a request, or call its handler with an error. Returns False if the request must wait."""
         node = request.node or self._client.least_loaded_node(now)
         if node is None:
-            self._no_node(now)
+            # If one connection is ready, such as that to the coordinator, its broker is reachable, and only waits for
+            # its backoff or for responses. To start again from the bootstrap servers would close this connection.
+            if not self._client.any_ready:
+                self._no_node(now)
             self._fail(request, self._client.authentication_error() or self._unreachable(now), now)
             return True
         if self._client.ready(node, now):

@@ -168,6 +168,12 @@ class NetworkClient:
             return busy[1]
         return connecting or (idle[1] if idle is not None else None)
 
+    @property
+    def any_ready(self) -> bool:
+        """True if there is a connection over which requests can be sent now or later, also one to a coordinator."""
+        nodes = self._nodes_by_id.values()
+        return any(node.connection is not None and node.connection.state is READY for node in nodes)
+
     # --- one connection ---
 
     def ready(self, node_id: str, now: float) -> bool:

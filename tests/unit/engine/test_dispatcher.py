@@ -130,6 +130,27 @@ def test_lack_of_any_broker_is_reported() -> None:
     assert "no broker can be reached" in str(error)
 
 
+def test_a_ready_connection_shows_that_a_broker_can_be_reached() -> None:
+    """While the connection to the coordinator is ready, a broker in backoff does not lead to another bootstrap, which
+    would close that connection.
+    """
+    case = Case(reconnect_backoff_ms=500, reconnect_backoff_max_ms=500)
+    case.harness.client.set_nodes([Node(1, "boot", 9092)])
+    case.submit(case.request("+1"))
+    case.steps()
+    case.unreachable()
+    case.submit(case.request())
+    case.steps()
+    case.submit(case.request())
+    assert [None, BrokerConnectionError, BrokerConnectionError] == [
+        reply.error and type(reply.error) for reply in case.replies
+    ]
+    assert [] == case.unreachable_at
+    case.dispatcher.disconnect("+1", case.now)
+    case.submit(case.request())
+    assert [case.now] == case.unreachable_at
+
+
 def test_unknown_broker_fails_the_request() -> None:
     """The handler receives an error for a connection id that metadata no longer contains."""
     case = Case()
