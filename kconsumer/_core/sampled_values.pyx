@@ -10,16 +10,6 @@ from libc.stdint cimport int64_t
 from libc.string cimport memmove
 
 
-cdef struct WindowSums:
-    # The values recorded in one window of time.
-    double start
-    double end              # when the last value was recorded
-    int64_t count
-    double sum
-    double largest
-    double smallest
-
-
 cdef class Window:
     """The values recorded in one window of time, as they were when this copy of them was made."""
 
@@ -36,17 +26,6 @@ cdef class SampledValues:
     One window more than `samples` is kept, because the oldest one may still overlap the sampled time (as in Java).
     Everything that is recorded is also recorded in `parent`, unless it is None.
     """
-
-    cdef readonly list names        # the names of the metrics that are computed from the values
-    cdef readonly int64_t samples
-    cdef readonly double window_ms
-    cdef readonly int64_t count     # recordings since the start
-    cdef readonly double total      # the sum since the start
-    cdef readonly double value      # the last value; NaN if there is none
-    cdef SampledValues parent
-    # The windows, the oldest first. Memory is allocated for each new window, because each partition has sensors.
-    cdef WindowSums* windows
-    cdef int64_t size
 
     def __cinit__(self, int64_t samples, double window_ms, SampledValues parent=None):
         self.names = []
@@ -79,16 +58,6 @@ cdef class SampledValues:
                 window.largest, window.smallest = sums.largest, sums.smallest
                 found.append(window)
         return found
-
-
-def record_both(
-    SampledValues first not None, double first_value,
-    SampledValues second not None, double second_value,
-    double now, int64_t count=1,
-):
-    """Record a value in each of two sensors. `now` and `count` are those of `SampledValues.record`, for both."""
-    add(first, first_value, now, count)
-    add(second, second_value, now, count)
 
 
 cdef int add(SampledValues values, double value, double now, int64_t count) except -1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import sub
 
-from kconsumer._core.sampled_values import record_both
+from kconsumer._core.metric_events import SensorPair
 from kconsumer._version import VERSION
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
@@ -31,6 +31,7 @@ class ConsumerMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._between = metrics.sensor(GROUP, BETWEEN)
         self._longest = metrics.sensor(GROUP, LONGEST)
+        self._both = SensorPair(self._between, self._longest)
         self._idle = metrics.sensor(GROUP, IDLE)
         self._commit = metrics.sensor(GROUP, COMMIT_SYNC)
         self._committed = metrics.sensor(GROUP, COMMITTED)
@@ -48,7 +49,7 @@ class ConsumerMetrics:
         """
         self.settle()
         self._work_ms = 0.0 if self._last is None else now - self._last
-        record_both(self._between, self._work_ms, self._longest, self._work_ms, now)
+        self._both.record(self._work_ms, self._work_ms, now)
         self._last = now
 
     def wait_ended(self, now: float) -> None:

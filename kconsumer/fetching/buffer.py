@@ -23,7 +23,7 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer._core.fetch import PartitionFetch
-    from kconsumer.fetching.metrics import ResponseTally
+    from kconsumer._core.metric_events import ResponseTally
 
 
 class CompletedFetch:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import nan
 
-from kconsumer._core.sampled_values import record_both
+from kconsumer._core.metric_events import FetchEvents, SensorPair
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -72,50 +72,28 @@ LEAD: Gauge = (
 )
 
 
-class ResponseTally:
-    """Adds up the data of one Fetch response until all of it has been read or dropped."""
-
-    __slots__ = ("bytes", "records", "topics", "unread")
-
-    def __init__(self) -> None:
-        self.unread = 0  # the number of partitions whose data is neither read nor dropped yet
-        self.bytes = 0
-        self.records = 0
-        self.topics: dict[str, list[int]] = {}  # [bytes, records] by topic
-
-    def expect(self) -> None:
-        """Count a partition whose data was buffered. `add` must be called for it later."""
-        self.unread += 1
-
-    def add(self, topic: str, size: int, records: int) -> None:
-        """Add the bytes and records of a partition whose data has been read or dropped."""
-        self.unread -= 1
-        self.bytes += size
-        self.records += records
-        topic_totals = self.topics.setdefault(topic, [0, 0])
-        topic_totals[0] += size
-        topic_totals[1] += records
-
-
 class FetchMetrics:
     """The fetch sensors of one consumer: for the consumer, for each topic, and for each assigned partition."""
 
     def __init__(self, metrics: Metrics, *, read_committed: bool = False) -> None:
         self._metrics = metrics
         self._read_committed = read_committed
-        self._latency = metrics.sensor(GROUP, LATENCY)
-        self._throttle = metrics.sensor(GROUP, THROTTLE)
-        self._size = metrics.sensor(GROUP, SIZE)
-        self._records = metrics.sensor(GROUP, RECORDS)
         self._lag_max = metrics.sensor(GROUP, LAG_MAX)
         self._lead_min = metrics.sensor(GROUP, LEAD_MIN)
-        self._topics: dict[str, tuple[Sensor, Sensor]] = {}
-        self._lags: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
+        # Events that each response causes are recorded by compiled code.
+        events = FetchEvents(
+            SensorPair(metrics.sensor(GROUP, LATENCY), metrics.sensor(GROUP, THROTTLE)),
+            SensorPair(metrics.sensor(GROUP, SIZE), metrics.sensor(GROUP, RECORDS)),
+            self._new_topic,
+            read_committed,
+        )
+        self.record_response, self.record_read, self.record_consumed = (
+            events.record_response,
+            events.record_read,
+            events.record_consumed,
+        )
+        self._lags = events.partitions
         self._gauges: dict[TopicPartition, list[MetricName]] = {}
-
-    def record_response(self, latency_ms: float, throttle_ms: float, now: float) -> None:
-        """Record the latency and the throttle time (ms) of a Fetch response."""
-        record_both(self._latency, latency_ms, self._throttle, throttle_ms, now)
 
     def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
         """Publish the lag and lead of those of `partitions` that are assigned. The partitions are those of one
@@ -126,27 +104,14 @@ class FetchMetrics:
                 self._publish(tp, subscription, COMMITTED_LAG if self._read_committed else LAG, nan)
                 self._publish(tp, subscription, LEAD, nan)
 
-    def record_read(self, tp: TopicPartition, state: PartitionState, now: float) -> None:
-        """Record the lag and lead of a partition, after its data in one response has been read."""
-        lag, lead = state.lag(self._read_committed), state.lead()
-        sensors = self._lags.get(tp)
-        if lag is None or lead is None or sensors is None:
-            return
-        lag_sensor, lead_sensor = sensors
-        record_both(lag_sensor, lag, lead_sensor, lead, now)
-
-    def record_consumed(self, tally: ResponseTally, now: float) -> None:
-        """Record the sums of a response, after all its data has been read or dropped."""
-        record_both(self._size, tally.bytes, self._records, tally.records, now)
-        for topic, (size, records) in tally.topics.items():
-            size_sensor, records_sensor = self._topics.get(topic) or self._new_topic(topic)
-            record_both(size_sensor, size, records_sensor, records, now)
-
     def update_assignment(self, subscription: SubscriptionState) -> None:
         """Remove the metrics of revoked partitions, and publish the preferred read replica of new ones."""
         states = subscription.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
-            self._metrics.remove(*self._gauges.pop(tp), *self._lags.pop(tp, ()))
+            self._metrics.remove(*self._gauges.pop(tp))
+            sensors = self._lags.pop(tp, None)
+            if sensors is not None:
+                self._metrics.remove(sensors.first, sensors.second)
         for tp in states:
             if tp not in self._gauges:
                 self._publish(tp, subscription, PREFERRED_REPLICA, -1)
@@ -160,13 +125,12 @@ class FetchMetrics:
             self._gauges.setdefault(tp, []).append(name)
             self._metrics.gauge(name, read)
 
-    def _new_topic(self, topic: str) -> tuple[Sensor, Sensor]:
-        sensors = self._topics[topic] = (self._sensor(SIZE, topic), self._sensor(RECORDS, topic))
-        return sensors
+    def _new_topic(self, topic: str) -> SensorPair:
+        return SensorPair(self._sensor(SIZE, topic), self._sensor(RECORDS, topic))
 
     def _new_partition(self, tp: TopicPartition) -> None:
         partition = ("partition", str(tp.partition))
-        self._lags[tp] = (
+        self._lags[tp] = SensorPair(
             self._sensor(PARTITION_LAG, tp.topic, partition, parent=self._lag_max),
             self._sensor(PARTITION_LEAD, tp.topic, partition, parent=self._lead_min),
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
+from kconsumer._core.metric_events import ResponseTally
 from kconsumer._core.wire import Slice
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.deferred_calls import get_logger
@@ -20,7 +21,6 @@ from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
 from kconsumer.fetching.memory import Block, Memory
-from kconsumer.fetching.metrics import ResponseTally
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint

@@ -150,10 +150,10 @@ class Metrics:
         if self._reporters is not None:
             self._reporters.added(name, measure)
 
-    def remove(self, *removed: Sensor | MetricName) -> None:
+    def remove(self, *removed: SampledValues | MetricName) -> None:
         """Remove sensors with all their metrics, or single metrics. Unknown ones are ignored."""
         for item in removed:
-            for name in item.names if isinstance(item, Sensor) else (item,):
+            for name in item.names if isinstance(item, SampledValues) else (item,):
                 if self._measures.pop(name, None) is not None and self._reporters is not None:
                     self._reporters.removed(name)
 

@@ -7,15 +7,13 @@ Java, each bootstrap connection and the coordinator's connection have a node id 
 
 from __future__ import annotations
 
-from kconsumer._core.sampled_values import record_both
+from kconsumer._core.metric_events import ConnectionEvents, NodeSensors
 from kconsumer.metrics.registry import Metrics, Row, Stat
 from kconsumer.net.describe import broker_id
-from kconsumer.net.requests import ClientResponse
 
 GROUP = "consumer-metrics"
 NODE_GROUP = "consumer-node-metrics"
 MAX_NODE_ID = 2**31 - 1
-NS_PER_MS = 1e6
 
 CREATED: tuple[Row, ...] = (
     ("connection-creation-rate", Stat.COUNT_RATE, "Connections opened per second"),
@@ -84,25 +82,6 @@ LATENCY: tuple[Row, ...] = (
 )
 
 
-class _Node:
-    """The sensors of one connection, and the bytes and responses received in the present poll.
-
-    Their parents are the sensors of all connections.
-    """
-
-    __slots__ = ("incoming", "latency", "outgoing", "received", "requests", "responses", "responses_received")
-
-    def __init__(self, metrics: Metrics, node_id: str, totals: ConnectionMetrics) -> None:
-        tag = ("node-id", f"node-{_java_id(node_id)}")
-        self.outgoing = metrics.sensor(NODE_GROUP, OUTGOING, tag, parent=totals.outgoing)
-        self.incoming = metrics.sensor(NODE_GROUP, INCOMING, tag, parent=totals.incoming)
-        self.requests = metrics.sensor(NODE_GROUP, REQUESTS, tag, parent=totals.requests)
-        self.responses = metrics.sensor(NODE_GROUP, RESPONSES, tag, parent=totals.responses)
-        self.latency = metrics.sensor(NODE_GROUP, LATENCY, tag)
-        self.received = 0  # bytes
-        self.responses_received = 0
-
-
 class ConnectionMetrics:
     """Records the metrics of a client's connections, in total and for each connection. `now` and durations are in ms.
 
@@ -113,19 +92,23 @@ class ConnectionMetrics:
         self._metrics = metrics
         self._created, self._closed = (metrics.sensor(GROUP, rows) for rows in (CREATED, CLOSED))
         io = metrics.sensor(GROUP, IO)  # reads and writes are counted; their sizes are not used
-        self.outgoing, self.incoming = (metrics.sensor(GROUP, rows, parent=io) for rows in (OUTGOING, INCOMING))
-        self.requests, self.responses = (metrics.sensor(GROUP, rows) for rows in (REQUESTS, RESPONSES))
+        self._outgoing, self._incoming = (metrics.sensor(GROUP, rows, parent=io) for rows in (OUTGOING, INCOMING))
+        self._requests, self._responses = (metrics.sensor(GROUP, rows) for rows in (REQUESTS, RESPONSES))
         self._authentications, self._reauthentications = (
             metrics.sensor(GROUP, rows) for rows in (AUTHENTICATIONS, REAUTHENTICATIONS)
         )
         self._failed_authentications, self._failed_reauthentications = (
             metrics.sensor(GROUP, rows) for rows in (FAILED_AUTHENTICATIONS, FAILED_REAUTHENTICATIONS)
         )
-        self._waits = metrics.sensor(GROUP, WAITS)
-        self._work = metrics.sensor(GROUP, WORK)
+        # Events that each request causes are recorded by compiled code.
+        events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
+        self.sent, self.received, self.completed, self.polled = (
+            events.sent,
+            events.received,
+            events.completed,
+            events.polled,
+        )
         self._open: set[str] = set()
-        self._nodes: dict[str, _Node] = {}
-        self._received_from: list[_Node] = []  # in the present poll
         count = metrics.name("connection-count", GROUP, "Connections that are open")
         metrics.gauge(count, lambda _now: float(len(self._open)))
 
@@ -152,42 +135,21 @@ class ConnectionMetrics:
         """Record that a TLS handshake or a SASL authentication has failed, whichever side refused it."""
         (self._failed_reauthentications if reauthentication else self._failed_authentications).record(1, now)
 
-    def sent(self, node_id: str, size: int, request_size: int, now: float) -> None:
-        """Record `size` bytes sent. `request_size` is the size of the request that these bytes complete, or 0 if they
-        do not complete one."""
-        sensors = self._nodes.get(node_id) or self._new_node(node_id)
-        sensors.outgoing.record(size, now)
-        if request_size:
-            sensors.requests.record(request_size, now)
-
-    def received(self, node_id: str, size: int, responses: int) -> None:
-        """Count `size` bytes received, and the responses that they complete. `polled` records the sums, because this
-        may be called many times for one response."""
-        sensors = self._nodes.get(node_id) or self._new_node(node_id)
-        if not sensors.received:
-            self._received_from.append(sensors)
-        sensors.received += size
-        sensors.responses_received += responses
-
-    def completed(self, response: ClientResponse) -> None:
-        """Record the latency of a request that has ended. Ignores a request that ended with an error."""
-        if response.error is None:
-            self._nodes[response.request.node].latency.record(response.now - response.sent_at, response.now)
-
-    def polled(self, selects: int, waited_ms: float, busy_ms: float, now: float) -> None:
-        """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
-        their events. Also records the bytes and responses that `received` has counted."""
-        record_both(self._waits, waited_ms * NS_PER_MS, self._work, busy_ms * NS_PER_MS, now, selects)
-        for node in self._received_from:
-            node.incoming.record(node.received, now)
-            if node.responses_received:
-                node.responses.record(0, now, node.responses_received)
-            node.received = node.responses_received = 0
-        self._received_from.clear()
-
-    def _new_node(self, node_id: str) -> _Node:
-        sensors = self._nodes[node_id] = _Node(self._metrics, node_id, self)
-        return sensors
+    def _new_node(self, node_id: str) -> NodeSensors:
+        """Returns the sensors of a connection. Their parents are the sensors of all connections."""
+        tag = ("node-id", f"node-{_java_id(node_id)}")
+        return NodeSensors(
+            *(
+                self._metrics.sensor(NODE_GROUP, rows, tag, parent=parent)
+                for rows, parent in (
+                    (OUTGOING, self._outgoing),
+                    (INCOMING, self._incoming),
+                    (REQUESTS, self._requests),
+                    (RESPONSES, self._responses),
+                    (LATENCY, None),
+                )
+            )
+        )
 
 
 def _java_id(node_id: str) -> int:

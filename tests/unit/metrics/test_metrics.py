@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kconsumer._core.sampled_values import record_both
+from kconsumer._core.metric_events import SensorPair
 from kconsumer.metrics.registry import Metrics, Stat
 from kconsumer.types import MetricName
 
@@ -129,8 +129,9 @@ def test_two_sensors_recorded_together() -> None:
     """One call records two values, with the same time and the same number of values."""
     metrics = Metrics()
     first, second = metrics.sensor("g", ROWS), metrics.sensor("g", ROWS)
-    record_both(first, 4, second, 6.0, 1_000.0)
-    record_both(first, 1.0, second, 2.0, 2_000.0, 3)
+    pair = SensorPair(first, second)
+    pair.record(4, 6.0, 1_000.0)
+    pair.record(1.0, 2.0, 2_000.0, 3)
     assert [(4, 5.0, 1.0), (4, 8.0, 2.0)] == [(s.count, s.total, s.value) for s in (first, second)]
 
 
@@ -142,9 +143,9 @@ def test_record_refuses_wrong_types() -> None:
         with pytest.raises(TypeError):
             sensor.record(wrong, 0.0)
         with pytest.raises(TypeError):
-            record_both(sensor, 1.0, wrong, 2.0, 0.0)
+            SensorPair(sensor, wrong)
         with pytest.raises(TypeError):
-            record_both(sensor, 1.0, sensor, wrong, 0.0)
+            SensorPair(sensor, sensor).record(1.0, wrong, 0.0)
     assert 0 == sensor.count
 
 

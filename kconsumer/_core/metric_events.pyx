@@ -1,0 +1,186 @@
+"""Records the metrics of events that happen in each fetch: bytes and responses of connections, data of partitions.
+
+Each event is one call, which calls no Python function. `kconsumer.net.metrics` and `kconsumer.fetching.metrics` create
+the sensors, and record the other events. `now` and durations are in ms.
+"""
+
+from libc.stdint cimport int64_t
+
+from kconsumer._core.sampled_values cimport SampledValues, add
+
+cdef double NS_PER_MS = 1e6
+
+
+cdef class SensorPair:
+    """Two sensors that are always recorded together, at the same time."""
+
+    cdef readonly SampledValues first
+    cdef readonly SampledValues second
+
+    def __cinit__(self, SampledValues first not None, SampledValues second not None):
+        self.first, self.second = first, second
+
+    def record(self, double first_value, double second_value, double now, int64_t count=1):
+        """Record a value in each sensor. `now` and `count` are those of `SampledValues.record`, for both."""
+        add_both(self, first_value, second_value, now, count)
+
+
+cdef int add_both(SensorPair pair, double first_value, double second_value, double now, int64_t count) except -1:
+    """Record a value in each sensor of a pair."""
+    add(pair.first, first_value, now, count)
+    return add(pair.second, second_value, now, count)
+
+
+cdef class NodeSensors:
+    """The sensors of one connection, and the bytes and responses received in the present poll."""
+
+    cdef SampledValues outgoing
+    cdef SampledValues incoming
+    cdef SampledValues requests
+    cdef SampledValues responses
+    cdef SampledValues latency
+    cdef int64_t received           # bytes
+    cdef int64_t responses_received
+
+    def __cinit__(
+        self,
+        SampledValues outgoing not None,
+        SampledValues incoming not None,
+        SampledValues requests not None,
+        SampledValues responses not None,
+        SampledValues latency not None,
+    ):
+        self.outgoing, self.incoming, self.requests, self.responses = outgoing, incoming, requests, responses
+        self.latency = latency
+
+
+cdef class ConnectionEvents:
+    """Records what is sent and received, for each connection. Parents of these sensors have the totals."""
+
+    cdef SampledValues waits
+    cdef SampledValues work
+    cdef object new_node        # returns the NodeSensors of a node id
+    cdef dict nodes             # node id -> NodeSensors
+    cdef list received_from     # NodeSensors of the connections that received something in the present poll
+
+    def __cinit__(self, SampledValues waits not None, SampledValues work not None, new_node not None):
+        self.waits, self.work, self.new_node = waits, work, new_node
+        self.nodes, self.received_from = {}, []
+
+    cdef NodeSensors node(self, str node_id):
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = self.new_node(node_id)
+        return <NodeSensors?> found
+
+    def sent(self, str node_id not None, int64_t size, int64_t request_size, double now):
+        """Record `size` bytes sent. `request_size` is the size of the request that these bytes complete, or 0 if they
+        do not complete one."""
+        cdef NodeSensors node = self.node(node_id)
+        add(node.outgoing, <double> size, now, 1)
+        if request_size:
+            add(node.requests, <double> request_size, now, 1)
+
+    def received(self, str node_id not None, int64_t size, int64_t responses):
+        """Count `size` bytes received, and the responses that they complete. `polled` records the sums, because this
+        may be called many times for one response."""
+        cdef NodeSensors node = self.node(node_id)
+        if not node.received:
+            self.received_from.append(node)
+        node.received += size
+        node.responses_received += responses
+
+    def completed(self, response):
+        """Record the latency of a request that has ended. Ignores a request that ended with an error."""
+        if response.error is None:
+            add(self.node(response.request.node).latency, response.now - response.sent_at, response.now, 1)
+
+    def polled(self, int64_t selects, double waited_ms, double busy_ms, double now):
+        """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle
+        their events. Also records the bytes and responses that `received` has counted."""
+        cdef NodeSensors node
+        add(self.waits, waited_ms * NS_PER_MS, now, selects)
+        add(self.work, busy_ms * NS_PER_MS, now, selects)
+        for node in self.received_from:
+            add(node.incoming, <double> node.received, now, 1)
+            if node.responses_received:
+                add(node.responses, 0.0, now, node.responses_received)
+            node.received = node.responses_received = 0
+        self.received_from.clear()
+
+
+cdef class ResponseTally:
+    """Adds up the data of one Fetch response until all of it has been read or dropped."""
+
+    cdef readonly int64_t unread    # the number of partitions whose data is neither read nor dropped yet
+    cdef readonly int64_t bytes
+    cdef readonly int64_t records
+    cdef readonly dict topics       # the TopicTally of each topic
+
+    def __cinit__(self):
+        self.topics = {}
+
+    def expect(self):
+        """Count a partition whose data was buffered. `add` must be called for it later."""
+        self.unread += 1
+
+    def add(self, str topic not None, int64_t size, int64_t records):
+        """Add the bytes and records of a partition whose data has been read or dropped."""
+        cdef TopicTally totals
+        self.unread -= 1
+        self.bytes += size
+        self.records += records
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicTally.__new__(TopicTally)
+        totals = <TopicTally> found
+        totals.bytes += size
+        totals.records += records
+
+
+cdef class TopicTally:
+    """The data of one topic in a Fetch response."""
+
+    cdef readonly int64_t bytes
+    cdef readonly int64_t records
+
+
+cdef class FetchEvents:
+    """Records what Fetch responses contain, in total, for each topic and for each partition."""
+
+    cdef SensorPair responses       # latency and throttle time
+    cdef SensorPair consumed        # bytes and records
+    cdef object new_topic           # returns a SensorPair of bytes and records
+    cdef dict topics                # topic -> SensorPair
+    cdef readonly dict partitions   # partition -> SensorPair of lag and lead
+    cdef bint read_committed
+
+    def __cinit__(
+        self, SensorPair responses not None, SensorPair consumed not None, new_topic not None, bint read_committed
+    ):
+        self.responses, self.consumed, self.new_topic = responses, consumed, new_topic
+        self.topics, self.partitions, self.read_committed = {}, {}, read_committed
+
+    def record_response(self, double latency_ms, double throttle_ms, double now):
+        """Record the latency and the throttle time (ms) of a Fetch response."""
+        add_both(self.responses, latency_ms, throttle_ms, now, 1)
+
+    def record_read(self, tp, state, double now):
+        """Record the lag and lead of a partition, after its data in one response has been read."""
+        sensors = self.partitions.get(tp)
+        if sensors is None:
+            return
+        lag, lead = state.lag(self.read_committed), state.lead()
+        if lag is not None and lead is not None:
+            add_both(<SensorPair?> sensors, lag, lead, now, 1)
+
+    def record_consumed(self, ResponseTally tally not None, double now):
+        """Record the sums of a response, after all its data has been read or dropped."""
+        cdef TopicTally totals
+        add_both(self.consumed, <double> tally.bytes, <double> tally.records, now, 1)
+        for topic, found in tally.topics.items():
+            totals = <TopicTally> found
+            sensors = self.topics.get(topic)
+            if sensors is None:
+                sensors = self.topics[topic] = self.new_topic(topic)
+            add_both(<SensorPair?> sensors, <double> totals.bytes, <double> totals.records, now, 1)
