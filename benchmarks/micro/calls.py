@@ -42,10 +42,10 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 401, "threaded": 612, "consumer protocol": 626},
+    FETCH: {"classic": 383, "threaded": 592, "consumer protocol": 606},
     EMPTY: {"classic": 38, "threaded": 30, "consumer protocol": 27},
-    COMMIT: {"classic": 338, "threaded": 592, "consumer protocol": 648},
-    HEARTBEAT: {"classic": 477, "threaded": 717, "consumer protocol": 775},
+    COMMIT: {"classic": 330, "threaded": 582, "consumer protocol": 638},
+    HEARTBEAT: {"classic": 467, "threaded": 705, "consumer protocol": 763},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 
