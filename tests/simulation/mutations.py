@@ -1,166 +1,17 @@
-"""Mutations: defects that are put into the library on purpose, to show that the simulation finds them.
-
-A mutation replaces text in the source of one function. The changed module is compiled, and the function gets the code
-of its changed version, so that every reference to it has the defect. Applying a mutation raises an error if its text is
-not in the source exactly once, so that a mutation cannot become void when the library changes.
-"""
+"""Mutations: small defects of managers that the library might get, and those that reviewers found (`findings.py`)."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import CodeType, FunctionType
-from typing import Any
+from simulation.findings import CLASSIC, FINDINGS
+from simulation.mutation import Mutation
 
-
-@dataclass(frozen=True)
-class Mutation:
-    """A defect. `old` is the text of the function `where` that `new` replaces."""
-
-    name: str
-    description: str
-    module: str  # without the prefix "kconsumer."
-    where: str  # the qualified name of a function
-    old: str
-    new: str
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Gives the library this defect until the context ends."""
-        function = self._function()
-        before, function.__code__ = function.__code__, self._code()
-        try:
-            yield
-        finally:
-            function.__code__ = before
-
-    def _function(self) -> FunctionType:
-        found: Any = importlib.import_module(f"kconsumer.{self.module}")
-        for part in self.where.split("."):
-            found = inspect.getattr_static(found, part)
-        function = found.fget if isinstance(found, property) else found
-        if not isinstance(function, FunctionType):
-            raise TypeError(f"{self.name}: {self.where} is no function")
-        return function
-
-    def _code(self) -> CodeType:
-        """Returns the code of the changed function."""
-        module = importlib.import_module(f"kconsumer.{self.module}")
-        lines = inspect.getsource(module).splitlines(keepends=True)
-        block, number = inspect.getsourcelines(self._function())
-        text = "".join(block)
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.where} contains {self.old!r} {text.count(self.old)} times, not once")
-        first, last = number - 1, number - 1 + len(block)
-        changed = "".join([*lines[:first], text.replace(self.old, self.new), *lines[last:]])
-        codes = _codes(compile(changed, module.__file__ or "", "exec"))
-        return next(code for code in codes if code.co_qualname == self.where)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-CLASSIC = "coordinator.classic_protocol.manager"
 CLASSIC_HEARTBEAT = "coordinator.classic_protocol.heartbeat"
 CONSUMER = "coordinator.consumer_protocol.manager"
 CONSUMER_HEARTBEAT = "coordinator.consumer_protocol.heartbeat"
 COMMITS = "coordinator.commits"
 
 MUTATIONS = (
-    # --- what reviewers had found ---
-    Mutation(
-        "commit-at-sync",
-        "The positions are committed when the SyncGroup response arrives, and not in the next poll.",
-        CLASSIC,
-        "ClassicMembership._on_sync",
-        "self._steps.add(lambda now: self._begin_complete(sent, assignment, now))\n"
-        "        member.transition_to(MemberState.COMPLETING)",
-        "member.transition_to(MemberState.COMPLETING)\n        self._begin_complete(sent, assignment, reply.now)",
-    ),
-    Mutation(
-        "sync-error-keeps-state",
-        "After a failed SyncGroup the member keeps its state, in which it neither joins nor syncs.",
-        CLASSIC,
-        "ClassicMembership._on_sync",
-        'self._react(SYNC_ACTIONS, message.error_code, sent, "sync", reply.now)\n'
-        "            if member.state is MemberState.SYNCING:",
-        'self._react(SYNC_ACTIONS, message.error_code, sent, "sync", reply.now)\n'
-        "            self._sync_assignments, self._leader = None, None\n"
-        "            if not member:",
-    ),
-    Mutation(
-        "join-number-taken-first",
-        "A JoinGroup that fails leaves its number behind, so the member waits for a response for ever.",
-        CLASSIC,
-        "ClassicMembership._is_current",
-        "self._request_number = 0",
-        "self._request_number = 0 if self._member.generation.valid else number",
-    ),
-    Mutation(
-        "old-commit-retried",
-        "The retry of an older commit sends its old offsets, after a newer commit was accepted.",
-        "coordinator.pending_offsets",
-        "PendingCommit.supersede",
-        "self._newer.update(",
-        "dict().update(",
-    ),
-    Mutation(
-        "no-backoff",
-        "Retries do not wait.",
-        "backoff",
-        "RetryTimer.failed",
-        "now + self._backoff.delay_ms(self.attempts)",
-        "now",
-    ),
-    Mutation(
-        "auto-commit-after-collect",
-        "The auto-commit contains the records of the poll that starts it.",
-        "engine.base",
-        "Engine._collect",
-        "step.unfinished = False\n            if parts.user_calls.waiting:",
-        "step.unfinished = False\n                if parts.group is not None:\n"
-        "                    parts.group.commits.maybe_auto_commit(self._clock.now())\n"
-        "            if parts.user_calls.waiting:",
-    ),
-    Mutation(
-        "poll-after-close-in-callback",
-        "A poll continues although a commit callback has closed the consumer.",
-        "engine.base",
-        "Engine._poll_full",
-        "if not self._ready_to_poll:  # a commit callback",
-        "if self is None:  # a commit callback",
-    ),
-    Mutation(
-        "network-thread-after-close",
-        "close() returns before it has ended the network thread.",
-        "engine.threaded",
-        "ThreadedDriver.release_to_caller",
-        "network, self._network = self._network, None",
-        "network, self._network = None, self._network",
-    ),
-    Mutation(
-        "callback-flag-stays",
-        "The flag that stops fetching a partition until on_assign has returned is never cleared.",
-        "coordinator.membership",
-        "Membership._on_assigned_done",
-        "self._subscription.mark_awaiting_callback(added, awaiting=False)",
-        "pass",
-    ),
-    Mutation(
-        "deserializer-holds-lock",
-        "Deserializers run while the lock is held, so no heartbeats are sent.",
-        "fetching.collector",
-        "Collector._deserialized",
-        "with self._unlocked():",
-        "if self._unlocked:",
-    ),
+    *FINDINGS,
     # --- classic membership ---
     Mutation(
         "no-rejoin-after-revocation",
@@ -395,5 +246,48 @@ MUTATIONS = (
         "Membership._commit_first",
         "self._steps.wait_for(self._commits.auto_commit_before_rebalance(now + self._config.max_poll_interval_ms))",
         "self._steps.wait_for(None)",
+    ),
+    # --- AsyncConsumer ---
+    Mutation(
+        "cancelled-poll-skips",
+        "If a poll is cancelled in a deserializer, its records are skipped.",
+        "aio.engine",
+        "AsyncEngine.deserialize",
+        "            self.rollback_last_poll()\n            raise",
+        "            raise",
+    ),
+    Mutation(
+        "cancelled-commit-is-done",
+        "A commit that is cancelled returns as if it had succeeded.",
+        "engine.operations",
+        "Operations.result",
+        '{type(error).__name__}"))\n            raise',
+        '{type(error).__name__}"))\n            return promise.value',
+    ),
+    Mutation(
+        "callback-cancelled",
+        "A poll that is cancelled also cancels the rebalance callback that it waits for.",
+        "aio.callbacks",
+        "UserCode.wait",
+        "            self.awaited = False",
+        "            self.awaited = False\n"
+        "            if clock.now() < deadline and not self.ended.done:\n"
+        "                self._task.cancel()",
+    ),
+    Mutation(
+        "unsubscribe-cancelled",
+        "An unsubscribe() that is cancelled ends in the middle.",
+        "aio.consumer",
+        "AsyncConsumer._finish",
+        "await asyncio.shield(ending)",
+        "await ending",
+    ),
+    Mutation(
+        "notified-once",
+        "The tasks of an event loop are notified of changes only once.",
+        "aio.signal",
+        "AsyncSignal._end_waits",
+        "self.scheduled = False",
+        "pass",
     ),
 )

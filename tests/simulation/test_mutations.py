@@ -5,16 +5,20 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from simulation.mutations import MUTATIONS, Mutation
+from simulation.findings import NOT_SIMULATED
+from simulation.mutation import Mutation
+from simulation.mutations import MUTATIONS
 from support.simulation.run import run_scenario
 from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
 
 # A run that ends at a violation leaves its consumers open.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <Consumer:ResourceWarning")
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT_MS = 10 * MINUTE_MS
 SEEDS = range(4)  # a mutation must be found with one of them, because each may miss the moment that a defect needs
 COMMITTING = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)
@@ -74,7 +78,9 @@ SCENARIOS = {
     "kill": _scenario(_three(), *KILL),
     "consumer-kill": _scenario(_three("consumer"), *KILL),
     "pause": _scenario(_members(Program.PAUSE, Program.PAUSE)),
-    "consumer-raise": _scenario(_members(*[Program.RAISE_IN_CALLBACK] * 3, protocol="consumer")),
+    "consumer-raise": _scenario(
+        _members(*[Program.RAISE_IN_CALLBACK] * 3, protocol="consumer"), record_interval_ms=300.0
+    ),
     # The reset of a connection is only there to delay the check for stability until metadata is too old.
     "partitions": _scenario(
         _members(Program.AUTO_COMMIT, Program.AUTO_COMMIT),
@@ -107,6 +113,36 @@ SCENARIOS = {
         _members(*[Program.AUTO_COMMIT] * 2, protocol="consumer"),
         Fault(FaultKind.REFUSE, 15_000.0, 60_000.0, number=37),
     ),
+}
+
+CANCEL = _members(*[Program.CANCEL] * 3, engine="asyncio")
+HANDSHAKES = tuple(Fault(FaultKind.CLOSE_IN_HANDSHAKE, 20_000.0 + 60_000.0 * n, 20_000.0, member=n) for n in range(3))
+SCENARIOS |= {
+    "change-topics-consumer": replace(
+        _scenario(_members(*[Program.CHANGE_TOPICS] * 2, protocol="consumer"), record_interval_ms=500.0),
+        duration_ms=560_000.0,
+        topics=2,
+    ),
+    "close-in-handler": _scenario(_members(*[Program.CLOSE_IN_HANDLER] * 3), record_interval_ms=500.0),
+    "interrupt": _scenario(_members(*[Program.INTERRUPT] * 3), record_interval_ms=500.0),
+    "wake-up": _scenario(_members(*[Program.WAKE_UP] * 3, engine="threaded"), record_interval_ms=500.0),
+    "wake-up-slow-offsets": _scenario(
+        _members(*[Program.WAKE_UP] * 3, engine="threaded"),
+        Fault(FaultKind.SLOW_REQUESTS, 0.0, 400_000.0, number=13),
+        record_interval_ms=500.0,
+    ),
+    # The first member gets all partitions, and waits for the offset of the last one until the second member gets that.
+    "pending-offsets": replace(
+        _scenario(
+            _members(*[Program.AUTO_COMMIT] * 2, assignor="range"),
+            Fault(FaultKind.PENDING_OFFSETS, 0.0, 450_000.0, number=5),
+        ),
+        api_timeout_ms=300_000,
+    ),
+    "handshakes": replace(_scenario(_three(), *HANDSHAKES), tls=True),
+    "read-alone": replace(_scenario(_members(Program.READ_ALONE), record_interval_ms=1_000.0), window_bytes=100),
+    "compressed": replace(_scenario(_three()), compressed=True),
+    "cancel": _scenario(CANCEL, record_interval_ms=500.0),
 }
 
 # For each mutation, a scenario, and a text of the violation that it causes.
@@ -150,6 +186,21 @@ EXPECTED = {
     "unsubscribed-records-returned": ("change-topics", "not subscribed"),
     "no-backoff-of-positions": ("refused-offsets", "flood"),
     "no-commit-before-rebalance": ("consumer", "not committed before on_revoke"),
+    "unsubscribed-flag-stays": ("change-topics-consumer", "lost"),
+    "handlers-inside-select": ("close-in-handler", "unexpected error"),
+    "handlers-inside-a-step": ("interrupt", "internal error"),
+    "interrupted-leave": ("interrupt", "without owning the partition"),
+    "lookup-not-abandoned": ("pending-offsets", "no progress"),
+    "shared-offset-fetch": ("wake-up-slow-offsets", "extra wakeup"),
+    "unlimited-wait": ("wake-up", "unexpected error"),
+    "closed-handshake-is-fatal": ("handshakes", "AuthenticationError"),
+    "arriving-response-expires": ("read-alone", "discarded"),
+    "no-minimum-of-output": ("compressed", "no progress"),
+    "cancelled-poll-skips": ("cancel", "gap"),
+    "cancelled-commit-is-done": ("cancel", "commit not stored"),
+    "callback-cancelled": ("cancel", "callback cancelled"),
+    "unsubscribe-cancelled": ("cancel", "two owners"),
+    "notified-once": ("cancel", "two owners"),
 }
 
 
@@ -175,6 +226,14 @@ def test_the_simulation_finds_the_defect(mutation: Mutation) -> None:
     seed = next((seed for seed in SEEDS if _found(mutation, name, seed, text)), None)
     assert seed is not None, f"not found: {mutation.description}"
     assert _violations(name, seed) == ()
+
+
+@pytest.mark.parametrize("finding", NOT_SIMULATED)
+def test_a_finding_that_is_not_simulated_has_another_test(finding: str) -> None:
+    """The test that is named for such a finding exists."""
+    _reason, test = NOT_SIMULATED[finding]
+    path, _, name = test.partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_a_mutation_without_its_text_is_refused() -> None:

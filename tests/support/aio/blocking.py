@@ -112,6 +112,7 @@ class BlockingConsumer:
         **options: Any,
     ) -> None:
         self._runner = runner
+        self.cancel_after_s: float | None = None  # calls that take longer are cancelled
         if on_commit is not None:
             options["on_commit"] = _as_coroutine_function(on_commit)
         self._consumer = create(*topics, **options)
@@ -122,7 +123,22 @@ class BlockingConsumer:
             assert current.parent is not None
             result: T = current.parent.switch(coroutine)
             return result
-        return self._runner.run(coroutine)
+        return self._runner.run(coroutine if self.cancel_after_s is None else self._cancelled(coroutine))
+
+    async def _cancelled(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine, and cancel the task after `cancel_after_s`. Returns the result of the coroutine."""
+        task = asyncio.current_task()
+        assert task is not None
+        assert self.cancel_after_s is not None
+        timer = asyncio.get_running_loop().call_later(self.cancel_after_s, task.cancel)
+        try:
+            return await coroutine
+        finally:
+            timer.cancel()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep in the event loop. A callback that sleeps lets other tasks run."""
+        self._run(asyncio.sleep(seconds))
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a method in the event loop. Returns its result, which is awaited if the method is a coroutine."""

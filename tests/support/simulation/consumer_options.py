@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from support.simulation.scenario import Program, Scenario
+from support.simulation.scenario import Member, Program, Scenario
 from support.simulation.settings import (
     GROUP,
     HEARTBEAT_INTERVAL_MS,
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from support.simulation.members import MemberProcess
 
 MANUAL = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)  # programs without auto-commit
+OF_GROUPS = ("group_id", "group_protocol", "max_poll_interval_ms", "enable_auto_commit")
+DEFERRED = (Program.CANCEL,)  # programs with a deserializer that is a coroutine function
 UNUSUAL_DESERIALIZERS = (Program.SLOW_DESERIALIZER, Program.RAISE_IN_PLUGIN, Program.INTERRUPT)
 UPGRADES = (["range"], ["cooperative-sticky", "range"], ["cooperative-sticky"])  # the assignors, in their order
 UPGRADED = 0.75  # the part of the run after which the last upgrade begins
@@ -39,27 +41,34 @@ def consumer_options(member: MemberProcess) -> dict[str, Any]:
         "max_poll_records": 7,
         "enable_auto_commit": plan.program not in MANUAL,
         "consumer_timeout_ms": int(POLL_TIMEOUT_S * 1000),
+        "default_api_timeout_ms": scenario.api_timeout_ms,
     }
     if scenario.transactions:
         options["isolation_level"] = "read_committed"
     if plan.program in UNUSUAL_DESERIALIZERS:
         options["value_deserializer"] = member.deserialize
+    if plan.program in DEFERRED:
+        options["value_deserializer"] = member.deserialize_later
     if plan.program is Program.RAISE_IN_PLUGIN:
         options["interceptors"] = [member.interceptor]
     if plan.program is Program.CLOSE_IN_CALLBACK:
         options["on_commit"] = member.on_commit
-    if plan.static:
+    if plan.program is Program.READ_ALONE:
+        options = {key: options[key] for key in options if key not in OF_GROUPS} | {"engine": _engine(plan)}
+    elif plan.static:
         options["group_instance_id"] = member.instance
+    if scenario.tls:
+        options["security_protocol"] = "SSL"
     if scenario.sasl:
         options |= {
-            "security_protocol": "SASL_PLAINTEXT",
+            "security_protocol": "SASL_SSL" if scenario.tls else "SASL_PLAINTEXT",
             "sasl_mechanism": scenario.sasl,
             "sasl_plain_username": USER,
             "sasl_plain_password": PASSWORD,
         }
-    if protocol == "classic":
+    if protocol == "classic" and plan.program is not Program.READ_ALONE:
         options |= {
-            "engine": "threaded" if plan.engine == "asyncio" else plan.engine,
+            "engine": _engine(plan),
             "assignors": [plan.assignor],
             "session_timeout_ms": scenario.session_timeout_ms,
             "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
@@ -67,6 +76,11 @@ def consumer_options(member: MemberProcess) -> dict[str, Any]:
         if plan.program is Program.UPGRADE:
             options["assignors"] = UPGRADES[_upgrades(member.simulation.now, scenario)]
     return options
+
+
+def _engine(plan: Member) -> str:
+    """Returns the option `engine`."""
+    return "threaded" if plan.engine == "asyncio" else plan.engine
 
 
 def _upgrades(now: float, scenario: Scenario) -> int:

@@ -72,6 +72,7 @@ class FaultInjector:
             FaultKind.RECREATE_TOPIC: self._recreate_topic,
             FaultKind.PENDING_OFFSETS: self._pending_offsets,
             FaultKind.TWIN: self._twin,
+            FaultKind.CLOSE_IN_HANDSHAKE: self._close_in_handshake,
         }
 
     def schedule(self) -> None:
@@ -97,8 +98,8 @@ class FaultInjector:
 
         Until then, they may not know what they have lost.
         """
-        until = fault.settled_ms + 2 * self._scenario.session_timeout_ms
-        self._journal.disturb_all(until)
+        if fault.kind is not FaultKind.PENDING_OFFSETS:  # this one only delays the positions of some partitions
+            self._journal.disturb_all(fault.settled_ms + 2 * self._scenario.session_timeout_ms)
 
     def _member(self, fault: Fault) -> MemberProcess:
         return self._members[fault.member % len(self._members)]
@@ -207,6 +208,19 @@ class FaultInjector:
 
         return end
 
+    def _close_in_handshake(self, fault: Fault) -> Callable[[], None]:
+        """Close connections in the TLS handshake, also to a member that has just started again."""
+        network, member = self._simulation.network, self._member(fault)
+        if member.alive:
+            member.crash()
+            member.start()
+        network.closes_handshakes = True
+
+        def end() -> None:
+            network.closes_handshakes = False
+
+        return end
+
     def _interrupt_broker(self, fault: Fault) -> Callable[[], None]:
         faults = self._simulation.cluster.faults
         faults.interrupt(fault.broker)
@@ -246,10 +260,14 @@ class FaultInjector:
         return lambda: create_topic(cluster, VOLATILE_TOPIC, self._scenario)
 
     def _pending_offsets(self, fault: Fault) -> Callable[[], None]:
-        """Open a transaction that has written offsets of the group, and abort it at the end."""
+        """Open a transaction that has written offsets of one or all partitions, and abort it at the end."""
         store, producer_id = self._simulation.cluster.groups.offsets, FIRST_PRODUCER_ID + fault.number
-        for partition in self._simulation.cluster.topics[TOPIC].partitions:
+        partitions = self._simulation.cluster.topics[TOPIC].partitions
+        number = fault.number % (len(partitions) + 1)
+        chosen = partitions[number : number + 1] or partitions
+        for partition in chosen:
             store.stage(producer_id, GROUP, TOPIC, partition.index, CommittedOffset(0, -1, "", 0))
+        self._journal.delay_positions([TopicPartition(TOPIC, p.index) for p in chosen], fault.settled_ms)
         return lambda: store.complete(producer_id, commit=False)
 
     def _twin(self, fault: Fault) -> Callable[[], None]:

@@ -12,15 +12,36 @@ from dataclasses import replace
 from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
 
 ASYNCIO = 0.25  # the share of members with an AsyncConsumer
+RARE = (Program.WAKE_UP, Program.CLOSE_IN_HANDLER, Program.READ_ALONE, Program.CANCEL)
+RARE_SHARE = 0.15  # of members with one of the rare programs
+TLS_SHARE = COMPRESSED_SHARE = 0.15  # of runs
+FENCING_SHARE = 0.1  # of runs with members of the consumer protocol: heartbeats fail again and again
+FENCING_NUMBERS = range(17, 24)  # the errors of ConsumerGroupHeartbeat
 
 
 def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
-    """Returns a random scenario. The same seed and duration give the same scenario."""
+    """Returns a random scenario. The same seed and duration give the same scenario.
+
+    Each rare thing is drawn from a generator of its own. So the scenarios of other seeds stay the same when another
+    rare thing is added.
+    """
+    scenario = _common(seed, duration_ms)
+    scenario = _with_tls(random.Random(f"tls {seed}"), scenario)
+    scenario = _with_fencing(random.Random(f"fencing {seed}"), scenario)
+    compressed = random.Random(f"compressed {seed}").random() < COMPRESSED_SHARE
+    window_bytes = random.Random(f"window {seed}").choice([0, 0, 0, 0, 100, 1_000])
+    return replace(scenario, compressed=compressed, window_bytes=window_bytes)
+
+
+def _common(seed: int, duration_ms: float) -> Scenario:
+    """Returns a random scenario with one of the rare programs at most."""
     rng = random.Random(f"scenario {seed}")
     members = _with_asyncio(random.Random(f"asyncio {seed}"), _members(rng, duration_ms))
+    members = _with_rare_programs(random.Random(f"programs {seed}"), members)
     sasl = rng.choice(["", "", "", "PLAIN", "SCRAM-SHA-256"])
     volatile = rng.random() < 0.2
-    kinds = [kind for kind in FaultKind if rng.random() < 0.3 and _applies(kind, members, sasl, volatile=volatile)]
+    common = [kind for kind in FaultKind if kind is not FaultKind.CLOSE_IN_HANDSHAKE]
+    kinds = [kind for kind in common if rng.random() < 0.3 and _applies(kind, members, sasl, volatile=volatile)]
     quiet_ms = rng.choice([2, 5, 10, 20]) * MINUTE_MS  # the mean time between two faults
     numbers = [rng.randrange(1000) for _ in range(rng.choice([2, 5, 20]))]  # the APIs and error codes of this run
     faults = []
@@ -52,7 +73,7 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
 
 def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
     """Returns the members of a run: one protocol, or a rolling change from one protocol or assignor to another."""
-    programs = rng.sample(list(Program), rng.randint(1, 4))
+    programs = rng.sample([program for program in Program if program not in RARE], rng.randint(1, 4))
     protocols = rng.choice([("classic",), ("classic",), ("consumer",), ("consumer",), ("classic", "consumer")])
     assignors = rng.choice([("range",), ("cooperative-sticky",), ("cooperative-sticky",), ("sticky",), ("roundrobin",)])
     if Program.UPGRADE in programs:  # all members of the classic protocol must take part
@@ -86,6 +107,52 @@ def _with_asyncio(rng: random.Random, members: tuple[Member, ...]) -> tuple[Memb
         else member
         for member in members
     )
+
+
+def _with_rare_programs(rng: random.Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Returns the members, of which some have a rare program. Calls of an AsyncConsumer are cancelled, not interrupted.
+
+    If the members upgrade their assignors, all of them must take part.
+    """
+    if any(member.program is Program.UPGRADE for member in members):
+        return members
+    chosen = []
+    for member in members:
+        program, draw = rng.choice(RARE), rng.random()
+        if draw < RARE_SHARE and program is Program.CANCEL:
+            member = replace(member, program=program, engine="asyncio")
+        elif draw < RARE_SHARE and (member.engine != "asyncio" or program is Program.WAKE_UP):
+            member = replace(member, program=program)
+        chosen.append(member)
+    return tuple(chosen)
+
+
+def _with_tls(rng: random.Random, scenario: Scenario) -> Scenario:
+    """Returns the scenario, sometimes with TLS and faults of TLS handshakes in addition."""
+    if rng.random() >= TLS_SHARE:
+        return scenario
+    calm_ms = scenario.duration_ms - 10 * MINUTE_MS
+    times = [rng.uniform(0, calm_ms) for _ in range(rng.randint(0, 3))] if calm_ms > 0 else []
+    faults = [_fault(rng, FaultKind.CLOSE_IN_HANDSHAKE, at_ms, len(scenario.members), 0) for at_ms in times]
+    return replace(scenario, tls=True, faults=scenario.faults + tuple(faults))
+
+
+def _with_fencing(rng: random.Random, scenario: Scenario) -> Scenario:
+    """Returns the scenario, or rarely one in which heartbeats of the consumer protocol fail again and again.
+
+    Most states of a member last some milliseconds. Slow responses and long callbacks prolong them, so that each of them
+    meets errors.
+    """
+    if rng.random() >= FENCING_SHARE or not any(member.protocol == "consumer" for member in scenario.members):
+        return scenario
+    kinds = (FaultKind.SLOW_REQUESTS, FaultKind.SLOW_REQUESTS, FaultKind.ERROR, FaultKind.REFUSE)
+    faults = []
+    at_ms = rng.expovariate(1 / MINUTE_MS)
+    while at_ms < scenario.duration_ms - 10 * MINUTE_MS:
+        number = rng.choice(FENCING_NUMBERS)
+        faults.append(_fault(rng, rng.choice(kinds), at_ms, len(scenario.members), number))
+        at_ms += rng.expovariate(1 / MINUTE_MS)
+    return replace(scenario, faults=tuple(faults), max_callback_ms=15_000.0)
 
 
 def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int, number: int) -> Fault:

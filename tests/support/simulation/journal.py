@@ -16,6 +16,9 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `no progress`: no record of a partition is processed for a long time, although there are some, and nothing is
   disturbed.
 - `flood`: a client sends more requests of an API than any reason could require.
+- `discarded`: a client closes a connection before it has read all of a response, and nothing is disturbed.
+- `extra wakeup`: WakeupError is raised more often than `wakeup` is called.
+- `callback cancelled`: a callback of an AsyncConsumer is cancelled together with the call that has started it.
 - `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an
   exception.
 """
@@ -63,6 +66,7 @@ class Journal:
         self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
+        self._delayed_until: dict[TopicPartition, float] = {}  # until then, a fault hides the committed offset
 
     def violation(self, text: str) -> None:
         """Record that a rule does not hold."""
@@ -142,11 +146,24 @@ class Journal:
         """Check that no partition waits too long. Must be called at regular times."""
         for tp, offset in self.unprocessed().items():
             before, since = self._waiting.get(tp, (-1, 0.0))
-            if offset != before or self.now <= self.all_disturbed_until:
+            if offset != before or self.now <= self.all_disturbed_until or self._delayed(tp):
                 self._waiting[tp] = offset, self.now
             elif self.now - since > max_wait_ms:
                 self.violation(f"no progress: {tp}@{offset} waits for {self.now - since:.0f} ms")
                 self._waiting[tp] = offset, FOREVER
+
+    def delay_positions(self, partitions: Iterable[TopicPartition], until: float) -> None:
+        """A fault hides the committed offsets of these partitions until then."""
+        for tp in partitions:
+            self._delayed_until[tp] = max(until, self._delayed_until.get(tp, 0.0))
+
+    def _delayed(self, partition: TopicPartition) -> bool:
+        """Returns whether an owner of a partition waits for a hidden offset: it looks up all its positions together."""
+        owners = self.owners.get(partition, {})
+        return any(
+            self.now <= until + GRACE_MS and not owners.keys().isdisjoint(self.owners.get(tp, {}))
+            for tp, until in self._delayed_until.items()
+        )
 
     def restart_waits(self) -> None:
         """No member is running: records begin to wait later."""
@@ -213,6 +230,18 @@ class Journal:
         """Returns whether the record at `offset` may follow: the next one, or a later one if records were deleted."""
         latest = self.following(partition, max(expected, self._start.get(partition, 0)))
         return self.following(partition, expected) == offset or expected <= offset == latest
+
+    def read_alone(self, reader: str, partition: TopicPartition, offset: int) -> None:
+        """A record was returned to a consumer without a group, which reads all records."""
+        expected = self._next.get((reader, partition), offset)
+        if partition.topic not in self.unchecked and not self._continues(partition, expected, offset):
+            self.violation(f"gap: {reader} returned {partition}@{offset} after {expected - 1}")
+        self._next[reader, partition] = offset + 1
+
+    def discard(self, client: str, broker: int) -> None:
+        """A client has closed a connection, and has not read all of a response."""
+        if not self._disturbed(client):
+            self.violation(f"discarded: {client} has closed its connection to broker {broker}")
 
     def process(self, partition: TopicPartition, offset: int) -> None:
         """The application has processed a record."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kconsumer import Consumer, ConsumerRecord, ConsumerRecords, SubscriptionPattern, TopicPartition
 from kconsumer.error_codes import Errors
 from kconsumer.errors import (
+    AuthenticationError,
     BrokerError,
     InvalidOffsetError,
     KafkaError,
     RecordDeserializationError,
     StateError,
+    WakeupError,
 )
 from kconsumer.listener import RebalanceListener
+from support.aio.blocking import BlockingConsumer
+from support.simulation import interventions
 from support.simulation.consumer_options import MANUAL, consumer_options, upgrade_ends_ms
+from support.simulation.interventions import Interruption
 from support.simulation.journal import GRACE_MS, Journal, named
-from support.simulation.programs import STEPS, Pattern
+from support.simulation.programs import STEPS, Pattern, assign_all
 from support.simulation.scenario import MINUTE_MS, Member, Program, Scenario
 from support.simulation.scheduler import FOREVER, Process
 from support.simulation.settings import (
@@ -28,6 +34,7 @@ from support.simulation.settings import (
     LAST_APPEND_MS,
     MAX_FAILURES,
     MAX_POLL_INTERVAL_MS,
+    MAX_RAISING_MS,
     POLL_TIMEOUT_S,
 )
 from support.simulation.simulation import Simulation
@@ -39,10 +46,6 @@ INSTANCE_ERRORS = (Errors.FENCED_INSTANCE_ID, Errors.UNRELEASED_INSTANCE_ID)
 
 class CallbackError(Exception):
     """The exception of a rebalance callback or an interceptor."""
-
-
-class Interruption(KeyboardInterrupt):
-    """The exception of a signal handler."""
 
 
 class MemberProcess:
@@ -62,12 +65,13 @@ class MemberProcess:
         self.simulation = simulation
         self.journal = journal
         self.scenario = scenario
-        self._consumer: Consumer | None = None
+        self.consumer: Consumer | None = None
         self.listener = Listener(self)
         self.interceptor = RaisingInterceptor(self)
         self.unprocessed: list[tuple[TopicPartition, int]] = []  # what the last poll returned
+        self._closed_at: float | None = None  # when a callback or the handler of a signal had closed the consumer
         self._closed = False  # a callback has closed the consumer, or an error that repeats ends the application
-        self._calling = ""  # the present call
+        self.calling = ""  # the present call
         self._poll_began = 0.0
         self._busy_since = 0.0  # the begin of the last poll before the program was busy
         self._busy_until = 0.0
@@ -76,6 +80,8 @@ class MemberProcess:
         self._fenced = False  # another process has, or had, the group_instance_id
         self._starts = 0
         self._twins = 0
+        self._raises_until = 0.0  # callbacks raise exceptions until then
+        self.wakeups = 0  # calls of `wakeup` that have not raised WakeupError yet
 
     # --- the process ---
 
@@ -112,6 +118,11 @@ class MemberProcess:
         return self.plan.stop_ms or self.scenario.duration_ms
 
     @property
+    def stays(self) -> bool:
+        """True if the member processes records of its group until the end of the run."""
+        return self.plan.stop_ms is None and self.plan.program is not Program.READ_ALONE
+
+    @property
     def catching_up(self) -> bool:
         """True at the end of the run, when programs do nothing that keeps them from processing the last records."""
         return self.simulation.now > self.scenario.duration_ms - LAST_APPEND_MS
@@ -145,20 +156,27 @@ class MemberProcess:
 
     def _run_consumer(self, until: float) -> None:
         self.consumers += 1
-        consumer = self._consumer = self.simulation.consumer(
+        consumer = self.consumer = self.simulation.consumer(
             self.process, asyncio=self.plan.engine == "asyncio", **consumer_options(self)
         )
         self.unprocessed = []
         self._closed, self._fenced, self._failures = False, False, 0
+        self._closed_at = None
         self.subscribed, self._pattern = frozenset(), None
-        self.subscribe(consumer, self.scenario.topic_names)
+        self.wakeups = 0
+        self.simulation.signals.drop(self.process)
+        interventions.schedule(self, consumer)
+        if self.plan.program is Program.READ_ALONE:
+            assign_all(self, consumer)
+        else:
+            self.subscribe(consumer, self.scenario.topic_names)
         step = STEPS[self.plan.program]
         while self.simulation.now < until and not (self._closed or self._fenced) and self._failures < MAX_FAILURES:
             step(self, consumer)
         self.finish_batch()  # close() commits what the last poll returned
         self.call("close", CLOSE_TIMEOUT_S, lambda: consumer.close(CLOSE_TIMEOUT_S))
         self.journal.end(self.name)
-        self._consumer = None
+        self.consumer = None
 
     # --- calls ---
 
@@ -166,7 +184,7 @@ class MemberProcess:
         """Make a call. Returns its result, or None if it raised an error that faults explain."""
         simulation, began = self.simulation, self.simulation.now
         outer_ms, self._callback_ms = self._callback_ms, 0.0
-        self._calling = what
+        outer, self.calling = self.calling, what
         try:
             result = call()
         except CallbackError:
@@ -175,14 +193,28 @@ class MemberProcess:
         except Interruption:
             simulation.record(self.name, f"{what} was interrupted")
             result = None
+        except asyncio.CancelledError:
+            simulation.record(self.name, f"{what} was cancelled")
+            result = None
+        except WakeupError:
+            simulation.record(self.name, f"{what} was woken up")
+            self.wakeups -= 1
+            if self.wakeups < 0:
+                self.journal.violation(f"extra wakeup: {self.name}: {what} raised WakeupError once more")
+            result = None
         except KafkaError as error:
             self._failed(what, error)
             result = None
         else:
             self._failures = 0
-        took = simulation.now - began - self._callback_ms - self.process.suspended_ms(began, simulation.now)
+        self.calling = outer
+        simulation.signals.drop(self.process)
+        now = simulation.now
+        took = now - began - self._callback_ms - self.process.suspended_ms(began, simulation.now)
         if took > timeout_s * 1000 + GRACE_MS:
             self.journal.violation(f"late call: {self.name}: {what} took {took:.0f} ms of {timeout_s * 1000:.0f}")
+        if self._closed_at is not None and what != "close" and now > self._closed_at + GRACE_MS:
+            self.journal.violation(f"late call: {self.name}: {what} took {now - self._closed_at:.0f} ms after close()")
         if result is None:
             simulation.sleep(ERROR_PAUSE_MS)
         self._callback_ms = outer_ms + simulation.now - began  # of the call whose callback has made this one
@@ -192,10 +224,14 @@ class MemberProcess:
         """Record an error of a call, and check that it is none of the library itself."""
         text = f"{type(error).__name__}: {error}"
         self.simulation.record(self.name, f"{what} raised {text}")
+        if isinstance(error, StateError) and self._closed and self.plan.program is Program.CLOSE_IN_HANDLER:
+            return
+        if isinstance(error, AuthenticationError) and not self.scenario.has_wrong_password(self.simulation.now):
+            self.journal.violation(f"unexpected error: {self.name}: {what} raised {text}")
         if isinstance(error, StateError) or "internal error" in text:
             self.journal.violation(f"internal error: {self.name}: {what} raised {text}")
-        if isinstance(error, InvalidOffsetError) and self._consumer is not None:  # as an application without a policy
-            self._consumer.seek_to_beginning(*error.partitions)
+        if isinstance(error, InvalidOffsetError) and self.consumer is not None:  # as an application without a policy
+            self.consumer.seek_to_beginning(*error.partitions)
         elif not error.retriable and not isinstance(error, RecordDeserializationError):
             self._failures += 1
         self._fenced |= isinstance(error, BrokerError) and error.code in INSTANCE_ERRORS
@@ -221,6 +257,9 @@ class MemberProcess:
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
             self.simulation.record(self.name, f"got {tp}@{record.offset}")
+            if self.plan.program is Program.READ_ALONE:
+                self.journal.read_alone(self.name, tp, record.offset)
+                continue
             # Only the coordinator knows which topics match a SubscriptionPattern.
             if record.topic not in self.subscribed and not isinstance(self._pattern, SubscriptionPattern):
                 self.journal.violation(f"not subscribed: {self.name} returned {tp}@{record.offset}")
@@ -238,11 +277,11 @@ class MemberProcess:
         chosen = sorted(self.subscribed) if pattern is None else pattern
         self.call("subscribe", 0.0, lambda: consumer.subscribe(chosen, listener=self.listener) or True)
 
-    def poll_once(self, consumer: Consumer) -> ConsumerRecords | None:
+    def poll_once(self, consumer: Consumer, timeout_s: float = POLL_TIMEOUT_S) -> ConsumerRecords | None:
         """Poll, and process what the last poll returned before. Returns the records, or None after an error."""
         self.finish_batch()
         self._poll_began = self.simulation.now
-        records = self.call("poll", POLL_TIMEOUT_S, lambda: consumer.poll(POLL_TIMEOUT_S))
+        records = self.call("poll", timeout_s, lambda: consumer.poll(timeout_s))
         if records:
             self.take(records)
             if self.chance(0.5):
@@ -274,14 +313,14 @@ class MemberProcess:
     def on_revoke(self, partitions: tuple[TopicPartition, ...], *, lost: bool) -> None:
         """The consumer was notified that partitions are or will be revoked."""
         self.simulation.record(self.name, f"{'lost' if lost else 'revoked'} {named(partitions)}")
-        if lost and self._calling == "poll":
+        if lost and self.calling == "poll":
             busy = self.simulation.now <= self._busy_until + GRACE_MS
             self.journal.lose(self.name, partitions, self._busy_since if busy else None)
-        if not lost and self._calling in ("poll", "close") and self.plan.program not in MANUAL:
+        if not lost and self.calling in ("poll", "close") and self.plan.program not in MANUAL:
             self.journal.revoke(self.name, partitions)
-        if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self._consumer is not None:
+        if self.plan.program is Program.COMMIT_IN_CALLBACK and not lost and self.consumer is not None:
             self.finish_batch()
-            consumer = self._consumer
+            consumer = self.consumer
             self.call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(timeout=CALL_TIMEOUT_S) or True)
         try:
             self._in_callback()
@@ -302,27 +341,59 @@ class MemberProcess:
                 self._callback_ms += ms
         return value
 
+    async def deserialize_later(self, value: bytes) -> bytes:
+        """Returns the value of a record, sometimes after some time."""
+        if self.chance(0.05):
+            await asyncio.sleep(self.draw(0, 1.0))
+        return value
+
     def on_commit(self, *_: object) -> None:
         """An auto-commit has ended."""
-        consumer = self._consumer
-        if consumer is not None and self.chance(0.2):
-            began = self.simulation.now
-            self._closed = True
-            self._calling = "close"
-            consumer.close(CLOSE_TIMEOUT_S)
-            self._callback_ms += self.simulation.now - began
+        if self.consumer is not None and self.chance(0.2):
+            self.close_in_call(self.consumer)
+
+    def close_in_call(self, consumer: Consumer) -> None:
+        """Close the consumer in a callback or in the handler of a signal, inside another call."""
+        began = self.simulation.now
+        self._closed = True
+        self.calling = "close"
+        consumer.close(CLOSE_TIMEOUT_S)
+        self._closed_at = self.simulation.now
+        self._callback_ms += self.simulation.now - began
 
     def _in_callback(self) -> None:
         began = self.simulation.now
         if self.chance(0.3):
-            self.simulation.sleep(
-                self.draw(0, min(self.scenario.max_callback_ms, self.scenario.session_timeout_ms / 2))
-            )
+            ms = self.draw(0, min(self.scenario.max_callback_ms, self.scenario.session_timeout_ms / 2))
+            if self.plan.program is Program.CANCEL:
+                self._sleep_cancellably(ms)
+            else:
+                self.simulation.sleep(ms)
         self._callback_ms += self.simulation.now - began
-        if self.plan.program is Program.RAISE_IN_CALLBACK and self.chance(0.5):
+        if self.plan.program is Program.RAISE_IN_CALLBACK and self._raises():
             raise CallbackError
         if self.plan.program is Program.INTERRUPT and self.chance(0.1):
             raise Interruption
+
+    def _raises(self) -> bool:
+        """Returns whether a callback raises an exception, which it then does for some seconds."""
+        now = self.simulation.now
+        if now < self._raises_until:
+            return True
+        began, self._raises_until = self._raises_until, 0.0
+        if not began and self.chance(0.5):
+            self._raises_until = now + self.draw(0, MAX_RAISING_MS)
+            return True
+        return False
+
+    def _sleep_cancellably(self, ms: float) -> None:
+        """Sleep in a task of the event loop. No task of a callback is cancelled."""
+        consumer = cast("BlockingConsumer", self.consumer)
+        try:
+            consumer.sleep(ms / 1000)
+        except asyncio.CancelledError:
+            self.journal.violation(f"callback cancelled: {self.name}")
+            raise
 
 
 class RaisingInterceptor:

@@ -10,12 +10,12 @@ import errno
 import os
 import selectors
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.net.transport import WOULD_BLOCK, Address
+from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError
 from kconsumer.net.wakeup import Waker
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.connection import Connection
@@ -24,6 +24,7 @@ from support.simulation.scheduler import FOREVER, Process, Scheduler, Task
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 MIN_LATENCY_MS, MAX_LATENCY_MS = 0.1, 1.5
 PARTIAL_WRITE_CHANCE = 0.03
+MAX_TIMEOUT_S = 2_147_483  # of a selector, which passes milliseconds to the system as an int
 HOST = "simulated"
 
 
@@ -50,15 +51,22 @@ class SimulatedSocket(Descriptor):
 
     plain = pending = crossed = False
 
-    def __init__(self, network: SimulatedNetwork, process: Process, broker_id: int) -> None:
+    def __init__(self, network: SimulatedNetwork, process: Process, broker_id: int, *, tls: bool = False) -> None:
         super().__init__(network)
+        self.tls = tls
         self.process = process
         self.broker_id = broker_id
         self.connection: Connection | None = None  # the broker's end, once connected
         self.error = 0  # an errno, after the connection was refused or reset
         self.closed = False
         self._connected = False
+        self._greeted = False  # the client has sent its part of the TLS handshake
+        self._greeting_received = False  # the broker's part of the TLS handshake has arrived
+        self._secured = not tls  # the TLS handshake has ended
         self._input = bytearray()
+        self._backlog = bytearray()  # what the broker sends when the client has read
+        self._unread = 0  # bytes that the broker has sent, and the client has not read
+        self._ends = False  # the broker closes the connection after the backlog
         self._ended = False  # the broker has closed the connection
         self._requests = Direction(self)
         self._responses = Direction(self)
@@ -76,16 +84,25 @@ class SimulatedSocket(Descriptor):
             return READ | WRITE
         if not self._connected:
             return 0
+        if not self._secured:
+            waits = self._greeted and not self._greeting_received and not self._ended
+            return 0 if waits else READ | WRITE
         return WRITE | (READ if self._input or self._ended else 0)
 
     def finish_connect(self) -> bool:
-        """Returns True. Raises OSError if the connection was refused."""
+        """Returns True, but False during the TLS handshake. Raises OSError if the connection was refused or closed."""
         self._check()
-        return True
+        if self._ended and not self._secured:
+            raise HandshakeClosedError("the broker closed the connection during the TLS handshake")
+        if not self._secured and not self._greeted:
+            self._greeted = True
+            self.network.deliver(self._requests, self._greeted_by_client)
+        self._secured = self._secured or self._greeting_received
+        return self._secured
 
     def wants_write(self) -> bool:
-        """Returns True: a socket becomes writable when it is connected."""
-        return True
+        """Returns True until the socket is connected, and False during the TLS handshake."""
+        return not self._greeted
 
     def recv_into(self, view: memoryview) -> int:
         """Receive into `view`. Returns the number of bytes, 0 at the end, or WOULD_BLOCK."""
@@ -95,6 +112,8 @@ class SimulatedSocket(Descriptor):
         size = min(len(view), len(self._input))
         view[:size] = self._input[:size]
         del self._input[:size]
+        self._unread -= size
+        self._send_backlog()
         return size
 
     def send(self, data: bytes | memoryview) -> int:
@@ -111,6 +130,8 @@ class SimulatedSocket(Descriptor):
         """Close the socket."""
         if not self.closed:
             self.closed = True
+            if self._unread:
+                self.network.on_discarded(self)
             self.network.remove(self)
             self.network.deliver(self._requests, self._closed_by_client)
 
@@ -132,12 +153,26 @@ class SimulatedSocket(Descriptor):
         self.changed()
 
     def respond(self, data: bytes) -> None:
-        """Send bytes of the broker to the client."""
-        self.network.deliver(self._responses, lambda: self._received_by_client(data))
+        """Send bytes of the broker to the client, as soon as the client has read enough."""
+        self._backlog += data
+        self._send_backlog()
 
     def end(self) -> None:
         """Let the client see that the broker has closed the connection."""
-        self.network.deliver(self._responses, self._ended_by_broker)
+        self._ends = True
+        self._send_backlog()
+
+    def _send_backlog(self) -> None:
+        """Send as many bytes as the client has room for, and then the end."""
+        room = self.network.window_bytes - self._unread if self.network.window_bytes else len(self._backlog)
+        data = bytes(self._backlog[: max(room, 0)])
+        if data:
+            del self._backlog[: len(data)]
+            self._unread += len(data)
+            self.network.deliver(self._responses, lambda: self._received_by_client(data))
+        if self._ends and not self._backlog:
+            self._ends = False
+            self.network.deliver(self._responses, self._ended_by_broker)
 
     def _arrive_at_broker(self) -> None:
         """The client's first packet: the broker accepts the connection, or refuses it."""
@@ -156,8 +191,22 @@ class SimulatedSocket(Descriptor):
         self._connected = True
         self.changed()
 
+    def _greeted_by_client(self) -> None:
+        if not self.network.closes_handshakes:
+            self.network.deliver(self._responses, self._greeted_by_broker)
+        elif self.connection is not None:
+            self.connection.close()
+            self.network.pump()
+
+    def _greeted_by_broker(self) -> None:
+        self._greeting_received = True
+        self.changed()
+
     def _received_by_broker(self, data: bytes) -> None:
-        if self.connection is not None and not self.error:
+        if self.network.tls and not self.tls and self.connection is not None:  # no TLS handshake: not understood
+            self.connection.close()
+            self.network.pump()
+        elif self.connection is not None and not self.error:
             self.connection.receive(data, self.network.scheduler.now)
             self.network.pump()
 
@@ -285,7 +334,12 @@ class SimulatedSelector(selectors.BaseSelector):
             self._network.scheduler.wake(self._waiting)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait up to `timeout` seconds for events. Returns the keys with their events, in a random order."""
+        """Wait up to `timeout` seconds for events. Returns the keys with their events, in a random order.
+
+        Raises OverflowError if `timeout` is longer than a selector can wait.
+        """
+        if timeout is not None and timeout > MAX_TIMEOUT_S:
+            raise OverflowError("timeout is too large")
         scheduler = self._network.scheduler
         found = self._found()
         if not found and (timeout is None or timeout > 0):
@@ -319,6 +373,11 @@ class SimulatedNetwork:
         self.sockets: dict[SimulatedSocket, None] = {}  # those that are connected
         self.by_connection: dict[Connection, SimulatedSocket] = {}
         self.extra_latency_ms = 0.0
+        self.tls = False  # the listeners of the brokers use TLS
+        self.window_bytes = 0  # a broker sends this many bytes before the client must read some; 0: no limit
+        #: Called when a client closes a connection and has not read everything that a broker has sent.
+        self.on_discarded: Callable[[SimulatedSocket], None] = lambda _: None
+        self.closes_handshakes = False  # a fault: connections are closed during the TLS handshake
         self._blocked: dict[tuple[str, int], None] = {}  # (process, broker) whose packets are held back
         self._numbers = 1000
         self._timer_at = FOREVER
@@ -335,8 +394,13 @@ class SimulatedNetwork:
         """Returns the address of a broker."""
         return [Address(0, (HOST, port))]
 
-    def connect(self, process: Process, _host: str, address: Address, _config: ConsumerConfig) -> SimulatedSocket:
-        """Start to connect a process to a broker. Returns the socket."""
+    def connect(self, process: Process, _host: str, address: Address, config: ConsumerConfig) -> SimulatedSocket:
+        """Start to connect a process to a broker, with TLS if the client is configured so. Returns the socket."""
+        tls = config.security_protocol.endswith("SSL")
+        return SimulatedSocket(self, process, self._ports[address.sockaddr[1]], tls=tls)
+
+    def connect_plain(self, process: Process, address: Address) -> SimulatedSocket:
+        """Start to connect a process to a broker without TLS. Returns the socket."""
         return SimulatedSocket(self, process, self._ports[address.sockaddr[1]])
 
     def add(self, descriptor: Descriptor) -> int:

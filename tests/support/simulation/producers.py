@@ -14,6 +14,7 @@ from support.simulation.settings import LAST_APPEND_MS
 from support.simulation.simulation import Simulation
 
 MAX_BATCH = 10  # records
+LARGE_VALUE = bytes(20_000)
 MAX_TRANSACTION_PAUSE_MS = 10_000.0  # between two batches of a transaction
 ABORTS = 0.4  # how many of the transactions are aborted
 MAX_BACKLOG = 5_000  # records that were not processed; with more, the producers wait, so that slow members catch up
@@ -83,15 +84,19 @@ class Producers:
     def _append(self, partition: Partition, producer: tuple[int, int, int] | None = None) -> range:
         """Append a batch. `producer`: its id, epoch and first sequence number. Returns the offsets of the records."""
         wall_ms = self._simulation.clock.wall_ms()
-        rows = [Rec(value=b"%d" % number) for number in range(self._simulation.random.randint(1, MAX_BATCH))]
+        padding = LARGE_VALUE if self._scenario.compressed else b""
+        codec = "gzip" if self._scenario.compressed else "none"
+        count = self._simulation.random.randint(1, MAX_BATCH)
+        rows = [Rec(value=b"%d%b" % (number, padding)) for number in range(count)]
         first = partition.log.end
         if producer is None:
-            batch = build_batch(rows, timestamp=wall_ms)
+            batch = build_batch(rows, timestamp=wall_ms, codec=codec)
         else:
             number, epoch, sequence = producer
             batch = build_batch(
                 rows,
                 timestamp=wall_ms,
+                codec=codec,
                 producer_id=number,
                 producer_epoch=epoch,
                 base_sequence=sequence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kconsumer import Consumer, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from support.simulation.scenario import Program
@@ -13,8 +13,10 @@ from support.simulation.scheduler import FOREVER
 from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
+    from support.aio.blocking import BlockingConsumer
     from support.simulation.members import MemberProcess
 
+UNLIMITED_S = 1e12  # more than a lock or a selector can wait
 Pattern = re.Pattern[str] | SubscriptionPattern
 
 
@@ -99,6 +101,68 @@ def poll_and_change_topics(member: MemberProcess, consumer: Consumer) -> None:
         member.subscribe(consumer, topics)
 
 
+def poll_and_leave(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once; now and then unsubscribe, and subscribe again at once."""
+    member.poll_once(consumer)
+    if member.chance(0.02) and not member.catching_up:
+        member.finish_batch()
+        member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
+        member.journal.end(member.name)
+        member.subscribe(consumer, member.scenario.topic_names)
+
+
+def poll_and_commit_some(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once, process, and sometimes commit."""
+    (poll_and_commit if member.chance(0.5) else poll)(member, consumer)
+
+
+def assign_all(member: MemberProcess, consumer: Consumer) -> None:
+    """Assign all partitions."""
+    topics = member.simulation.cluster.topics
+    names = [name for name in member.scenario.topic_names if name in topics]
+    partitions = [TopicPartition(name, partition.index) for name in names for partition in topics[name].partitions]
+    member.simulation.record(member.name, "assigns all partitions")
+    member.call("assign", 0.0, lambda: consumer.assign(partitions) or True)
+
+
+def poll_alone(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once; sometimes process for longer than the request timeout. Nothing is processed for the group."""
+    if member.poll_once(consumer) and member.chance(0.1):
+        member.simulation.sleep(member.draw(0, 60_000))
+
+
+def poll_and_fetch_offsets(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll for a short or a very long time; often fetch the committed offsets afterwards."""
+    short = member.chance(0.5) or member.plan.stop_ms is not None
+    member.poll_once(consumer, member.draw(0, 1.0) if short else UNLIMITED_S)
+    partitions = consumer.assignment()
+    if partitions and member.chance(0.5):
+        member.call("committed", 5.0, lambda: consumer.committed(partitions, timeout=5.0) or True)
+
+
+def poll_and_cancel(member: MemberProcess, consumer: Consumer) -> None:
+    """Poll once, and sometimes commit; now and then unsubscribe, and subscribe again. Cancel many of these calls."""
+    blocking = cast("BlockingConsumer", consumer)
+    if not member.catching_up and member.chance(0.5):
+        blocking.cancel_after_s = member.draw(0, 0.01 if member.chance(0.7) else 3.0)
+    batch: list[tuple[TopicPartition, int]] = []
+    if member.poll_once(consumer) and member.chance(0.5):
+        batch = member.unprocessed
+        member.finish_batch()
+        committed = member.call("commit", CALL_TIMEOUT_S, lambda: consumer.commit(timeout=CALL_TIMEOUT_S) or True)
+        for partition, offset in batch if committed else ():
+            member.journal.acknowledge(member.name, partition, offset + 1)
+    leaves = member.chance(0.02) and not member.catching_up
+    if leaves:
+        member.finish_batch()
+        member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
+    blocking.cancel_after_s = None
+    if leaves:
+        member.call("unsubscribe", CALL_TIMEOUT_S, lambda: consumer.unsubscribe() or True)
+        member.journal.end(member.name)
+        member.subscribe(consumer, member.scenario.topic_names)
+
+
 def _pattern(member: MemberProcess, topics: list[str]) -> Pattern | None:
     """Returns a pattern that matches topics, or None."""
     text = "|".join(topics)
@@ -159,8 +223,12 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.CLOSE_IN_CALLBACK: poll,
     Program.SLOW_DESERIALIZER: poll,
     Program.RAISE_IN_PLUGIN: poll,
-    Program.INTERRUPT: poll,
+    Program.INTERRUPT: poll_and_leave,
     Program.CHANGE_TOPICS: poll_and_change_topics,
     Program.SEEK_TO_ENDS: poll_and_seek_to_ends,
     Program.UPGRADE: poll,
+    Program.WAKE_UP: poll_and_fetch_offsets,
+    Program.CLOSE_IN_HANDLER: poll_and_commit_some,
+    Program.READ_ALONE: poll_alone,
+    Program.CANCEL: poll_and_cancel,
 }

@@ -21,10 +21,11 @@ from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector, create_topic
 from support.simulation.journal import Journal
 from support.simulation.members import MemberProcess
+from support.simulation.network import SimulatedSocket
 from support.simulation.producers import Producers
 from support.simulation.scenario import MINUTE_MS, VOLATILE_TOPIC, Program, Scenario
 from support.simulation.scheduler import Process, Task
-from support.simulation.settings import GROUP, PASSWORD, POLL_TIMEOUT_S, SASL_SESSION_MS, USER
+from support.simulation.settings import GROUP, MAX_RAISING_MS, PASSWORD, POLL_TIMEOUT_S, SASL_SESSION_MS, USER
 from support.simulation.simulation import Simulation, off_main_thread
 
 # Programs that leave the group now and then, or that may not poll for a long time.
@@ -37,9 +38,19 @@ UNSTABLE = (
     Program.SLOW_DESERIALIZER,
     Program.CHANGE_TOPICS,
     Program.UPGRADE,
+    Program.INTERRUPT,
+    Program.CLOSE_IN_HANDLER,
+    Program.CANCEL,
 )
 # Programs that may let records wait, but not for long.
-PROMPT = (Program.AUTO_COMMIT, Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK, Program.ITERATE)
+PROMPT = (
+    Program.AUTO_COMMIT,
+    Program.COMMIT,
+    Program.COMMIT_ASYNC,
+    Program.COMMIT_IN_CALLBACK,
+    Program.ITERATE,
+    Program.READ_ALONE,
+)
 MAX_RECORD_WAIT_MS = 2 * MINUTE_MS  # how long a record may wait in a run with these programs only
 PROGRESS_CHECK_MS = 10_000.0
 CLOSING_MS = 5 * MINUTE_MS  # how long the run continues after the members' end
@@ -125,6 +136,9 @@ class Run:
         sasl = SaslSettings((scenario.sasl,), users, SASL_SESSION_MS) if scenario.sasl else None
         cluster = Cluster(scenario.brokers, release=scenario.release, settings=settings, sasl=sasl, seed=scenario.seed)
         self.simulation = simulation = Simulation(scenario.seed, cluster)
+        simulation.network.tls = scenario.tls
+        simulation.network.window_bytes = scenario.window_bytes
+        simulation.network.on_discarded = self._response_discarded
         cluster.faults = _Requests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
         cluster.groups.offsets = _Offsets(simulation, self.journal)
         for topic in scenario.topic_names:
@@ -146,26 +160,8 @@ class Run:
         logger = logging.getLogger("kconsumer")
         logger.addHandler(handler)
         try:
-            simulation.network.pump()
-            producers = Producers(simulation, self.journal, scenario)
-            simulation.spawn(Process("producer"), "main", producers.write)
-            if scenario.transactions:
-                simulation.spawn(Process("producer"), "transactions", producers.write_transactions)
-            for member in self.members:
-                simulation.scheduler.call_at(member.plan.start_ms, member.start)
-            self._injector.schedule()
-            if all(member.plan.program in PROMPT for member in self.members):
-                self._check_progress()
-            self._run_until(self._calm_ms())
-            self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
-            self._check_stable()
-            self._check_volatile_topic()
-            end_ms = scenario.duration_ms + CLOSING_MS
-            self._run_until(scenario.duration_ms)
-            self._run_until(end_ms, lambda: not any(member.alive for member in self.members))
-            self._check_processed()
-            self._run_until(end_ms)
-            self._check_closed()
+            with simulation.signals.installed():
+                self._run()
         finally:
             logger.removeHandler(handler)
             simulation.scheduler.close()
@@ -179,6 +175,30 @@ class Run:
             simulation.scheduler.steps,
             time.perf_counter() - began,
         )
+
+    def _run(self) -> None:
+        """Start everything, run to the end, and check what must hold at certain times."""
+        simulation, scenario = self.simulation, self.scenario
+        simulation.network.pump()
+        producers = Producers(simulation, self.journal, scenario)
+        simulation.spawn(Process("producer"), "main", producers.write)
+        if scenario.transactions:
+            simulation.spawn(Process("producer"), "transactions", producers.write_transactions)
+        for member in self.members:
+            simulation.scheduler.call_at(member.plan.start_ms, member.start)
+        self._injector.schedule()
+        if all(member.plan.program in PROMPT for member in self.members):
+            self._check_progress()
+        self._run_until(self._calm_ms())
+        self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
+        self._check_stable()
+        self._check_volatile_topic()
+        end_ms = scenario.duration_ms + CLOSING_MS
+        self._run_until(scenario.duration_ms)
+        self._run_until(end_ms, lambda: not any(member.alive for member in self.members))
+        self._check_processed()
+        self._run_until(end_ms)
+        self._check_closed()
 
     def _run_until(self, time_ms: float, ended: Callable[[], bool] = bool) -> None:
         violations = self.journal.violations
@@ -195,13 +215,15 @@ class Run:
         # A member closes its consumer at the end of its last call.
         events += [m.stop_ms + POLL_TIMEOUT_S * 1000 for m in scenario.members if m.stop_ms is not None]
         calm = max(events) + 2 * scenario.session_timeout_ms
+        if any(member.program is Program.RAISE_IN_CALLBACK for member in scenario.members):
+            calm += 3 * MAX_RAISING_MS  # a rebalance of the consumer protocol has up to three callbacks of a member
         return min(calm, scenario.duration_ms)
 
     def _check_stable(self) -> None:
         """Check that each partition has one owner, unless a program delays rebalances or causes them itself."""
         if any(member.plan.program in UNSTABLE for member in self.members):
             return
-        if not any(member.alive for member in self.members):
+        if not any(member.alive and member.plan.program is not Program.READ_ALONE for member in self.members):
             return
         for topic in self.scenario.topic_names:
             for partition in self.simulation.cluster.topics[topic].partitions:
@@ -223,7 +245,7 @@ class Run:
         """Check now and from now on that no record waits too long while a member that stays is running."""
         simulation = self.simulation
         self.journal.now = simulation.now
-        if any(member.alive and member.plan.stop_ms is None for member in self.members):
+        if any(member.alive and member.stays for member in self.members):
             self.journal.check_progress(MAX_RECORD_WAIT_MS)
         else:
             self.journal.restart_waits()
@@ -231,7 +253,7 @@ class Run:
             simulation.scheduler.call_at(simulation.now + PROGRESS_CHECK_MS, self._check_progress)
 
     def _check_processed(self) -> None:
-        if any(member.plan.stop_ms is None for member in self.members):
+        if any(member.stays for member in self.members):
             for partition, offset in self.journal.unprocessed().items():
                 self.journal.violation(f"lost: {partition}@{offset} was never processed")
 
@@ -239,6 +261,13 @@ class Run:
         for member in self.members:
             if member.alive:
                 self.journal.violation(f"late call: {member.name} has not ended")
+
+    def _response_discarded(self, socket: SimulatedSocket) -> None:
+        """A client has closed a connection before it has read all of a response. It must request it again."""
+        self.journal.now = self.simulation.now
+        for member in self.members:
+            if member.process is socket.process and member.calling != "close":
+                self.journal.discard(member.name, socket.broker_id)
 
     def _task_failed(self, task: Task, error: BaseException) -> None:
         self.journal.now = self.simulation.now

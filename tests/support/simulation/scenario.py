@@ -24,7 +24,7 @@ class Program(enum.Enum):
     COMMIT_IN_CALLBACK = "commits in on_revoke"
     SEEK_BACK = "seeks back to the committed offset now and then, as after a failed batch"
     PAUSE = "pauses and resumes partitions"
-    RAISE_IN_CALLBACK = "raises exceptions in rebalance callbacks"
+    RAISE_IN_CALLBACK = "raises exceptions in rebalance callbacks, sometimes for several seconds"
     REOPEN = "closes its consumer now and then, and opens another one"
     CHANGE_PROTOCOL = "closes its consumer now and then, and opens one with the other group protocol"
     RESUBSCRIBE = "unsubscribes and subscribes now and then"
@@ -32,10 +32,14 @@ class Program(enum.Enum):
     CLOSE_IN_CALLBACK = "closes its consumer now and then in the callback of an auto-commit, and opens another one"
     SLOW_DESERIALIZER = "has a deserializer that sometimes takes longer than the session timeout"
     RAISE_IN_PLUGIN = "has a deserializer and an interceptor that sometimes raise exceptions"
-    INTERRUPT = "is interrupted in a deserializer now and then, as by Ctrl-C, and continues to poll"
+    INTERRUPT = "is interrupted by signals now and then, as by Ctrl-C, and continues; unsubscribes and subscribes, too"
     CHANGE_TOPICS = "subscribes to other topics or to a pattern now and then"
     SEEK_TO_ENDS = "calls seek_to_end and seek_to_beginning now and then"
     UPGRADE = "changes from range to cooperative-sticky in two steps, by closing its consumer and opening another one"
+    WAKE_UP = "is woken up by another thread now and then, while it polls or fetches committed offsets"
+    CLOSE_IN_HANDLER = "commits some batches, and closes its consumer now and then in a signal handler"
+    READ_ALONE = "reads all partitions without a group, and takes longer than the request timeout now and then"
+    CANCEL = "cancels polls, commits and unsubscribe() of its AsyncConsumer now and then"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
@@ -66,6 +70,7 @@ class FaultKind(enum.Enum):
     RECREATE_TOPIC = "the volatile topic is deleted, and created again at the end"
     PENDING_OFFSETS = "a transaction with offsets of the group is open"
     TWIN = "a second process uses the group_instance_id of a member"
+    CLOSE_IN_HANDSHAKE = "the brokers close connections in the TLS handshake, as a load balancer without targets"
 
     def __repr__(self) -> str:
         return f"FaultKind.{self.name}"
@@ -114,6 +119,7 @@ MIN_DURATIONS_MS = {
     FaultKind.REFUSE: 15_000.0,
     FaultKind.SLOW_REQUESTS: 15_000.0,
     FaultKind.CLOSE_AT_FIRST_REQUEST: 15_000.0,
+    FaultKind.CLOSE_IN_HANDSHAKE: 15_000.0,
     FaultKind.WRONG_PASSWORD: 15_000.0,
     FaultKind.PENDING_OFFSETS: 15_000.0,
     FaultKind.LOSE_RECORDS: 40_000.0,
@@ -147,11 +153,23 @@ class Scenario:
     sasl: str = ""  # the mechanism; "": clients do not authenticate
     max_callback_ms: float = 2_000.0  # how long rebalance callbacks take at most
     reset: str = "earliest"  # the option auto_offset_reset: earliest or none
+    tls: bool = False  # connections begin with a TLS handshake, which is simulated by two packets
+    compressed: bool = False  # records are large, and compressed by more than a factor of 64
+    api_timeout_ms: int = 60_000  # the option default_api_timeout_ms
+    window_bytes: int = 0  # a broker sends this many bytes before the client must read some; 0: no limit
 
     @property
     def topic_names(self) -> tuple[str, ...]:
         """The topics to which members subscribe."""
         return STABLE_TOPICS[: self.topics] + ((VOLATILE_TOPIC,) if self.volatile else ())
+
+    def has_wrong_password(self, now: float) -> bool:
+        """Returns True if a fault may let brokers refuse the password of the members now."""
+        return any(
+            fault.kind is FaultKind.WRONG_PASSWORD
+            and fault.at_ms <= now <= fault.settled_ms + 2 * self.session_timeout_ms
+            for fault in self.faults
+        )
 
     @property
     def has_both_protocols(self) -> bool:

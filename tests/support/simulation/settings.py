@@ -14,5 +14,6 @@ CLOSE_TIMEOUT_S = 30.0
 MAX_POLL_INTERVAL_MS = 120_000
 LAST_APPEND_MS = 8 * MINUTE_MS  # no record is written in the last minutes of a run, so that slow members catch up
 ERROR_PAUSE_MS = 100.0  # a program pauses after an error, as applications should
+MAX_RAISING_MS = 6_000.0  # how long callbacks raise exceptions
 MAX_FAILURES = 50  # a program opens another consumer after this many errors in a row that cannot be retried
 HEARTBEAT_INTERVAL_MS = 3_000

@@ -32,6 +32,7 @@ from support.aio.blocking import BlockingConsumer
 from support.simulation.event_loop import SimulatedEventLoop
 from support.simulation.network import SimulatedNetwork, SimulatedSelector, SimulatedWaker
 from support.simulation.scheduler import Process, Scheduler, Task
+from support.simulation.signals import SimulatedSignals
 from support.simulation.threads import (
     SimulatedEvent,
     SimulatedLock,
@@ -80,6 +81,7 @@ class SimulatedEnvironment(Environment):
             self.clock,
             selector_factory=lambda: SimulatedSelector(network),
             connector=Connector(lambda host, address, options: network.connect(process, host, address, options)),
+            connect_plain=lambda _host, address, _options: network.connect_plain(process, address),
             resolve=network.resolve,
             start_thread=lambda work: SimulatedThread(self._scheduler, process, "background", work).start(),
             make_waker=lambda: SimulatedWaker(network),
@@ -150,6 +152,7 @@ class Simulation:
         self.clock = SimulatedClock(self.scheduler)
         self.cluster = cluster or Cluster(3, seed=seed)
         self.network = SimulatedNetwork(self.scheduler, self.cluster)
+        self.signals = SimulatedSignals(self.scheduler)
         self.history: list[str] = []
 
     @property

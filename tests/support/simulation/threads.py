@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import TracebackType
 
@@ -45,7 +46,12 @@ class SimulatedLock:
         self._waiters = _Waiters(scheduler)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock. Returns False if that was not possible at once, or within `timeout` seconds."""
+        """Acquire the lock. Returns False if that was not possible at once, or within `timeout` seconds.
+
+        Raises OverflowError if `timeout` is longer than a lock can wait.
+        """
+        if timeout > threading.TIMEOUT_MAX:
+            raise OverflowError("timeout value is too large")
         deadline = FOREVER if timeout < 0 else self._scheduler.now + timeout * 1000
         while self._held:
             if not blocking or not self._waiters.wait(deadline):
