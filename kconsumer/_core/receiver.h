@@ -1,9 +1,9 @@
 /* A thread that receives from sockets into memory, without the GIL and without Python objects.
  *
- * A job is a socket and the memory to receive its next bytes into. It receives until the memory is full. A framed
- * job instead receives a four-byte size and then that number of bytes. The thread completes a job when all bytes
- * were received, when the frame does not fit into the memory, when the peer has closed the connection, or when the
- * socket failed. Then it makes `completed_pipe[0]` readable.
+ * A job is a socket and the memory to receive its next bytes into, which are decrypted if the connection has TLS. It
+ * receives until the memory is full. A framed job instead receives a four-byte size and then that number of bytes. The
+ * thread completes a job when all bytes were received, when the frame does not fit into the memory, when the peer has
+ * closed the connection, or when the socket or TLS failed. Then it makes `completed_pipe[0]` readable.
  *
  * `lock` guards all fields of kc_receiver except `ended`. While a job is `busy`, only the thread may use it, even if
  * the lock is free. */
@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tls.h"
+
 #define KC_JOBS 64
 #define KC_MAX_RECV_BYTES ((size_t) 1 << 20) /* for one recv(), so that other sockets get their turn */
 
@@ -33,7 +35,9 @@ typedef struct {
     kc_job_state state;
     int busy;
     int fd;
-    int error; /* errno of the socket; 0: none */
+    kc_tls *tls; /* decrypts the bytes; NULL: the socket has no TLS */
+    int ready;   /* `tls` has decrypted bytes that poll() does not report */
+    int error;   /* errno of the socket; 0: none */
     unsigned char *memory;
     size_t size;   /* bytes to receive into the memory: its size, or that of the frame once its prefix was received */
     size_t filled; /* bytes received into the memory; the thread writes it atomically, for kc_job_filled */
@@ -79,26 +83,49 @@ static inline int kc_frame_fits(kc_job *job)
     return 1;
 }
 
-/* Receive bytes of a job with one recv(). Returns 0 if the job is complete. Sets `*empty` to whether the socket has no
- * more bytes now. */
-static inline int kc_receive_part(kc_job *job, int *empty)
+/* Receive at most `size` bytes of a job into `at`, with one call. Returns their number. Sets `*empty` to whether the
+ * socket has no more bytes now, and `*ended` to whether there will be none. */
+static inline size_t kc_receive_some(kc_job *job, unsigned char *at, size_t size, int *empty, int *ended)
 {
-    int at_prefix = job->prefixed < KC_PREFIX;
-    unsigned char *at = at_prefix ? job->prefix + job->prefixed : job->memory + job->filled;
-    size_t wanted = at_prefix ? KC_PREFIX - job->prefixed : job->size - job->filled;
-    ssize_t n = recv(job->fd, at, wanted < KC_MAX_RECV_BYTES ? wanted : KC_MAX_RECV_BYTES, MSG_DONTWAIT);
-    *empty = n < (ssize_t) wanted;
+    ssize_t n = recv(job->fd, at, size < KC_MAX_RECV_BYTES ? size : KC_MAX_RECV_BYTES, MSG_DONTWAIT);
+    *empty = n < (ssize_t) size;
+    *ended = n == 0;
     if (n < 0) {
         job->error = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
-        return job->error == 0;
+        *ended = job->error != 0;
+        return 0;
     }
-    if (n == 0)
+    return (size_t) n;
+}
+
+/* The same over TLS, at most one TLS record. If it has ended, the next read by the caller returns the reason. */
+static inline size_t kc_decrypt_some(kc_job *job, unsigned char *at, size_t size, int *empty, int *ended)
+{
+    kc_tls_stop stop;
+    size_t n = kc_tls_read(job->tls, at, size, &stop);
+    *empty = stop.error == KC_SSL_ERROR_WANT_READ;
+    *ended = stop.error != 0 && !*empty;
+    if (*ended)
+        job->tls->unreported = 1;
+    return n;
+}
+
+/* Receive bytes of a job. Returns 0 if the job is complete. Sets `*empty` to whether the socket has no more bytes
+ * now. */
+static inline int kc_receive_part(kc_job *job, int *empty)
+{
+    int at_prefix = job->prefixed < KC_PREFIX, ended;
+    unsigned char *at = at_prefix ? job->prefix + job->prefixed : job->memory + job->filled;
+    size_t wanted = at_prefix ? KC_PREFIX - job->prefixed : job->size - job->filled;
+    size_t n = job->tls == NULL ? kc_receive_some(job, at, wanted, empty, &ended)
+                                : kc_decrypt_some(job, at, wanted, empty, &ended);
+    if (ended)
         return 0;
     if (at_prefix) {
-        job->prefixed += (size_t) n;
+        job->prefixed += n;
         return job->prefixed < KC_PREFIX || (kc_frame_fits(job) && job->size > 0);
     }
-    __atomic_store_n(&job->filled, job->filled + (size_t) n, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->filled, job->filled + n, __ATOMIC_RELAXED);
     return job->filled < job->size;
 }
 
@@ -108,6 +135,7 @@ static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
 {
     int more, empty;
     job->busy = 1;
+    job->ready = 0;
     pthread_mutex_unlock(&receiver->lock);
     do
         more = kc_receive_part(job, &empty);
@@ -122,13 +150,13 @@ static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
     pthread_cond_broadcast(&receiver->not_busy);
 }
 
-/* Wait until a descriptor is ready. Returns 0 if poll() failed. It fails with EINVAL if the process has lowered
- * RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. As it would fail again at once, this function sleeps
- * for KC_POLL_FAILED_PAUSE_NS, and the caller then tries to read every socket. */
-static inline int kc_wait_ready(struct pollfd *watched, nfds_t count)
+/* Wait until a descriptor is ready, at most for `timeout_ms` (-1: forever). Returns 0 if poll() failed. It fails with
+ * EINVAL if the process has lowered RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. As it would fail
+ * again at once, this function sleeps for KC_POLL_FAILED_PAUSE_NS, and the caller then tries to read every socket. */
+static inline int kc_wait_ready(struct pollfd *watched, nfds_t count, int timeout_ms)
 {
     const struct timespec pause = {0, KC_POLL_FAILED_PAUSE_NS};
-    if (poll(watched, count, -1) >= 0 || errno == EINTR)
+    if (poll(watched, count, timeout_ms) >= 0 || errno == EINTR)
         return 1;
     nanosleep(&pause, NULL);
     return 0;
@@ -140,10 +168,11 @@ static void *kc_receive(void *argument)
     struct pollfd watched[KC_JOBS + 1];
     kc_job *jobs[KC_JOBS + 1];
     nfds_t count, i;
-    int j, known;
+    int j, known, ready;
     pthread_mutex_lock(&receiver->lock);
     while (!receiver->stopping) {
         count = 1;
+        ready = 0;
         watched[0].fd = receiver->wake[0];
         watched[0].events = POLLIN;
         watched[0].revents = 0;
@@ -154,16 +183,18 @@ static void *kc_receive(void *argument)
             watched[count].fd = receiver->jobs[j].fd;
             watched[count].events = POLLIN;
             watched[count].revents = 0;
+            ready |= jobs[count]->ready;
             count++;
         }
         pthread_mutex_unlock(&receiver->lock);
-        known = kc_wait_ready(watched, count);
+        known = kc_wait_ready(watched, count, ready ? 0 : -1);
         if (!known || watched[0].revents)
             kc_drain_pipe(receiver->wake[0]);
         pthread_mutex_lock(&receiver->lock);
         for (i = 1; i < count && !receiver->stopping; i++)
             /* While the lock was free, the job may have been cancelled, and another job may have taken its entry. */
-            if ((!known || watched[i].revents) && jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
+            if ((!known || watched[i].revents || jobs[i]->ready) && jobs[i]->state == KC_RECEIVING &&
+                jobs[i]->fd == watched[i].fd)
                 kc_run_job(receiver, jobs[i]);
     }
     pthread_mutex_unlock(&receiver->lock);
@@ -239,10 +270,12 @@ static inline void kc_receiver_free(kc_receiver *receiver, int alive)
     free(receiver);
 }
 
-/* Start a job. Returns its number, or -1 if there are too many jobs. */
-static inline int kc_job_begin(kc_receiver *receiver, int fd, unsigned char *memory, size_t size, int framed)
+/* Start a job. `tls` decrypts the bytes, unless it is NULL. Returns the job's number, or -1 if there are too many
+ * jobs. */
+static inline int
+kc_job_begin(kc_receiver *receiver, int fd, kc_tls *tls, unsigned char *memory, size_t size, int framed)
 {
-    int number;
+    int number, ready = tls != NULL && kc_tls_pending(tls);
     kc_job *job;
     pthread_mutex_lock(&receiver->lock);
     for (number = 0; number < KC_JOBS && receiver->jobs[number].state != KC_UNUSED; number++)
@@ -250,6 +283,8 @@ static inline int kc_job_begin(kc_receiver *receiver, int fd, unsigned char *mem
     if (number < KC_JOBS) {
         job = &receiver->jobs[number];
         job->fd = fd;
+        job->tls = tls;
+        job->ready = ready;
         job->error = 0;
         job->memory = memory;
         job->size = size;

@@ -12,6 +12,8 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport getpid
 
+from kconsumer._core.openssl cimport TlsChannel, kc_tls
+
 import os
 
 
@@ -27,7 +29,7 @@ cdef extern from "receiver.h" nogil:
         KC_JOBS
     kc_receiver* kc_receiver_new()
     void kc_receiver_free(kc_receiver* receiver, int alive)
-    int kc_job_begin(kc_receiver* receiver, int fd, unsigned char* memory, size_t size, int framed)
+    int kc_job_begin(kc_receiver* receiver, int fd, kc_tls* tls, unsigned char* memory, size_t size, int framed)
     int kc_job_completed(kc_receiver* receiver)
     void kc_job_collect(kc_receiver* receiver, int number, kc_job* out)
     int kc_jobs_completed(const kc_receiver* receiver)
@@ -45,7 +47,7 @@ cdef class Receiver:
     cdef Py_buffer[KC_JOBS] views   # the memory of each job, by index in `state`
     cdef int64_t[KC_JOBS] job_ids   # the id of each job, by index in `state`; 0: no job
     cdef int64_t last_job_id
-    cdef dict jobs                # job id -> (index, tag, framed)
+    cdef dict jobs                # job id -> (index, tag, framed, channel)
 
     def __cinit__(self):
         self.jobs = {}
@@ -70,25 +72,30 @@ cdef class Receiver:
             self.pid = getpid()
         return self.state.completed_pipe[0]
 
-    def begin(self, int fd, view, tag, bint framed):
+    def begin(self, int fd, view, tag, bint framed, TlsChannel channel=None):
         """Start a job that receives from the socket `fd` into the buffer `view`. Returns the id of the job.
 
         Returns None if there are too many jobs. No other code may read the socket until the job is taken or cancelled.
         `tag` is returned with the result. If `framed` is True, the job first receives a four-byte size, which is not
-        stored in `view`, and then that number of bytes. Otherwise it receives until `view` is full.
+        stored in `view`, and then that number of bytes. Otherwise it receives until `view` is full. `channel` decrypts
+        the bytes; None: they are not encrypted.
         """
         cdef Py_buffer buffer
+        cdef kc_receiver* state
+        cdef kc_tls* tls = NULL if channel is None else channel.tls
         cdef int index
         self.fileno()
         PyObject_GetBuffer(view, &buffer, PyBUF_WRITABLE)
-        index = kc_job_begin(self.state, fd, <unsigned char*> buffer.buf, <size_t> buffer.len, framed)
+        state = self.state
+        with nogil:
+            index = kc_job_begin(state, fd, tls, <unsigned char*> buffer.buf, <size_t> buffer.len, framed)
         if index < 0:
             PyBuffer_Release(&buffer)
             return None
         self.last_job_id += 1
         self.views[index] = buffer
         self.job_ids[index] = self.last_job_id
-        self.jobs[self.last_job_id] = index, tag, framed
+        self.jobs[self.last_job_id] = index, tag, framed, channel
         return self.last_job_id
 
     def take(self):
@@ -125,7 +132,7 @@ cdef class Receiver:
         cdef kc_job job
         cdef kc_receiver* state = self.state
         cdef int index
-        index, tag, framed = self.jobs.pop(job_id)
+        index, tag, framed, channel = self.jobs.pop(job_id)
         with nogil:
             kc_job_collect(state, index, &job)
         self.job_ids[index] = 0

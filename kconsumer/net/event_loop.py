@@ -444,12 +444,21 @@ class ConnectionLoop:
                 except BaseException as error:
                     self._interrupted(node, connection, error, now)
                     raise
-                self._interest.update_connected(node, reads=node not in self._background_receiver.jobs)
+                self._read_pending(node, connection, now)
+                if node.connection is connection:
+                    self._interest.update_connected(node, reads=node not in self._background_receiver.jobs)
         except BaseException as error:
             for node in self._background_receiver.find_lost_jobs():
                 if node.connection is not None:
                     self._interrupted(node, node.connection, error, now)
             raise
+
+    def _read_pending(self, node: NodeConnection, connection: Connection, now: float) -> None:
+        """Read what TLS has decrypted for a node that the background receiver has stopped to read. A selector does not
+        report these bytes."""
+        transport = node.transport
+        if transport is not None and transport.pending and node not in self._background_receiver.jobs:
+            self._read(node, connection, now)
 
     # --- endings ---
 

@@ -347,7 +347,9 @@ class NodeConnection:
         """Process bytes that the background receiver has put into the frame buffer. Appends completed responses to
         `responses`, like `read`.
 
-        Returns the number of bytes, which is 0 if the broker has closed the connection. Raises the errors of `read`.
+        Returns the number of bytes, which is 0 if the broker has closed the connection. Returns WOULD_BLOCK if there
+        are none, and TLS has ended or must write: the next `read` then returns or raises the reason. Raises the errors
+        of `read`.
         """
         connection = self.connection
         assert connection is not None
@@ -363,6 +365,8 @@ class NodeConnection:
             count += len(prefix)
         if self._metrics is not None:
             self._metrics.received(self.id, count, completed)
+        if not count and self.transport is not None and self.transport.pending:
+            return WOULD_BLOCK
         return count
 
     def is_arriving(self, since: float) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask
 
 if TYPE_CHECKING:
+    from kconsumer._core.openssl import TlsChannel
     from kconsumer.config.options import ConsumerConfig
 
 WOULD_BLOCK = -1  # returned by `recv_into` when there are no bytes now
@@ -46,6 +47,12 @@ class Transport(Protocol):
     def plain(self) -> bool:
         """Returns whether the peer's bytes arrive unencrypted, so that the descriptor can be read directly. Valid once
         connected."""
+        ...
+
+    @property
+    def channel(self) -> TlsChannel | None:
+        """Decrypts the peer's bytes in the background receiver. None if they are not encrypted, or if the background
+        receiver cannot decrypt them. Valid once connected."""
         ...
 
     @property
@@ -131,7 +138,7 @@ class TcpTransport:
 
     __slots__ = ("_sock",)
     plain = True
-    pending = crossed = False
+    crossed = False
 
     def __init__(
         self,
@@ -164,6 +171,16 @@ class TcpTransport:
             sock.close()
             raise
         self._sock = sock
+
+    @property
+    def pending(self) -> bool:
+        """Returns False: all bytes that have arrived are in the socket."""
+        return False
+
+    @property
+    def channel(self) -> TlsChannel | None:
+        """Returns None: the bytes are not encrypted."""
+        return None
 
     def fileno(self) -> int:
         """Returns the socket's descriptor."""

@@ -25,6 +25,7 @@ from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
@@ -94,6 +95,15 @@ def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
     yield make
     for driver in made:
         driver.client.close()
+
+
+@pytest.fixture(params=["through OpenSSL", "through Python's ssl"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs each test with both ways to read and write after the handshake. Returns the one in use."""
+    description: str = request.param
+    if description == PythonChannel.description:
+        monkeypatch.setattr("kconsumer.net.tls.transport.new_channel", PythonChannel)
+    return description
 
 
 @pytest.fixture
@@ -511,8 +521,8 @@ def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> N
 def test_a_response_that_arrives_while_the_caller_is_away(
     drivers: Any, context: ssl.SSLContext, tmp_path: Path, protocol: str
 ) -> None:
-    """Over TLS no thread reads while the caller is busy; without TLS the background receiver has only a part of the
-    response at the timeout. In both cases bytes have arrived, so the request does not time out.
+    """The background receiver has only a part of the response at the timeout. If TLS goes through Python's ssl, no
+    thread reads while the caller is busy. In all cases bytes have arrived, so the request does not time out.
     """
     expected = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
 

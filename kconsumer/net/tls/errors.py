@@ -101,7 +101,9 @@ def handshake_hint(error: ssl.SSLError, config: ConsumerConfig, host: str) -> st
 def alert_hint(error: ssl.SSLError, config: ConsumerConfig) -> str | None:
     """Returns the text for an alert of the broker, with a hint. Returns None for an error that is no known alert."""
     reason = (_reason(error) or str(error)).upper().replace(" ", "_")
-    _, alert, name = reason.partition("ALERT_")
+    # OpenSSL's reasons for some of the alerts do not contain ALERT: TLSV1_UNRECOGNIZED_NAME, for example.
+    prefix = "ALERT_" if "ALERT_" in reason else "TLSV1_"
+    _, alert, name = reason.partition(prefix)
     known = next((text for ending, text in ALERTS.items() if alert and name.startswith(ending)), None)
     if known is None:
         return None

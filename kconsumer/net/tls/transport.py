@@ -7,6 +7,8 @@ for.
 
 OpenSSL reads a whole record (at most 16 KiB) from the socket at a time. If the caller takes only a part of it, the rest
 stays in OpenSSL, and a selector does not report it. So the attribute `pending` is True then.
+
+The handshake is done by Python's `ssl`. `tls/channel.py` does the reads and writes after it.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kconsumer._core.openssl import TlsChannel, expect_connection
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.net.background import BackgroundExecutor, BackgroundTask
+from kconsumer.net.tls.channel import CLOSED, WANT_READ, WANT_WRITE, new_channel
 from kconsumer.net.tls.context import make_context, watched_files
 from kconsumer.net.tls.errors import alert_hint, handshake_hint, peer_name, words
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
@@ -118,6 +122,7 @@ class TlsTransport(TcpTransport):
     """A TLS socket that never blocks. The GIL is released during calls of OpenSSL."""
 
     __slots__ = (
+        "_channel",
         "_config",
         "_end",
         "_host",
@@ -126,7 +131,6 @@ class TlsTransport(TcpTransport):
         "_tcp_connected",
         "_waits_for_write",
         "crossed",
-        "pending",
     )
     plain = False
 
@@ -144,10 +148,11 @@ class TlsTransport(TcpTransport):
         self._config = config
         self._tcp_connected = False
         self._waits_for_write = True
-        self._end: BaseException | bool = False  # False while reads may succeed, then the error, or True for a close
-        self.crossed = self.pending = False
+        self._end: OSError | None = None  # None while reads may succeed, then the error, or CLOSED
+        self.crossed = False
         # The socket is wrapped before it is connected, so that its descriptor does not change after it is registered.
         name = _server_name(host)
+        expect_connection()
         super().__init__(
             address,
             *buffers,
@@ -155,6 +160,18 @@ class TlsTransport(TcpTransport):
         )
         assert isinstance(self._sock, ssl.SSLSocket)
         self._ssl = self._sock
+        self._channel = new_channel(self._ssl)
+
+    @property
+    def pending(self) -> bool:
+        """Returns whether a part of a record is left in OpenSSL, or the connection has ended, which the next read
+        reports."""
+        return self._end is not None or self._channel.pending
+
+    @property
+    def channel(self) -> TlsChannel | None:
+        """Decrypts for the background receiver; None: it cannot receive from this transport."""
+        return self._channel.direct
 
     def wants_write(self) -> bool:
         """Returns True if the connect, the handshake, a read or a write waits until the socket is writable."""
@@ -194,57 +211,40 @@ class TlsTransport(TcpTransport):
         Returns the number of bytes, 0 if the peer has closed the connection, or WOULD_BLOCK if there are no bytes now.
         Raises AuthenticationError for an alert, and OSError for other failures.
         """
-        if self._end is not False:
+        if self._end is not None:
             return self._ended()
         if self._waits_for_write and self.crossed:
             self.crossed = False
-        receive = self._ssl.recv_into
-        size, filled = len(view), 0
-        enough = min(size, MAX_READ_BYTES)
-        while filled < enough:
-            try:
-                count = receive(view[filled:], size - filled)
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLWantWriteError:
-                self.crossed = self._waits_for_write = True
-                break
-            except OSError as error:
-                self._end = error
-                break
-            if not count:
-                self._end = True
-                break
-            filled += count
-        # True if a part of a record is left in OpenSSL, or if the connection has ended, which the next call reports.
-        self.pending = self._end is not False or (filled == size and self._ssl.pending() > 0)
-        if filled:
-            return filled
-        return WOULD_BLOCK if self._end is False else self._ended()
+        count, reason = self._channel.read(view, min(len(view), MAX_READ_BYTES))
+        if reason is WANT_WRITE:
+            self.crossed = self._waits_for_write = True
+        elif reason is not WANT_READ:
+            self._end = reason
+        if count:
+            return count
+        return WOULD_BLOCK if self._end is None else self._ended()
 
     def send(self, data: bytes | memoryview) -> int:
         """Encrypt and send bytes. Returns how many were taken, which may be 0. The next call must begin with the bytes
         that were not taken, as OpenSSL requires. Raises AuthenticationError if the broker has sent an alert."""
         if self.crossed and not self._waits_for_write:
             self.crossed = False
-        try:
-            return self._ssl.send(data)
-        except ssl.SSLWantWriteError:
-            return 0
-        except ssl.SSLWantReadError:
+        count, reason = self._channel.write(data)
+        if reason is WANT_READ:
             self.crossed, self._waits_for_write = True, False
-            return 0
-        except OSError as error:
-            raise self._read_alert() or error from None
+        elif reason is not None and reason is not WANT_WRITE:
+            raise self._read_alert() or reason
+        return count
 
     def _ended(self) -> int:
         """Returns 0 if the peer has closed the connection, with or without a close_notify alert. Otherwise raises an
         error with the reason."""
         error = self._end
-        if not isinstance(error, ssl.SSLError):
-            if isinstance(error, BaseException):
-                raise error
+        assert error is not None
+        if error is CLOSED:
             return 0
+        if not isinstance(error, ssl.SSLError):
+            raise error
         hint = alert_hint(error, self._config)
         if hint is None:
             raise ConnectionError(f"TLS ended with {words(error)}") from error
@@ -270,4 +270,5 @@ class TlsTransport(TcpTransport):
         return AuthenticationError(f"TLS with {self._peer} failed: {hint}")
 
     def __repr__(self) -> str:
-        return f"<TlsTransport fd={self._sock.fileno()} {self._ssl.version() or 'connecting'}>"
+        version = self._ssl.version() or "connecting"
+        return f"<TlsTransport fd={self._sock.fileno()} {version} {self._channel.description}>"

@@ -48,6 +48,7 @@ class FakeTransport:
     """One attempt to connect, driven by the test or by a `Script` behind it."""
 
     plain = False  # there is no descriptor that another thread could receive from
+    channel = None
     pending = crossed = False
 
     def __init__(self, net: FakeNetwork, address: Address, fd: int) -> None:

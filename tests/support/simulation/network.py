@@ -50,6 +50,7 @@ class SimulatedSocket(Descriptor):
     """The client's end of a connection to a broker: a `Transport` (see kconsumer.net.transport)."""
 
     plain = pending = crossed = False
+    channel = None
 
     def __init__(self, network: SimulatedNetwork, process: Process, broker_id: int, *, tls: bool = False) -> None:
         super().__init__(network)

@@ -12,6 +12,7 @@ import pytest
 
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError
+from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import TlsConnector, TlsTransport
 from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError
 
@@ -58,7 +59,8 @@ def sockets() -> Iterator[Any]:
         assert isinstance(transport, TlsTransport)
         made.append(transport)
         transport._tcp_connected = True
-        transport._ssl = ScriptedTls(**results)  # type: ignore[assignment]
+        script: Any = ScriptedTls(**results)
+        transport._ssl, transport._channel = script, PythonChannel(script)
         return transport
 
     yield make
