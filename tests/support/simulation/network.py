@@ -61,8 +61,8 @@ class SimulatedSocket(Descriptor):
         self.error = 0  # an errno, after the connection was refused or reset
         self.closed = False
         self._connected = False
-        self._greeted = False  # the client has sent its part of the TLS handshake
-        self._greeting_received = False  # the broker's part of the TLS handshake has arrived
+        self._handshake_sent = False  # the client has sent its part of the TLS handshake
+        self._handshake_received = False  # the broker's part of the TLS handshake has arrived
         self._secured = not tls  # the TLS handshake has ended
         self._input = bytearray()
         self._backlog = bytearray()  # what the broker sends when the client has read
@@ -86,7 +86,7 @@ class SimulatedSocket(Descriptor):
         if not self._connected:
             return 0
         if not self._secured:
-            waits = self._greeted and not self._greeting_received and not self._ended
+            waits = self._handshake_sent and not self._handshake_received and not self._ended
             return 0 if waits else READ | WRITE
         return WRITE | (READ if self._input or self._ended else 0)
 
@@ -95,15 +95,15 @@ class SimulatedSocket(Descriptor):
         self._check()
         if self._ended and not self._secured:
             raise HandshakeClosedError("the broker closed the connection during the TLS handshake")
-        if not self._secured and not self._greeted:
-            self._greeted = True
-            self.network.deliver(self._requests, self._greeted_by_client)
-        self._secured = self._secured or self._greeting_received
+        if not self._secured and not self._handshake_sent:
+            self._handshake_sent = True
+            self.network.deliver(self._requests, self._handshake_at_broker)
+        self._secured = self._secured or self._handshake_received
         return self._secured
 
     def wants_write(self) -> bool:
         """Returns True until the socket is connected, and False during the TLS handshake."""
-        return not self._greeted
+        return not self._handshake_sent
 
     def recv_into(self, view: memoryview) -> int:
         """Receive into `view`. Returns the number of bytes, 0 at the end, or WOULD_BLOCK."""
@@ -192,15 +192,15 @@ class SimulatedSocket(Descriptor):
         self._connected = True
         self.changed()
 
-    def _greeted_by_client(self) -> None:
+    def _handshake_at_broker(self) -> None:
         if not self.network.closes_handshakes:
-            self.network.deliver(self._responses, self._greeted_by_broker)
+            self.network.deliver(self._responses, self._handshake_at_client)
         elif self.connection is not None:
             self.connection.close()
             self.network.pump()
 
-    def _greeted_by_broker(self) -> None:
-        self._greeting_received = True
+    def _handshake_at_client(self) -> None:
+        self._handshake_received = True
         self.changed()
 
     def _received_by_broker(self, data: bytes) -> None:
