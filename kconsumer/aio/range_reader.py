@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kconsumer.aio.range_client import RangeClient
+from kconsumer.aio.reader_base import AsyncReader
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import StateError
 from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
@@ -54,7 +53,7 @@ def read_range(
     return reader
 
 
-class RangeReader(RangeReaderBase):
+class RangeReader(AsyncReader, RangeReaderBase):
     """Iterates over the Arrow batches of a range: `async with reader: async for batch in reader: …`.
 
     `async with`, `await reader` and the first step of `async for` open the range. Reading ends after the last batch, in
@@ -71,26 +70,10 @@ class RangeReader(RangeReaderBase):
     ) -> None:
         super().__init__(client, partition, start, end, limits)
         self.owns_client = False
-        self.reading = False  # a task is inside a step
         self._client = client
         self._opened = False
 
     # --- opening ---------------------------------------------------------------------------------------------------
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Open the range. If that fails, or is cancelled, closes the reader."""
-        self._enter()
-        try:
-            await self._open()
-        except (Exception, asyncio.CancelledError):
-            await self.close()
-            raise
-        finally:
-            self.reading = False
-        return self
 
     async def _open(self) -> None:
         if self._opened:
@@ -101,15 +84,7 @@ class RangeReader(RangeReaderBase):
         await self._client.run(self._locate())
         self._opened = True
 
-    def _enter(self) -> None:
-        if self.reading:
-            raise StateError(f"another task is reading {self!r}: read it in one task, and pass the batches on")
-        self.reading = True
-
     # --- reading ---------------------------------------------------------------------------------------------------
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> RecordBatch:
         self._enter()
@@ -141,11 +116,6 @@ class RangeReader(RangeReaderBase):
             await self._client.close()
         else:
             await self._client.close_range(self)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         where = f"at {self.next_offset} of {self.end_offset}" if self._opened else "not open yet"

@@ -6,11 +6,11 @@ The network thread of the consumer fetches all partitions ahead. There are no ot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from kconsumer.aio.range_client import RangeClient
+from kconsumer.aio.reader_base import AsyncReader
 from kconsumer.arrow import RecordBatch, Table
 from kconsumer.errors import StateError
 from kconsumer.ranges import offset_bounds
@@ -90,7 +90,7 @@ def scan_topic(
     return TopicReader(client, topic, (start, end), limits, progress_callback(progress, topic))
 
 
-class TopicReader:
+class TopicReader(AsyncReader):
     """Iterates over the Arrow batches of a topic: `async with reader: async for batch in reader: …`.
 
     `async with`, `await reader` and the first step of `async for` look up the offsets to read. Reading ends after the
@@ -115,7 +115,6 @@ class TopicReader:
         self._progress = progress
         self._ranges: RangesInTurn | None = None
         self._incomplete = ""  # why reading ended early; empty if it did not
-        self._reading = False  # a task is inside a step
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -123,21 +122,6 @@ class TopicReader:
         return self._limits.names
 
     # --- opening ---------------------------------------------------------------------------------------------------
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Look up the offsets to read. If that fails, or is cancelled, closes the reader."""
-        self._enter()
-        try:
-            await self._open()
-        except (Exception, asyncio.CancelledError):
-            await self.close()
-            raise
-        finally:
-            self._reading = False
-        return self
 
     async def _open(self) -> RangesInTurn:
         if self._ranges is None:
@@ -147,19 +131,15 @@ class TopicReader:
         return self._ranges
 
     def _enter(self) -> None:
-        if self._reading:
-            raise StateError(f"another task is reading {self!r}: read it in one task, and pass the batches on")
+        super()._enter()
         if self._incomplete:
+            self.reading = False
             raise StateError(
                 f"{self._incomplete} at {self.done} of {self.total} offsets: the rest was not read; call"
                 " scan_topic() again to read it"
             )
-        self._reading = True
 
     # --- reading ---------------------------------------------------------------------------------------------------
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> RecordBatch:
         self._enter()
@@ -183,7 +163,7 @@ class TopicReader:
             await self.close()
             raise StopAsyncIteration
         finally:
-            self._reading = False
+            self.reading = False
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
@@ -194,11 +174,6 @@ class TopicReader:
         await self._client.close()
         if isinstance(self._progress, ProgressLine):
             self._progress.end()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<TopicReader of {self._topic} at {self.done} of {self.total} offsets>"
