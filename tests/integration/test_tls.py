@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import random
+import ssl
 import subprocess
 import sys
 import time
@@ -22,8 +23,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import AuthenticationError, ConfigError
 from kconsumer.groups import GroupClient
+from kconsumer.net.tls.channel import Channel, PythonChannel, new_channel
 from support.brokers.certificates import DAY, Authority, Certificate, broker_properties
-from support.brokers.kafka import DEFAULT_VERSION, KafkaCluster
+from support.brokers.kafka import DEFAULT_VERSION, JVM_LIGHT, KafkaCluster
 from support.brokers.kafka_admin import wait_until
 from support.brokers.proxy import Conditions, Proxy
 from support.harnesses.stopwatch import Stopwatch
@@ -45,9 +47,13 @@ class Secured:
         properties = broker_properties(folder, self.authority, self.broker, encrypted, asking=("MTLS",))
         properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:SSL"
         properties |= {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true", "message.max.bytes": "12000000"}
+        # The broker's keys change after 256 KiB, not after 128 GiB, so they do so in the middle of large responses.
+        limits = folder / "java.security"
+        limits.write_text("jdk.tls.keyLimits=AES/GCM/NoPadding KeyUpdate 2^18\n")
         self.cluster = KafkaCluster(
             os.environ.get("KAFKA_VERSION", DEFAULT_VERSION),
             properties=properties,
+            jvm=(*JVM_LIGHT, f"-Djava.security.properties={limits}"),
             proxy=self.proxy.listen_for,
             listeners={"SSL": "SSL", "MTLS": "SSL"},
         )
@@ -84,6 +90,24 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
+WAYS: dict[str, Callable[[ssl.SSLSocket], Channel]] = {"direct": new_channel, "through Python's ssl": PythonChannel}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs a test with both ways to read and write after the handshake, and checks that no other way was used."""
+    used = []
+
+    def make(sock: ssl.SSLSocket) -> Channel:
+        channel = WAYS[request.param](sock)
+        used.append(channel.direct is not None)
+        return channel
+
+    monkeypatch.setattr("kconsumer.net.tls.transport.new_channel", make)
+    yield
+    assert not used or {request.param == "direct"} == set(used)
+
+
 @pytest.fixture
 def consume(secured: Secured) -> Iterator[Callable[..., Consumer]]:
     """Returns a function that makes consumers of the broker and closes them after the test."""
@@ -105,6 +129,7 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
     return values
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("listener", ["SSL", "MTLS"])
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.consumer_protocol)])
 def test_a_group_reads(
@@ -141,6 +166,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("driven", "listener", "changes", "reason"),
     [pytest.param(ENGINES[0], *failure, id=name) for name, failure in FAILURES.items()]
@@ -205,8 +231,11 @@ def newcomers_error(secured: Secured) -> str:
         return "well"
 
 
+@pytest.mark.usefixtures("way")
 def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
-    """Records of ten megabytes are returned complete between small ones, whichever thread receives them."""
+    """Records of ten megabytes are returned complete between small ones, whichever thread receives them, and while the
+    keys of the connection change.
+    """
     secured.cluster.create_topic(topic_name, partitions=1)
     values = [b"small", os.urandom(10_000_000), b"small", os.urandom(10_000_001), b"end"]
     for value in values:
@@ -219,6 +248,7 @@ def test_large_records(secured: Secured, consume: Callable[..., Consumer], topic
         reader.close()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("driven", [*ENGINES, {"group_id": "slow", "heartbeat_interval_ms": 600}], ids=str)
 def test_work_that_takes_longer_than_the_request_timeout(
     secured: Secured,
@@ -228,7 +258,8 @@ def test_work_that_takes_longer_than_the_request_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """While large fetches are in flight, the caller works longer than the request timeout. The sockets are read only by
-    the heartbeat thread, or by none. No connection is closed, and no response is fetched again.
+    the background receiver or the heartbeat thread, or by none. No connection is closed, and no response is fetched
+    again.
     """
     secured.cluster.create_topic(topic_name, partitions=4)
     for partition in range(4):
@@ -249,6 +280,7 @@ def test_work_that_takes_longer_than_the_request_timeout(
     assert ([], 320) == (lost, taken)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("driven", ENGINES, ids=str)
 def test_faulty_connections(
