@@ -42,8 +42,8 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 383, "threaded": 592, "consumer protocol": 606},
-    EMPTY: {"classic": 38, "threaded": 30, "consumer protocol": 27},
+    FETCH: {"classic": 380, "threaded": 589, "consumer protocol": 603},
+    EMPTY: {"classic": 37, "threaded": 29, "consumer protocol": 26},
     COMMIT: {"classic": 330, "threaded": 582, "consumer protocol": 638},
     HEARTBEAT: {"classic": 467, "threaded": 705, "consumer protocol": 763},
 }

@@ -1,9 +1,10 @@
-"""Records the metrics of events that happen in each fetch: bytes and responses of connections, data of partitions.
+"""Records the metrics of events that happen in each poll: polls, bytes and responses of connections, fetched data.
 
-Each event is one call, which calls no Python function. `kconsumer.net.metrics` and `kconsumer.fetching.metrics` create
+Each event is one call. The modules `metrics.py` of `kconsumer.net`, `kconsumer.fetching` and `kconsumer.engine` create
 the sensors, and record the other events. `now` and durations are in ms.
 """
 
+from libc.math cimport NAN, isnan
 from libc.stdint cimport int64_t
 
 from kconsumer._core.sampled_values cimport SampledValues, add
@@ -107,6 +108,63 @@ cdef class ConnectionEvents:
                 add(node.responses, 0.0, now, node.responses_received)
             node.received = node.responses_received = 0
         self.received_from.clear()
+
+
+cdef class PollEvents:
+    """Records when polls began, and how long they waited."""
+
+    cdef SensorPair between     # the time between two polls: the mean and the maximum
+    cdef SampledValues idle     # which share of the time between two polls the first of them waited
+    cdef double last            # when the last poll began; NaN: there was none
+    cdef double work_ms         # the time between the last poll that may have waited and the poll before it
+    cdef double waited_until    # when that poll ended its wait; 0: it did not wait, or its wait is recorded
+
+    def __cinit__(self, SensorPair between not None, SampledValues idle not None):
+        self.between, self.idle, self.last = between, idle, NAN
+
+    @property
+    def last_poll(self):
+        """When the last poll began. None if there was none."""
+        return None if isnan(self.last) else self.last
+
+    def poll_began(self, double now):
+        """Record a poll that may have to wait, and the time since the poll before it.
+
+        For the first poll, this time is 0, as in Java.
+        """
+        record_wait(self)
+        self.work_ms = begin_poll(self, now)
+
+    def quick_poll(self, double now):
+        """Record a poll that does not wait."""
+        record_wait(self)
+        begin_poll(self, now)
+        add(self.idle, 0.0, now, 1)
+
+    def wait_ended(self, double now):
+        """Record when the last poll stopped waiting. If it waits several times, the last end counts."""
+        self.waited_until = now
+
+    def settle(self):
+        """Record how long the last poll waited. Called before metrics are read."""
+        record_wait(self)
+
+
+cdef double begin_poll(PollEvents polls, double now) except? -1:
+    """Record the time since the last poll. Returns it."""
+    cdef double pause_ms = 0.0 if isnan(polls.last) else now - polls.last
+    add_both(polls.between, pause_ms, pause_ms, now, 1)
+    polls.last = now
+    return pause_ms
+
+
+cdef int record_wait(PollEvents polls) except -1:
+    """Record how long the last poll waited, unless this was recorded before."""
+    cdef double waited_ms = polls.waited_until - polls.last
+    if waited_ms > 0:  # not if `last` is NaN
+        add(polls.idle, waited_ms / (waited_ms + polls.work_ms), polls.waited_until, 1)
+    polls.waited_until = 0.0
+    return 0
 
 
 cdef class ResponseTally:

@@ -69,7 +69,7 @@ class Engine:
         self._clock = parts.clock
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
-        self._quick_poll = self._metrics.quick.append
+        self._quick_poll = self._metrics.quick_poll
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._quiet = False  # no manager had to be polled when the last poll began
