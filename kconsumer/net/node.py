@@ -340,7 +340,7 @@ class NodeConnection:
                 self._metrics.received(self.id, count, completed)
             # If the view is full, the socket may have more bytes. Another read costs less than another select. But if
             # every request has its response, no more bytes are expected.
-            if (count < len(view) or not connection.has_in_flight) and not transport.pending:
+            if (count < len(view) or not connection.has_in_flight) and (transport.plain or not transport.pending):
                 return count
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
