@@ -17,6 +17,8 @@ from support.brokers.kafka import Kafka, kafka_tools_jars
 from support.brokers.kafka_jars import program
 
 PARTITIONS = 6
+# Members of the consumer protocol send heartbeats as often as with Kafka's default. Other test brokers request more.
+DEFAULT_HEARTBEATS = {"group.consumer.heartbeat.interval.ms": "5000"}
 QUICK_RECORDS = 200_000
 PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 

@@ -32,8 +32,6 @@ CLIENTS = (*ENGINES, "confluent")
 MEMBERS = 3
 WARM_CALLS, CALLS = 2_000, 30_000
 MAX_PERCENT, MAX_US = 1.0, 30.0
-# Members of the consumer protocol send heartbeats as often as with Kafka's default. Other test brokers request more.
-BROKER = {"group.consumer.heartbeat.interval.ms": "5000"}
 
 
 def ours(engine: str, servers: str, topic: str) -> tuple[Callable[[float], object], Callable[[], int]]:
@@ -134,12 +132,13 @@ def main() -> int:
     args = parser.parse_args()
     if args.member is not None:
         member(args.member, args.servers, args.topic, args.seconds)
+    from benchmarks.data import DEFAULT_HEARTBEATS
     from support.brokers.kafka import KafkaCluster
 
     print(f"load before: {os.getloadavg()[0]:.1f}; worst of {MEMBERS} members")
     heads = ("idle CPU %", "switches/s", "thread us", "process us", "p50 us", "p99 us")
     print(f"{'client':10}" + "".join(f" {head:>11}" for head in heads))
-    with KafkaCluster(properties=BROKER) as kafka:
+    with KafkaCluster(properties=DEFAULT_HEARTBEATS) as kafka:
         verdicts = []
         for client in args.only or CLIENTS:
             topic = kafka.create_topic(f"idle-{client}", MEMBERS)

@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from benchmarks.compare import report
 from benchmarks.compare.catalog import SCRIPTS, Reading, run
 from benchmarks.compare.run import machine
-from benchmarks.data import compile_sources
+from benchmarks.data import DEFAULT_HEARTBEATS, compile_sources
 from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 
 RATE = 200
@@ -95,7 +95,7 @@ def percentile(values: list[int], share: float) -> int:
 def measure(clients: list[str], rounds: int, records: int) -> dict[str, list[Reading]]:
     """Return all readings by client. The order of the clients rotates from round to round."""
     readings: dict[str, list[Reading]] = {client: [] for client in clients}
-    with KafkaCluster(jvm=JVM_FULL) as kafka:
+    with KafkaCluster(jvm=JVM_FULL, properties=DEFAULT_HEARTBEATS) as kafka:
         topic = kafka.create_topic("latency")
         with Pulse(kafka, topic, 1, RATE) as pulse:
             take(REFERENCE, kafka, topic, records)  # warms the broker up, and creates __consumer_offsets

@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from benchmarks.compare import report
 from benchmarks.compare.catalog import SCRIPTS, Reading, environment, run
 from benchmarks.compare.run import machine
-from benchmarks.data import compile_sources
+from benchmarks.data import DEFAULT_HEARTBEATS, compile_sources
 from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 
 RATES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -33,9 +34,8 @@ PARTITIONS = (1, 50)
 REFERENCE = "kconsumer"
 RESULTS = ROOT / "benchmarks" / "results" / "rates.json"
 PLOT = RESULTS.with_suffix(".svg")
+SETTLE_S = 15
 TOLERANCE, TOLERANCE_RECORDS = 0.05, 10  # a client keeps up if it misses no more than the larger of both
-# Members of the consumer protocol send heartbeats as often as with Kafka's default. Other test brokers request more.
-BROKER = {"group.consumer.heartbeat.interval.ms": "5000"}
 
 
 class Client(NamedTuple):
@@ -89,6 +89,15 @@ class Load:
         with self._process:  # closes its input, which ends it, and waits for it
             pass
 
+    def settle(self) -> None:
+        """Wait until the broker has time for all records. It is slower until its code is compiled."""
+        for _ in range(SETTLE_S):
+            self.counts()
+            time.sleep(1.0)
+            if not self.counts()[1]:
+                return
+        print("    the broker is too slow for this rate", file=sys.stderr, flush=True)
+
     def counts(self) -> tuple[int, int]:
         """Return the records written and dropped since the last call. Raises RuntimeError if the producer ended."""
         self._stdin.write("\n")
@@ -104,7 +113,7 @@ def measure(
 ) -> list[Cell]:
     """Return a cell for each rate and number of partitions."""
     cells = []
-    with KafkaCluster(jvm=JVM_FULL, properties=BROKER) as kafka:
+    with KafkaCluster(jvm=JVM_FULL, properties=DEFAULT_HEARTBEATS) as kafka:
         for count in partitions:
             for rate in rates:
                 cells.append(Cell(count, rate, measure_cell(kafka, count, rate, clients, seconds, rounds)))
@@ -116,6 +125,7 @@ def measure_cell(kafka: Kafka, partitions: int, rate: int, clients: list[str], s
     topic = kafka.create_topic(f"rate-{uuid.uuid4().hex[:6]}", partitions)
     readings: Readings = {}
     with Load(kafka, topic, partitions, rate) as load:
+        load.settle()
         for turn in range(rounds):
             shift = turn % len(clients)
             for client in clients[shift:] + clients[:shift]:

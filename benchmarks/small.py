@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from benchmarks import idle, latency, rates
 from benchmarks.compare import report, scenarios
 from benchmarks.compare.catalog import CA, Reading
 from benchmarks.compare.run import broker, compare, machine, settle, take
-from benchmarks.data import CORPORA, Corpus, compile_sources, load
+from benchmarks.data import CORPORA, DEFAULT_HEARTBEATS, Corpus, compile_sources, load
 from benchmarks.latency import percentile
 from support.brokers.kafka import JVM_FULL, KafkaCluster
 
@@ -246,7 +247,7 @@ def measure_steady(size: Size) -> tuple[Any, list[Row]]:
 def measure_idle(size: Size) -> tuple[Any, list[Row]]:
     """Measure idle members, as idle.py does."""
     rounds: dict[str, list[Any]] = {client: [] for client in idle.CLIENTS}
-    with KafkaCluster(properties=idle.BROKER) as kafka:
+    with KafkaCluster(properties=DEFAULT_HEARTBEATS) as kafka:
         for turn in range(size.rounds):
             for client in idle.CLIENTS:
                 topic = kafka.create_topic(f"idle-{client}-{turn}", idle.MEMBERS)
@@ -332,8 +333,13 @@ def main() -> int:
     rows: list[Row] = []
     for part in options.goal or PARTS:
         print(f"{part}:", file=sys.stderr, flush=True)
-        results[part], found = PARTS[part](size)
-        print(table(found), flush=True)
+        try:
+            results[part], found = PARTS[part](size)
+        except Exception as error:  # the other parts are measured, too
+            traceback.print_exc()
+            found = [Row(part, "", f"failed: {error!r}", reached=False)]
+        for row in found:
+            print(f"  {row.goal}: {row.measured}, {row.target}", file=sys.stderr, flush=True)
         rows += found
         if options.output:  # after each part: the last one may fail after an hour
             options.output.write_text(json.dumps(results) + "\n")

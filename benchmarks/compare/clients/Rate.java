@@ -12,6 +12,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Arguments: BROKER TOPIC GROUP SECONDS WARM_UP_SECONDS PROTOCOL
  */
 public class Rate {
+    private static final long FIRST_RECORD_NS = 30_000_000_000L;
+
     public static void main(String[] args) {
         Map<String, Object> options = Map.of(
             "bootstrap.servers", args[0],
@@ -21,8 +23,11 @@ public class Rate {
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(options, bytes, bytes)) {
             consumer.subscribe(List.of(args[1]));
+            long deadline = System.nanoTime() + FIRST_RECORD_NS;
             while (consumer.poll(Duration.ofSeconds(1)).isEmpty()) {
-                continue;
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("no record has arrived");
+                }
             }
             read(consumer, Double.parseDouble(args[4]));
             long cpu = cpuTime();

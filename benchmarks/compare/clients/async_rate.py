@@ -12,6 +12,8 @@ from typing import Any
 from async_peers import PEERS
 from meter import peak_rss_mb
 
+FIRST_RECORD_S = 30
+
 
 async def read(batches: AsyncIterator[Iterable[Any]], seconds: float) -> int:
     """Read until the first batch after this time. Returns the number of records."""
@@ -30,8 +32,9 @@ async def main() -> None:
     peer = PEERS[name]()
     await peer.subscribe(bootstrap, topic, group)
     batches = peer.soonest()
-    while not await read(batches, 0.0):
-        pass
+    async with asyncio.timeout(FIRST_RECORD_S):
+        while not await read(batches, 0.0):
+            pass
     await read(batches, float(warm_up))
     began, cpu = time.perf_counter(), time.process_time()
     records = await read(batches, float(seconds))

@@ -12,6 +12,8 @@ import time
 from meter import peak_rss_mb
 from peers import PEERS, Peer
 
+FIRST_RECORD_S = 30
+
 
 def read(peer: Peer, seconds: float) -> int:
     """Read for this time. Returns the number of records."""
@@ -26,8 +28,8 @@ def main() -> None:
     name, bootstrap, topic, group, seconds, warm_up = sys.argv[1:]
     peer = PEERS[name](bootstrap)
     peer.subscribe(topic, group, at_end=True)
-    while not peer.poll(1.0):
-        pass
+    if not any(peer.poll(1.0) for _ in range(FIRST_RECORD_S)):
+        raise SystemExit("no record has arrived")
     read(peer, float(warm_up))
     began, cpu = time.perf_counter(), time.process_time()
     records = read(peer, float(seconds))

@@ -1,0 +1,240 @@
+"""What benchmarks/rates.py and benchmarks/small.py conclude from readings: CPU time by rate, and goals."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def module(monkeypatch: pytest.MonkeyPatch, path: Path) -> ModuleType:
+    """Returns a module, loaded by path because benchmarks is not an installed package.
+
+    The modules extend `sys.path`, which is restored after the test.
+    """
+    monkeypatch.setattr(sys, "path", [*sys.path, str(BENCHMARKS.parent), str(path.parent)])
+    spec = importlib.util.spec_from_file_location(f"bench_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The producer that keeps a rate."""
+    return module(monkeypatch, BENCHMARKS / "compare" / "clients" / "rate_producer.py")
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark of rates."""
+    return module(monkeypatch, BENCHMARKS / "rates.py")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The table of goals."""
+    return module(monkeypatch, BENCHMARKS / "small.py")
+
+
+def reading(cpu: float, records: int, seconds: float = 1.0, **more: Any) -> dict[str, Any]:
+    """Returns the output of one client."""
+    return {"cpu_seconds": cpu, "records": records, "seconds": seconds, "peak_rss_mb": 30.0, "version": "1", **more}
+
+
+# --- the producer -----------------------------------------------------------------------------------------------------
+
+
+def test_few_records_take_turns_over_the_partitions(producer: ModuleType) -> None:
+    """Fewer records than partitions go to as many partitions, beginning with the first that is due."""
+    assert {3: 1, 4: 1, 0: 1} == producer.spread(3, 5, 3)
+
+
+def test_many_records_are_spread_evenly(producer: ModuleType) -> None:
+    """No partition gets two records more than another."""
+    counts = producer.spread(23, 5, 4)
+    assert 23 == sum(counts.values())
+    assert {4, 5} == set(counts.values())
+
+
+def test_a_request_has_one_batch_for_each_partition(producer: ModuleType) -> None:
+    """More records than fit into a batch go into further requests."""
+    most = producer.MAX_BATCH_RECORDS
+    assert [{0: most, 1: 7}, {0: 5}] == list(producer.requests({0: most + 5, 1: 7}))
+
+
+class Sink:
+    """A producer that only counts."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.sent: list[dict[int, int]] = []
+
+    def send(self, counts: dict[int, int]) -> None:
+        """Count a request."""
+        self.sent.append(counts)
+
+
+def test_records_of_one_time_follow_the_rate(producer: ModuleType) -> None:
+    """At 500/s, 200 times per second two or three records are written; together they are 500."""
+    sink = Sink()
+    load = producer.Load(sink, 1, 500.0)
+    for _ in range(200):
+        load._write(0.0)
+    assert {2, 3} == {counts[0] for counts in sink.sent}
+    assert (500, 0) == (load.sent, load.dropped)
+
+
+def test_records_that_come_too_late_are_dropped(producer: ModuleType) -> None:
+    """So are those for which the broker has no time. Both are counted."""
+    sink = Sink()
+    load = producer.Load(sink, 1, 1000.0)
+    load._write(producer.MAX_IN_FLIGHT_S + 0.1)
+    sink.in_flight = 21
+    load._write(0.0)
+    assert (0, 10, []) == (load.sent, load.dropped, sink.sent)
+
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_keeps_up_with_the_rate(rates: ModuleType) -> None:
+    """It may miss 5 %, or ten records; a backlog counts as well."""
+    assert rates.kept_up(reading(1, 9500), 10_000)
+    assert not rates.kept_up(reading(1, 9499), 10_000)
+    assert not rates.kept_up(reading(1, 10_501), 10_000)
+    assert rates.kept_up(reading(1, 90), 100)
+    assert not rates.kept_up(reading(1, 89), 100)
+
+
+def test_the_best_reading_is_one_that_kept_up(rates: ModuleType) -> None:
+    """The least CPU time per record counts only among those."""
+    cheap, dear, behind = reading(0.1, 100), reading(0.2, 100), reading(0.001, 50)
+    assert rates.best([behind, dear, cheap], 100) is cheap
+    assert rates.best([behind], 100) is behind
+
+
+def test_the_table_of_rates(rates: ModuleType) -> None:
+    """A row for each client, a column for each rate; in brackets what a client reached that did not keep up."""
+    cells = [
+        rates.Cell(1, 100, {"kconsumer": [reading(0.01, 100)], "Java": [reading(0.05, 100)]}),
+        rates.Cell(1, 1000, {"kconsumer": [reading(0.004, 1000)], "Java": [reading(0.004, 500)]}),
+        rates.Cell(50, 100, {"kconsumer": [reading(1.0, 100)]}),
+    ]
+    lines = rates.table(cells, 1).splitlines()
+    assert "1 partition**" in lines[0]
+    assert ["| kconsumer | 100 | 4 | 1 |", "| Java | 500 | 8 (500/s) | 1 |"] == lines[4:]
+
+
+# --- goals ------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_have_one_limit_for_all_engines(small: ModuleType) -> None:
+    """The limit itself is reached."""
+    rows = small.call_rows({"classic": small.MAX_CALLS, "threaded": small.MAX_CALLS + 1})
+    assert [True, False] == [row.reached for row in rows]
+
+
+def test_latency_is_compared_with_confluent_and_with_the_bare_socket(small: ModuleType) -> None:
+    """Of several rounds, the best one of each client counts. p50 has two limits."""
+
+    def rounds(*values: int, cpu: float) -> list[dict[str, Any]]:
+        return [reading(cpu, 0, us=[value] * 99 + [10 * value]) for value in values]
+
+    readings = {
+        "bare socket": rounds(100, cpu=0.0),
+        "kconsumer": rounds(300, 110, cpu=0.01),
+        "kconsumer, threaded": rounds(111, cpu=0.03),
+        "kconsumer, consumer protocol": rounds(105, cpu=0.01),
+        "confluent": rounds(120, cpu=0.02),
+        "confluent, consumer protocol": rounds(104, cpu=0.02),
+    }
+    reached = {row.goal: row.reached for row in small.latency_rows(readings)}
+    assert reached == {
+        "CPU per record at 200/s, kconsumer": True,
+        "p50, kconsumer": True,
+        "p99, kconsumer": True,
+        "CPU per record at 200/s, kconsumer, threaded": False,
+        "p50, kconsumer, threaded": False,  # below confluent, but not near the bare socket
+        "p99, kconsumer, threaded": True,
+        "CPU per record at 200/s, kconsumer, consumer protocol": True,
+        "p50, kconsumer, consumer protocol": False,
+        "p99, kconsumer, consumer protocol": False,
+    }
+
+
+def test_each_rate_is_compared_with_the_best_peer_that_keeps_up(small: ModuleType) -> None:
+    """A peer that drops behind does not count, and our client does not reach the goal if it does."""
+    cell = small.rates.Cell(
+        1,
+        100,
+        {
+            "kconsumer": [reading(0.02, 100)],
+            "kconsumer, threaded": [reading(0.04, 100)],
+            "kconsumer, asyncio": [reading(0.001, 10)],
+            "confluent": [reading(0.03, 100)],
+            "aiokafka": [reading(0.001, 10)],
+        },
+    )
+    rows = small.rate_rows([cell])
+    assert [True, False, False] == [row.reached for row in rows]
+    assert {"< 300 us (confluent)"} == {row.target for row in rows}
+
+
+def test_many_partitions_need_the_whole_load(small: ModuleType) -> None:
+    """A client that reads only a part of the records does not reach the goal."""
+    readings = {
+        "kconsumer": [reading(0.03, 2000, partitions=2000)],
+        "kconsumer-threaded": [reading(0.01, 1000, partitions=2000)],
+    }
+    assert [True, False] == [row.reached for row in small.steady_rows(readings)]
+
+
+def test_the_worst_member_of_the_best_round_counts(small: ModuleType) -> None:
+    """Idle members and empty polls."""
+
+    def members(*percents: float, p50: float) -> list[dict[str, dict[str, float]]]:
+        return [{"idle": {"percent": percent}, "calls": {"p50": p50}} for percent in percents]
+
+    rounds = {engine: [members(0.5, 0.05, p50=0.7), members(0.1, 0.09, p50=0.9)] for engine in small.idle.ENGINES}
+    rounds["threaded"] = [members(0.05, 0.11, p50=0.9)]
+    reached = {row.goal: row.reached for row in small.idle_rows(rounds)}
+    assert reached["idle member, classic"]
+    assert reached["poll(0) p50, classic"]
+    assert not reached["idle member, threaded"]
+    assert not reached["poll(0) p50, threaded"]
+
+
+def test_tls_is_compared_with_plaintext_and_between_engines(small: ModuleType) -> None:
+    """Ratios of the best readings."""
+
+    def ns(value: float) -> list[dict[str, Any]]:
+        return [reading(1, 10**9, seconds=value), reading(1, 10**9, seconds=2 * value)]
+
+    names = ("kconsumer", "kconsumer, threaded", "kconsumer arrow", "kconsumer arrow, threaded")
+    plain = {name: ns(100) for name in names}
+    encrypted = dict(zip(names, map(ns, (130, 140, 150, 170)), strict=True))
+    assert [True, False, True, True, False, False] == [row.reached for row in small.tls_rows(plain, encrypted)]
+    peers = {"kconsumer": ns(100), "kconsumer, threaded": ns(121), "confluent tuned": ns(120)}
+    assert [True, False] == [row.reached for row in small.tls_peer_rows(peers)]
+
+
+def test_four_consumers_and_the_first_record(small: ModuleType) -> None:
+    """The best reading of four consumers, the median of the first record."""
+    assert small.four_rows({"kconsumer": [reading(1, 10**9, seconds=seconds) for seconds in (300, 183)]})[0].reached
+    assert small.first_rows({"kconsumer": [reading(1, 1, seconds=seconds) for seconds in (0.01, 0.06, 0.5)]})[0].reached
+    assert not small.first_rows({"kconsumer": [reading(1, 1, seconds=0.061)]})[0].reached
+
+
+def test_the_table_of_goals(small: ModuleType) -> None:
+    """A goal that was not reached is easy to see."""
+    rows = [small.Row("a", "≤ 1", "1", reached=True), small.Row("b", "≤ 1", "2", reached=False)]
+    assert ["| a | ≤ 1 | 1 | yes |", "| b | ≤ 1 | 2 | NO |"] == small.table(rows).splitlines()[2:]
