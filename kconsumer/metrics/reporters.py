@@ -25,7 +25,7 @@ class Metric:
     def value(self) -> float:
         """Returns the present value, as in `Consumer.metrics()`. An average of no values is NaN.
 
-        May be called from any thread. While the consumer polls, the metrics of its polls may be up to 50 ms old.
+        May be called from any thread. The wait of a poll is part of `poll-idle-ratio-avg` from the next poll on.
         """
         return self._measure(self._now())
 
