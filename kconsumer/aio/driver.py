@@ -15,6 +15,8 @@ from kconsumer.engine.events import MAX_WAIT_MS, ApplicationEvent
 from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
+from kconsumer.net.requests import ClientResponse
+from kconsumer.schema import FETCH
 
 MAX_THREAD_END_WAIT_MS = 5000.0
 THREAD_END_S = 0.05  # how long the event loop is blocked if close() was cancelled, or not called
@@ -23,10 +25,11 @@ THREAD_END_S = 0.05  # how long the event loop is blocked if close() was cancell
 class WaitsEvent(ApplicationEvent):
     """The one event of an AsyncDriver. It allows what any of the running waits allows."""
 
-    __slots__ = ("_may_join", "_waits")
+    __slots__ = ("_may_join", "_waits", "only_polls")
 
     def __init__(self) -> None:
         super().__init__(active=False)
+        self.only_polls = True  # every wait is that of a poll, or there is none
         self._waits: list[ApplicationEvent] = []
         self._may_join = True
 
@@ -48,6 +51,7 @@ class WaitsEvent(ApplicationEvent):
     def _update(self) -> None:
         self.joining = self._may_join and any(wait.joining for wait in self._waits)
         self.fetching = any(wait.fetching for wait in self._waits)
+        self.only_polls = all(wait.fetching for wait in self._waits)
         self.active = bool(self._waits)
 
 
@@ -97,9 +101,22 @@ class AsyncDriver(ThreadedDriver):
             if self.wakeup_requested and wait_ms <= 0:
                 # An operation that ignores a wakeup would not let other tasks run, and may wait for one of them.
                 wait_ms = min(timeout_ms, YIELD_MS)
+            if event.fetching:
+                wait_ms = self._until_auto_commit(wait_ms)
             await self._changed.wait_async(wait_ms)
         finally:
             self._waits.remove(event)
+
+    def _until_auto_commit(self, wait_ms: float) -> float:
+        """Returns the time (ms) that a poll may wait, at most until it has to start an auto-commit.
+
+        If the last one is still in flight, its response ends the wait.
+        """
+        group = self._components.group
+        if group is None:
+            return wait_ms
+        left_ms = group.commits.auto_commit_due - self._clock.now()
+        return min(wait_ms, left_ms) if left_ms > 0 else wait_ms
 
     async def _wait_for_records(self, timeout_ms: float) -> None:
         """Wait for records, a wakeup, callbacks or an error. The network thread continues to poll managers."""
@@ -113,6 +130,18 @@ class AsyncDriver(ThreadedDriver):
                 timeout_ms = until - self._clock.now()
         finally:
             self._waits.remove(event)
+
+    def _notify_of(self, responses: list[ClientResponse]) -> None:
+        """Do the same as `ThreadedDriver._notify_of`, unless only polls wait, and the responses have changed nothing.
+
+        An idle consumer gets a Fetch response without records every `fetch_max_wait_ms`. If it ended the wait of the
+        poll, the poll would wait again, and wake the network thread for that. A call that is about to wait for a
+        request adds its wait before it checks whether the request has ended. So either this method sees the wait, or
+        the call sees the end of the request.
+        """
+        if responses and self._waits.only_polls and all(map(_is_empty_fetch, responses)) and not self._has_changes():
+            return
+        super()._notify_of(responses)
 
     @property
     def _stalled(self) -> bool:
@@ -193,3 +222,10 @@ class AsyncDriver(ThreadedDriver):
         self._retired = True
         if self._network is not None:
             self._network.stop(THREAD_END_S)
+
+
+def _is_empty_fetch(response: ClientResponse) -> bool:
+    """Returns True for a Fetch response that reports no partition and no error."""
+    if response.error is not None or response.request.api is not FETCH:
+        return False
+    return not response.message.responses and response.message.error_code == 0

@@ -14,7 +14,7 @@ from kconsumer.coordinator.pending_offsets import Offsets
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError
-from kconsumer.managers import Promise
+from kconsumer.managers import FOREVER, Promise
 from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.state.subscription import SubscriptionState
 
@@ -65,6 +65,11 @@ class AutoCommit:
         elif now >= self._due and self._in_flight is None:
             self.restart_interval(now)
             self._start(now, notify)
+
+    @property
+    def due(self) -> float:
+        """When the next auto-commit is due (ms). FOREVER without auto-commit, and before the first poll."""
+        return FOREVER if self._due is None or not self.enabled else self._due
 
     def restart_interval(self, now: float) -> None:
         """Make the next auto-commit due one interval after `now`.

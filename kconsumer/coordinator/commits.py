@@ -149,6 +149,11 @@ class CommitManager:
         """Start an auto-commit if its interval has passed. Called by each `poll` of the user."""
         self._auto_commit.start_if_due(now, self._on_auto_commit)
 
+    @property
+    def auto_commit_due(self) -> float:
+        """When the next poll must call `maybe_auto_commit` (ms); FOREVER without auto-commit."""
+        return self._auto_commit.due
+
     def reset_auto_commit(self, now: float) -> None:
         """Restart the auto-commit interval, because the assignment changed."""
         self._auto_commit.restart_interval(now)

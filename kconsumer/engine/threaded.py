@@ -297,10 +297,14 @@ class ThreadedDriver(Driver):
             self._write(created, now)
         finally:
             if ended:
-                self._signal.notify()
+                self._notify_of(responses)
         if not responses:
             return False
         return self._event.active and self._event.fetching and parts.buffer.has_data()
+
+    def _notify_of(self, responses: list[ClientResponse]) -> None:
+        """Signal the calling thread, because these responses were handled or a request has failed."""
+        self._signal.notify()
 
     def _write(self, created: int, now: float) -> None:
         """Write requests to sockets.

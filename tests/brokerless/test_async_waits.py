@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
-from kconsumer import TopicPartition
+from kconsumer import ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
+from kconsumer.errors import WakeupError
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 
 pytestmark = pytest.mark.network_thread
 
 TP = TopicPartition("orders", 0)
+Polling = asyncio.Task[ConsumerRecords]
 
 
 @pytest.fixture
@@ -159,3 +162,73 @@ def test_blocking_calls_in_callbacks_of_a_blocking_consumer(cluster: FakeCluster
     runners.close()
     assert list(range(10)) == read
     assert [0] == positions
+
+
+def total(consumer: AsyncConsumer, name: str) -> float:
+    """Returns the value of a metric."""
+    (value,) = [value for metric, value in consumer.metrics().items() if metric.name == name and len(metric.tags) < 2]
+    return value
+
+
+async def fetches(consumer: AsyncConsumer, count: int) -> None:
+    """Wait until the consumer has received this many more Fetch responses."""
+    before = total(consumer, "fetch-total")
+    while total(consumer, "fetch-total") < before + count:
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def idle_poll(cluster: FakeCluster, **options: object) -> AsyncIterator[tuple[AsyncConsumer, Polling]]:
+    """A consumer that has read all records, and a task that polls it. The poll is cancelled at the end."""
+    async with consumer_of(cluster, fetch_max_wait_ms=10, **options) as consumer:
+        consumer.assign([TP])
+        consumer.seek(TP, 0)
+        while await consumer.position(TP) < (await consumer.end_offsets([TP]))[TP]:
+            await consumer.poll(0.1)
+        polling = asyncio.create_task(consumer.poll(15))
+        while not consumer._engine.driver._waits.joining:  # the poll only waits for the fetch in flight, for 50 ms
+            await asyncio.sleep(0.005)
+        await fetches(consumer, 3)
+        yield consumer, polling
+        polling.cancel()
+        await asyncio.wait([polling])
+
+
+def test_an_idle_poll_is_not_resumed(cluster: FakeCluster) -> None:
+    """Fetch responses without records do not end the wait of a poll. A record does, and so do calls of other tasks."""
+
+    async def main() -> None:
+        async with idle_poll(cluster) as (consumer, polling):
+            driver = consumer._engine.driver
+            before = driver.suspensions
+            await fetches(consumer, 10)
+            assert before == driver.suspensions
+            cluster.produce("orders", ["new"])
+            assert [b"new"] == [record.value for record in await asyncio.wait_for(polling, 5)]
+        async with idle_poll(cluster, enable_auto_commit=False) as (consumer, polling):
+            await consumer.commit({TP: 4})
+            assert 4 == (await consumer.committed([TP]))[TP].offset
+            consumer.seek(TP, 9)
+            assert [9, 10] == [record.offset for record in await asyncio.wait_for(polling, 5)]
+        async with idle_poll(cluster) as (consumer, polling):
+            consumer.wakeup()
+            with pytest.raises(WakeupError):
+                await asyncio.wait_for(polling, 5)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_idle_poll_starts_auto_commits(cluster: FakeCluster) -> None:
+    """A poll that waits for long commits the records of earlier polls when the interval is over."""
+
+    async def main() -> None:
+        async with idle_poll(cluster, auto_commit_interval_ms=300) as (consumer, polling):
+            while not cluster.committed("g"):
+                await asyncio.sleep(0.01)
+            assert not polling.done()
+            commits = total(consumer, "commit-total")
+            await asyncio.sleep(1)
+            assert 2 <= total(consumer, "commit-total") - commits <= 5
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert {TP: 10} == {tp: committed.offset for tp, committed in cluster.committed("g").items()}
