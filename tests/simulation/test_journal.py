@@ -98,6 +98,51 @@ def flood(journal: Journal) -> None:
         journal.request("a", "Heartbeat")
 
 
+def late_call(journal: Journal) -> None:
+    """A poll takes longer than its timeout."""
+    journal.check_call("a", "poll", 7_000.0, 5_000.0)
+
+
+def late_call_after_close(journal: Journal) -> None:
+    """The handler of a signal closes the consumer in a poll, and the poll does not end."""
+    journal.check_call_after_close("a", "poll", 2_000.0)
+
+
+def not_stable_without_owner(journal: Journal) -> None:
+    """The only owner gives the partition up, and nobody gets it."""
+    journal.take_away("a", [P0])
+    journal.check_stable([P0])
+
+
+def not_stable_with_two_owners(journal: Journal) -> None:
+    """A member that a fault has cut off still owns a partition that was assigned to another one."""
+    journal.disturb("a", 5_000.0)
+    journal.assign("b", [P0])
+    journal.check_stable([P0])
+
+
+def lost_without_a_fault(journal: Journal) -> None:
+    """The group removes a member that was not disturbed."""
+    journal.lose("a", [P0])
+
+
+def not_committed_before_on_revoke(journal: Journal) -> None:
+    """A member gives the partition up, and has not committed what it has processed."""
+    consume(journal, "a", range(3))
+    journal.revoke("a", [P0])
+
+
+def gap_without_a_group(journal: Journal) -> None:
+    """A consumer without a group misses a record."""
+    journal.read_alone("c", P0, 1)
+    journal.read_alone("c", P0, 3)
+
+
+def discarded(journal: Journal) -> None:
+    """A client closes a connection before it has read all of a response."""
+    journal.discard("a", 2)
+
+
 @pytest.mark.parametrize(
     ("history", "rule"),
     [
@@ -110,6 +155,14 @@ def flood(journal: Journal) -> None:
         (two_owners, "two owners of t-0: a and b"),
         (not_owned, "a returned t-0@0 without owning the partition"),
         (commit_not_stored, "commit not stored: a has committed t-0@3"),
+        (late_call, "late call: a: poll took 7000 ms of 5000"),
+        (late_call_after_close, "late call: a: poll took 2000 ms after close()"),
+        (not_stable_without_owner, "not stable: t-0 has owners []"),
+        (not_stable_with_two_owners, "not stable: t-0 has owners ['a', 'b']"),
+        (lost_without_a_fault, "lost without a fault: a lost t-0"),
+        (not_committed_before_on_revoke, "not committed before on_revoke: a has t-0@3, committed 0"),
+        (gap_without_a_group, "gap: c returned t-0@3 after 1"),
+        (discarded, "discarded: a has closed its connection to broker 2"),
         (flood, f"flood: a sent more than {MAX_REQUESTS} Heartbeat requests in 10 s"),
     ],
 )
@@ -277,3 +330,35 @@ def test_no_progress() -> None:
     journal.check_progress(95_000.0)
     journal.check_progress(95_000.0)
     assert ["300000.000 no progress: t-0@1 waits for 100000 ms"] == journal.violations
+
+
+def test_no_progress_behind_a_hidden_offset() -> None:
+    """A record that waits too long is found, unless a fault hides the offset at which its owner starts."""
+    journal = journal_with(1)
+    journal.check_progress(1_000.0)
+    journal.delay_positions([P0], 5_000.0)
+    journal.now = 5_000.0
+    journal.check_progress(1_000.0)
+    assert [] == journal.violations
+    journal.now = 7_000.0
+    journal.check_progress(1_000.0)
+    assert ["7000.000 no progress: t-0@0 waits for 2000 ms"] == journal.violations
+
+
+def test_calls_in_time_and_a_stable_group() -> None:
+    """A call within its timeout, a call that ends with close(), and one owner of each partition violate nothing."""
+    journal = journal_with(1)
+    journal.check_call("a", "poll", 5_500.0, 5_000.0)
+    journal.check_call_after_close("a", "poll", 10.0)
+    journal.check_stable([P0])
+    assert [] == journal.violations
+
+
+def test_a_reader_that_starts_again() -> None:
+    """A consumer without a group reads from the beginning again after it was closed."""
+    journal = journal_with(3)
+    for offset in (0, 1, 2):
+        journal.read_alone("c", P0, offset)
+    journal.end("c")
+    journal.read_alone("c", P0, 0)
+    assert [] == journal.violations

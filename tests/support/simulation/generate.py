@@ -16,7 +16,7 @@ RARE = (Program.WAKE_UP, Program.CLOSE_IN_HANDLER, Program.READ_ALONE, Program.C
 RARE_SHARE = 0.15  # of members with one of the rare programs
 TLS_SHARE = COMPRESSED_SHARE = 0.15  # of runs
 FENCING_SHARE = 0.1  # of runs with members of the consumer protocol: heartbeats fail again and again
-FENCING_NUMBERS = range(17, 24)  # the errors of ConsumerGroupHeartbeat
+FENCING_NUMBERS = (19, 20, 22, 23)  # errors of ConsumerGroupHeartbeat: two that fence the member, two that are fatal
 
 
 def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
@@ -140,19 +140,24 @@ def _with_tls(rng: random.Random, scenario: Scenario) -> Scenario:
 def _with_fencing(rng: random.Random, scenario: Scenario) -> Scenario:
     """Returns the scenario, or rarely one in which heartbeats of the consumer protocol fail again and again.
 
-    Most states of a member last some milliseconds. Slow responses and long callbacks prolong them, so that each of them
-    meets errors.
+    Most states of a member last some milliseconds. Slow responses and long callbacks prolong them, and programs that
+    leave the group often begin them, so that each of them meets errors.
     """
-    if rng.random() >= FENCING_SHARE or not any(member.protocol == "consumer" for member in scenario.members):
+    calm_ms = scenario.duration_ms - 10 * MINUTE_MS
+    consumers = any(member.protocol == "consumer" for member in scenario.members)
+    if rng.random() >= FENCING_SHARE or not consumers or calm_ms <= 0:
         return scenario
-    kinds = (FaultKind.SLOW_REQUESTS, FaultKind.SLOW_REQUESTS, FaultKind.ERROR, FaultKind.REFUSE)
-    faults = []
+    faults = [Fault(FaultKind.SLOW_REQUESTS, 0.0, calm_ms, number=FENCING_NUMBERS[0])]
     at_ms = rng.expovariate(1 / MINUTE_MS)
-    while at_ms < scenario.duration_ms - 10 * MINUTE_MS:
-        number = rng.choice(FENCING_NUMBERS)
-        faults.append(_fault(rng, rng.choice(kinds), at_ms, len(scenario.members), number))
+    while at_ms < calm_ms:
+        faults.append(Fault(FaultKind.ERROR, at_ms, number=rng.choice(FENCING_NUMBERS)))
         at_ms += rng.expovariate(1 / MINUTE_MS)
-    return replace(scenario, faults=tuple(faults), max_callback_ms=15_000.0)
+    programs = (Program.SLOW, Program.SLOW, Program.RESUBSCRIBE, Program.CHANGE_TOPICS)
+    members = [
+        replace(member, program=rng.choice(programs)) if member.protocol == "consumer" else member
+        for member in scenario.members
+    ]
+    return replace(scenario, members=tuple(members), faults=tuple(faults), max_callback_ms=15_000.0)
 
 
 def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int, number: int) -> Fault:

@@ -10,7 +10,8 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `commit not stored`: a call of `commit` returns, but the coordinator has not stored the offset.
 - `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
 - `lost without a fault`: on_lost is called in a poll, and no fault made the group remove the member.
-- `late call`: a call takes longer than its timeout.
+- `late call`: a call takes longer than its timeout, or continues after the consumer was closed.
+- `not stable`: a partition has no owner, or several, two session timeouts after the last fault.
 - `not committed before on_revoke`: a member with auto-commit gives a partition up in order, and its position is not
   committed.
 - `no progress`: no record of a partition is processed for a long time, although there are some, and nothing is
@@ -66,6 +67,7 @@ class Journal:
         self._next: dict[tuple[str, TopicPartition], int] = {}  # the offset after the last returned record
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
+        self._alone: dict[tuple[str, TopicPartition], int] = {}  # the same of consumers without a group
         self._delayed_until: dict[TopicPartition, float] = {}  # until then, a fault hides the committed offset
 
     def violation(self, text: str) -> None:
@@ -87,6 +89,7 @@ class Journal:
         """Begin to check a partition with the records `start` to `end - 1`. Those that follow must be processed."""
         self.appended[partition] = list(range(start, end))
         self._processed[partition] = end
+        self._alone = {key: offset for key, offset in self._alone.items() if key[1] != partition}
 
     def following(self, partition: TopicPartition, offset: int) -> int:
         """Returns the offset of the first record at or after an offset; the offset itself if there is none."""
@@ -173,6 +176,24 @@ class Journal:
         """A member closed its consumer, or crashed."""
         for partition in list(self.owners):
             self._forget(member, partition)
+        self._alone = {key: offset for key, offset in self._alone.items() if key[0] != member}
+
+    def check_call(self, member: str, what: str, took_ms: float, timeout_ms: float) -> None:
+        """Check that a call that has ended has not taken longer than its timeout, which may be 0."""
+        if took_ms > timeout_ms + GRACE_MS:
+            self.violation(f"late call: {member}: {what} took {took_ms:.0f} ms of {timeout_ms:.0f}")
+
+    def check_call_after_close(self, member: str, what: str, since_ms: float) -> None:
+        """Check that a call ends soon after a callback or the handler of a signal has closed the consumer in it."""
+        if since_ms > GRACE_MS:
+            self.violation(f"late call: {member}: {what} took {since_ms:.0f} ms after close()")
+
+    def check_stable(self, partitions: Iterable[TopicPartition]) -> None:
+        """Check that each of these partitions has one owner."""
+        for tp in partitions:
+            owners = list(self.owners.get(tp, ()))
+            if len(owners) != 1:
+                self.violation(f"not stable: {tp} has owners {owners}")
 
     def _forget(self, member: str, partition: TopicPartition) -> None:
         self.owners.get(partition, {}).pop(member, None)
@@ -233,10 +254,10 @@ class Journal:
 
     def read_alone(self, reader: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to a consumer without a group, which reads all records."""
-        expected = self._next.get((reader, partition), offset)
+        expected = self._alone.get((reader, partition), offset)
         if partition.topic not in self.unchecked and not self._continues(partition, expected, offset):
             self.violation(f"gap: {reader} returned {partition}@{offset} after {expected - 1}")
-        self._next[reader, partition] = offset + 1
+        self._alone[reader, partition] = offset + 1
 
     def discard(self, client: str, broker: int) -> None:
         """A client has closed a connection, and has not read all of a response."""

@@ -209,12 +209,11 @@ class MemberProcess:
             self._failures = 0
         self.calling = outer
         simulation.signals.drop(self.process)
-        now = simulation.now
-        took = now - began - self._callback_ms - self.process.suspended_ms(began, simulation.now)
-        if took > timeout_s * 1000 + GRACE_MS:
-            self.journal.violation(f"late call: {self.name}: {what} took {took:.0f} ms of {timeout_s * 1000:.0f}")
-        if self._closed_at is not None and what != "close" and now > self._closed_at + GRACE_MS:
-            self.journal.violation(f"late call: {self.name}: {what} took {now - self._closed_at:.0f} ms after close()")
+        now, journal = simulation.now, self.journal
+        took_ms = now - began - self._callback_ms - self.process.suspended_ms(began, now)
+        journal.check_call(self.name, what, took_ms, timeout_s * 1000)
+        if self._closed_at is not None and what != "close":
+            journal.check_call_after_close(self.name, what, now - self._closed_at)
         if result is None:
             simulation.sleep(ERROR_PAUSE_MS)
         self._callback_ms = outer_ms + simulation.now - began  # of the call whose callback has made this one

@@ -225,12 +225,8 @@ class Run:
             return
         if not any(member.alive and member.plan.program is not Program.READ_ALONE for member in self.members):
             return
-        for topic in self.scenario.topic_names:
-            for partition in self.simulation.cluster.topics[topic].partitions:
-                tp = TopicPartition(topic, partition.index)
-                owners = list(self.journal.owners.get(tp, ()))
-                if len(owners) != 1:
-                    self.journal.violation(f"not stable: {tp} has owners {owners}")
+        topics = [self.simulation.cluster.topics[name] for name in self.scenario.topic_names]
+        self.journal.check_stable(TopicPartition(t.name, partition.index) for t in topics for partition in t.partitions)
 
     def _check_volatile_topic(self) -> None:
         """Check the records of the volatile topic from now on, because no more of them are lost."""
