@@ -109,7 +109,7 @@ def late_call_after_close(journal: Journal) -> None:
 
 
 def not_stable_without_owner(journal: Journal) -> None:
-    """The only owner gives the partition up, and nobody gets it."""
+    """The only owner gives the partition up, and no other member gets it."""
     journal.take_away("a", [P0])
     journal.check_stable([P0])
 
