@@ -1,5 +1,7 @@
 """A random model run with AsyncConsumers: calls are cancelled at random suspensions, while records are
 written and the group rebalances. The rules of the random model test judge what the members saw.
+
+Simulated members cancel their calls for hours (`Program.CANCEL`), but only at random times, and not at each suspension.
 """
 
 from __future__ import annotations
@@ -204,7 +206,7 @@ async def write(
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))  # with and without auto-commit
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_random_calls(protocol: str, seed: int) -> None:
     """No record is lost, skipped or returned twice to one owner, and commits cover only what was processed."""

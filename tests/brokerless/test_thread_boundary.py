@@ -1,7 +1,8 @@
 """Calls that cross between the caller's thread and the network thread at any moment: wakeups, Ctrl-C, changed
 positions.
 
-The broker is scripted, the network is real. Tests that apply to both engines run with both.
+The broker is scripted, the network is real. Tests that apply to both engines run with both. Simulated members are woken
+up, and seek, pause and unsubscribe, for hours in virtual time (`make simulate`). Here, real threads do this briefly.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.network_thread
 ENGINES = ["classic", "threaded"]
 RECORDS, BATCH = 8000, 10
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-WAKEUPS = 100
+WAKEUPS = 25
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ def rows(columns: Any) -> list[Any]:
 # --- between polls -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @both_engines
 def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> None:
     """While fetches are in flight, positions are sought, partitions paused, assigned and revoked. Every returned record

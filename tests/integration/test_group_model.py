@@ -1,4 +1,7 @@
-"""Random calls of the members of a group, in their short form; `tox -e model` runs ten minutes of each protocol."""
+"""Random calls of the members of a group; `tox -e model` runs ten minutes of each protocol.
+
+The simulated members of `make simulate` make such calls for hours, in virtual time and repeatably.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 from support.brokers.kafka_admin import Kafka
 from support.model.group_model import CALM_S, GroupModel
 
-SECONDS = float(os.environ.get("KCONSUMER_MODEL_SECONDS", "20"))
+SECONDS = float(os.environ.get("KCONSUMER_MODEL_SECONDS", "8"))
 SEED = int(os.environ.get("KCONSUMER_MODEL_SEED", "2026"))
 
 

@@ -1,4 +1,8 @@
-"""A soak test behind a proxy, in its short form; `tox -e soak` runs it for half an hour."""
+"""A soak test behind a proxy; `tox -e soak` runs it for half an hour.
+
+`make test` runs it for one or two storms of faults. `make simulate` runs a hundred hours of such faults, in virtual
+time and repeatably, but with neither real brokers nor memory that could grow.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import pytest
 
 from support.soak.soak import Soak
 
-SECONDS = float(os.environ.get("KCONSUMER_SOAK_SECONDS", "40"))
+SECONDS = float(os.environ.get("KCONSUMER_SOAK_SECONDS", "10"))
 SEED = os.environ.get("KCONSUMER_SOAK_SEED")
 
 
