@@ -69,6 +69,10 @@ class UnsentRequest:
         self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
         self.min_version, self.max_version = min_version, max_version
 
+    def handle_with(self, handler: Callable[[Reply], None]) -> None:
+        """Replace the handler of this request, which is in flight."""
+        self.handler = handler
+
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` after the handler has returned. It is not called if the handler raises."""
         handler = self.handler

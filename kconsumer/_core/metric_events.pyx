@@ -109,6 +109,19 @@ cdef class ConnectionEvents:
             node.received = node.responses_received = 0
         self.received_from.clear()
 
+    def exchanged(
+        self, str node_id not None, double latency_ms, double waited_ms, int64_t received, int64_t sent, double now
+    ):
+        """Record a response and the next request, which the fast path of fetching has received and sent."""
+        cdef NodeSensors node = self.node(node_id)
+        add(node.incoming, <double> received, now, 1)
+        add(node.responses, 0.0, now, 1)
+        add(node.latency, latency_ms, now, 1)
+        add(node.outgoing, <double> sent, now, 1)
+        add(node.requests, <double> sent, now, 1)
+        add(self.waits, waited_ms * NS_PER_MS, now, 1)
+        add(self.work, 0.0, now, 1)
+
 
 cdef class PollEvents:
     """Records when polls began, and how long they waited."""
@@ -230,6 +243,12 @@ cdef class FetchEvents:
             return
         lag, lead = state.lag(self.read_committed), state.lead()
         if lag is not None and lead is not None:
+            add_both(<SensorPair?> sensors, lag, lead, now, 1)
+
+    def record_lag(self, tp, double lag, double lead, double now):
+        """Record the lag and lead (records) of a partition, if it has sensors."""
+        sensors = self.partitions.get(tp)
+        if sensors is not None:
             add_both(<SensorPair?> sensors, lag, lead, now, 1)
 
     def record_consumed(self, ResponseTally tally not None, double now):

@@ -200,7 +200,7 @@ cdef class FrameBuffer:
     cdef Frame partial            # the incomplete frame that is received into its own block, or None
     cdef Py_ssize_t filled        # number of received bytes in `partial`
     cdef Frame prefetch           # the block of `prefetch_view`, or None
-    cdef Py_ssize_t expected      # estimated size in bytes of the next frame, from the sizes of the last frames
+    cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from the sizes of the last frames
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
@@ -327,6 +327,11 @@ cdef class FrameBuffer:
     def pending(self):
         """The number of received bytes of an incomplete frame, including its size prefix."""
         return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
+
+    @property
+    def incomplete(self):
+        """The size of the incomplete frame in bytes; 0 if no part has arrived, or only a part of its size prefix."""
+        return 0 if self.partial is None else self.partial.size
 
 
 # --- for tests ---------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
+from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.interceptors import Interceptors
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Operations
@@ -32,6 +33,7 @@ from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
 from kconsumer.errors import StateError
+from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.subscription import SubscriptionKind
@@ -70,6 +72,7 @@ class Engine:
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
+        self._fast_path = FastPathControl(parts, self.driver, self._metrics) if self.driver.has_fast_path else None
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._quiet = False  # no manager had to be polled when the last poll began
@@ -94,10 +97,48 @@ class Engine:
         no other records. With `max_bytes`, the result ends with the record with which the serialized size of the
         records reaches this number of bytes. In this mode, deserializers do not run.
         """
+        fast_path = self._fast_path
+        if fast_path is not None and fast_path.path.armed:
+            records = self._poll_fast(fast_path, timeout_ms, max_records, max_bytes)
+            if records is not None:
+                return records
+            timeout_ms = max(0.0, timeout_ms - (self._clock.now() - fast_path.path.last_poll))
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
         if records is not None:
             return records
-        return run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
+        if fast_path is None or timeout_ms <= 0:
+            return run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
+        return self._poll_waiting(fast_path, timeout_ms, max_records, max_bytes)
+
+    def _poll_waiting(
+        self, fast_path: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
+    ) -> ConsumerRecords:
+        """Returns the result of `poll`, after a wait. Uses the fast path in the steady state."""
+        timer = Timer(self._clock, timeout_ms)
+        if self._quiet and not fast_path.arm(self._clock.now()):
+            return run(self._poll_in_flight(timer, max_records, max_bytes), self.driver.wait)
+        while True:
+            if fast_path.path.armed:
+                found = self._poll_fast(fast_path, timer.remaining_ms(), max_records, max_bytes)
+                if found is not None:
+                    return found
+            records = run(self._poll_full(timer, max_records, max_bytes, fast_path), self.driver.wait)
+            if not fast_path.path.armed:
+                return records
+
+    def _poll_fast(
+        self, control: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
+    ) -> ConsumerRecords | None:
+        """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
+        try:
+            records = control.path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
+        except BaseException:  # of a signal handler: records that are not returned must not count as consumed
+            self.rollback_last_poll()
+            raise
+        if records is None:
+            with self.changing():  # this disarms it
+                return None
+        return records
 
     def poll_without_wait(
         self, timeout_ms: float, max_records: int, max_bytes: int | None = None
@@ -164,10 +205,13 @@ class Engine:
                 return records
         return (yield from self._poll_full(timer, max_records, max_bytes))
 
-    def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
+    def _poll_full(
+        self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
+    ) -> Operation[ConsumerRecords]:
         """Returns buffered records, after it has polled the managers and run the callbacks that are due.
 
-        Repeats this until there are records or the timer has expired. Then the result is empty.
+        Repeats this until there are records or the timer has expired. Then the result is empty. With a `fast_path`,
+        the result is also empty as soon as it could be armed.
         """
         driver = self.driver
         self._last_poll_empty = False
@@ -194,6 +238,8 @@ class Engine:
             self._raise_lasting_error()
             if timer.expired:
                 self._last_poll_empty = True
+                return ConsumerRecords.EMPTY
+            if fast_path is not None and fast_path.arm(self._clock.now()):
                 return ConsumerRecords.EMPTY
             wait = Wait(timer.deadline, joining=True, fetching=True)
 

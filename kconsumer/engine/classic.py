@@ -27,6 +27,8 @@ BUFFERED_POLL_INTERVAL_MS = 10.0
 class ClassicDriver(Driver):
     """Polls managers and runs the network on the calling thread. Between calls, a thread sends heartbeats."""
 
+    has_fast_path = True
+
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
@@ -48,6 +50,9 @@ class ClassicDriver(Driver):
                 wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
+            if fetching and may_join:
+                auto_commit_due = FOREVER if group is None else group.commits.auto_commit_due
+                self._managers_due = min(now + wait_ms, auto_commit_due), parts.dispatcher.ended
             has_data = fetching and parts.buffer.has_data()
             self.next_manager_poll = now + min(
                 max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kconsumer._core.fast_path import SettlingLock
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,
@@ -81,7 +82,7 @@ class Components:
         self.config = config
         self.environment = environment
         self.clock = clock = environment.clock
-        self.lock = environment.reentrant_lock()
+        self.lock = SettlingLock(environment.reentrant_lock())
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait

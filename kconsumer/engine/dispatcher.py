@@ -35,6 +35,7 @@ class Dispatcher:
         self._no_node = no_node  # called when no broker can be reached
         self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
         self.on_sent: list[Callable[[float, float], None]] = []  # called with how long a request waited (ms), and `now`
+        self.ended = 0  # the number of requests that have ended
         self._waiting: list[tuple[UnsentRequest, float]] = []
         self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
         self._error: KafkaError | None = None  # the first error that a handler raised since the last step
@@ -187,6 +188,7 @@ class Dispatcher:
         A KafkaError is raised at the end of the step. After any other exception (an invalid response, or a bug) the
         handler is called again, with an error in place of the response.
         """
+        self.ended += 1
         try:
             request.handler(reply)
         except KafkaError as error:

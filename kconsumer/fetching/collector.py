@@ -172,6 +172,12 @@ class Collector:
         self._deserializes = False
         self.deferred = True
 
+    def set_moved(
+        self, moved_from: dict[TopicPartition, FetchPosition], moved_to: dict[TopicPartition, FetchPosition]
+    ) -> None:
+        """Set the positions before and after the last poll, which the fast path has run, for `rollback`."""
+        self._moved_from, self._moved_to = moved_from, moved_to
+
     def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
         """Set the context manager that releases the engine's lock while deserializers run."""
         self._unlocked = unlocked

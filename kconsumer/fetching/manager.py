@@ -23,7 +23,9 @@ responses is used, and the other one is dropped.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
@@ -31,7 +33,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
-from kconsumer.fetching.metrics import FetchMetrics
+from kconsumer.fetching.metrics import FetchMetrics, ResponseTally
 from kconsumer.fetching.partition_status import FetchContext, NodeFailure
 from kconsumer.fetching.request import InFlightFetch, build_fetch
 from kconsumer.fetching.response_handler import Failed, FetchResponseHandler
@@ -50,6 +52,7 @@ from kconsumer.types import TopicPartition
 
 # Error codes of a whole response that concern only the fetch session. Metadata need not be requested after these.
 SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)
+FastRecords = tuple[Any, int, int, int, int, int]  # the partition of a response, see `FastPath.samples`
 EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
 
@@ -137,6 +140,54 @@ class FetchManager:
             since = self._waits_for_memory
             self._waits_for_memory = {broker.node.id: since.get(broker.node.id, now) for broker in waiting}
         return PollResult(requests, wake_at - now)
+
+    # --- called by the fast path -----------------------------------------------------------------------
+
+    def steady_fetches(self) -> list[InFlightFetch]:
+        """Returns the fetches in flight, if there is nothing to do before one of them ends. Else returns an empty list.
+
+        This is the case if each broker with partitions has an incremental fetch in flight that contains all changes,
+        and no partition or broker is backed off.
+        """
+        planner = self.planner
+        if self._expedited or self._node_failures or self._waits_for_memory or planner.next_release != FOREVER:
+            return []
+        if planner.changed or planner.buffer_changed:
+            return []
+        flights: list[InFlightFetch] = []
+        for broker in planner:
+            if broker.chains:
+                flight = self._in_flight.get(broker.node.id)
+                if flight is None or flight.full or flight.broker is not broker or broker.changed or broker.full:
+                    return []
+                flights.append(flight)
+        return flights
+
+    def continue_flight(self, flight: InFlightFetch, sent_at: float) -> Callable[[Reply], None]:
+        """Replace a fetch in flight by a later one of the same session, sent at `sent_at` (ms).
+
+        The fast path has handled the responses in between. Returns the handler of the response to the later fetch.
+        """
+        flight.broker.mark_responded(sent_at)
+        self._expedited_offsets.clear()
+        later = self._in_flight[flight.node.id] = flight._replace(sent_at=sent_at)
+        return partial(self.on_response, later)
+
+    def record_response(self, latency_ms: float, records: Iterable[FastRecords], now: float) -> None:
+        """Record the metrics of a response that the fast path has handled."""
+        metrics = self._metrics
+        if metrics is None:
+            return
+        metrics.record_response(latency_ms, 0.0, now)
+        tally = ResponseTally()
+        for partition, size, count, end, log_start, next_offset in records:
+            tp: TopicPartition = partition.topic_partition
+            tally.expect()
+            tally.add(tp.topic, size if count else 0, count)
+            if end >= 0 and log_start >= 0:
+                metrics.record_lag(tp, end - next_offset, next_offset - log_start, now)
+        if tally.topics:
+            metrics.record_consumed(tally, now)
 
     def close(self) -> list[UnsentRequest]:
         """End all fetch sessions. Returns the requests that end them at the brokers. `poll` must not be called

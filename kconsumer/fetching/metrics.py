@@ -87,9 +87,10 @@ class FetchMetrics:
             self._new_topic,
             read_committed,
         )
-        self.record_response, self.record_read, self.record_consumed = (
+        self.record_response, self.record_read, self.record_lag, self.record_consumed = (
             events.record_response,
             events.record_read,
+            events.record_lag,
             events.record_consumed,
         )
         self._lags = events.partitions

@@ -28,6 +28,7 @@ from kconsumer.net.transport import Connect, Connector, HandshakeClosedError, Re
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
+    from kconsumer._core.wire import Frame
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.metrics import ConnectionMetrics
 
@@ -157,6 +158,59 @@ class ConnectionLoop:
             if self.closed:
                 return False
             raise
+
+    # --- the fast path ---
+
+    @property
+    def selector(self) -> selectors.BaseSelector | None:
+        """The selector with the descriptors of all connections; None before the first use."""
+        return self._interest.selector
+
+    @property
+    def next_timer(self) -> float:
+        """When the next timeout passes (ms), or earlier. The past, if `poll` has something to do now."""
+        if self._deferred_writes or self._done or self._changed or self.waker.is_set:
+            return 0.0
+        if self._resolver.completed_tasks or self.background.completed_tasks:
+            return 0.0
+        return self._next_timer
+
+    @property
+    def metrics(self) -> ConnectionMetrics | None:
+        """The metrics of the connections; None without metrics."""
+        return self._metrics
+
+    def receives_in_background(self, node: NodeConnection) -> bool:
+        """Returns whether the background receiver reads the socket of this node."""
+        return node in self._background_receiver.jobs
+
+    def accept(self, node: NodeConnection, frames: list[Frame], count: int, now: float) -> None:
+        """Process frames of `count` bytes that the fast path has received. Their responses are returned by the next
+        `poll`."""
+        connection = node.connection
+        if connection is None:
+            return
+        node.note_use(now)
+        try:
+            completed = connection.handle_frames(frames, now, self._done)
+        except KafkaError as error:
+            self._io_failed(node, connection, error, now)
+            return
+        if self._metrics is not None:
+            self._metrics.received(node.id, count, completed)
+        if connection.throttle_ms:
+            node.throttle(now)
+
+    def write_rest(self, node: NodeConnection, rest: memoryview, now: float) -> None:
+        """Write the rest of a request that the fast path has begun to send."""
+        if node.connection is not None:
+            node.connection.outgoing.append(rest)
+            self.write(node, now)
+
+    def fail(self, node: NodeConnection, error: OSError | KafkaError, now: float) -> None:
+        """Close a connection after an error in the fast path."""
+        if node.connection is not None:
+            self._io_failed(node, node.connection, error, now)
 
     def rebootstrapped(self) -> None:
         """Clear `rebootstrap_required`: the client has returned to the bootstrap servers."""

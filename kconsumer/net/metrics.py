@@ -102,11 +102,12 @@ class ConnectionMetrics:
         )
         # Events that each request causes are recorded by compiled code.
         events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
-        self.sent, self.received, self.completed, self.polled = (
+        self.sent, self.received, self.completed, self.polled, self.exchanged = (
             events.sent,
             events.received,
             events.completed,
             events.polled,
+            events.exchanged,
         )
         self._open: set[str] = set()
         count = metrics.name("connection-count", GROUP, "Connections that are open")

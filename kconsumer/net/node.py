@@ -373,6 +373,15 @@ class NodeConnection:
         """Returns whether a response has arrived in part, or any bytes have arrived at `since` (ms) or later."""
         return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
 
+    def continue_request(self, correlation_id: int, sent_at: float) -> None:
+        """Replace the only request in flight by a later one of the same kind, which the fast path has sent."""
+        assert self.connection is not None
+        self.connection.continue_request(correlation_id, sent_at)
+
+    def note_use(self, now: float) -> None:
+        """Record that the fast path has used the connection until `now` (ms)."""
+        self.last_used = self.progress_at = now
+
     def note_progress(self, now: float) -> None:
         """Record the time at which bytes have arrived."""
         self.progress_at = now

@@ -186,6 +186,11 @@ class TcpTransport:
         """Returns the socket's descriptor."""
         return self._sock.fileno()
 
+    @property
+    def raw(self) -> socket.socket:
+        """The socket itself, whose `recv_into` and `send` raise BlockingIOError instead of waiting."""
+        return self._sock
+
     def finish_connect(self) -> bool:
         """Returns True: a TCP socket that has become writable is connected. Raises OSError if the attempt failed."""
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -1,0 +1,238 @@
+"""Arms the fast path of fetching, and writes its state back (see `_core/fast_path.pyx`).
+
+Decides when the consumer is in the steady state, in which the fast path may run polls: each broker that has partitions
+to fetch has an incremental fetch in flight and nothing else on its connection, nothing is buffered, and no partition or
+broker is backed off. The engine's lock settles the fast path before any other code uses the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath
+from kconsumer.engine.components import Components
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.fetching.request import InFlightFetch
+from kconsumer.managers import UnsentRequest
+from kconsumer.net.connection import Connection
+from kconsumer.net.node import NodeConnection
+from kconsumer.net.transport import TcpTransport
+from kconsumer.records import ConsumerRecords
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import FetchRequest
+from kconsumer.state.partition import FetchPosition
+from kconsumer.types import TopicPartition
+
+FIRST_VERSION = 13
+"""The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
+RETRY_AFTER_MS = 100.0
+"""For how long the fast path is not armed after a response that it could not process."""
+
+
+class FastPathControl:
+    """Arms and settles the fast path of one consumer. `path` is the compiled fast path."""
+
+    def __init__(self, parts: Components, driver: Driver, metrics: ConsumerMetrics) -> None:
+        config = parts.config
+        self._parts = parts
+        self._driver = driver
+        self._metrics = metrics
+        self._not_before = 0.0  # ms; the fast path is not armed earlier
+        self._templates: dict[str, _Template] = {}  # by connection id
+        # Interceptors and deserializers are user code, which the fast path does not run.
+        self._usable = not (config.interceptors or config.key_deserializer or config.value_deserializer)
+        self.path = FastPath(
+            parts.lock.inner,
+            driver,
+            parts.clock.now,
+            ConsumerRecords.from_runs,
+            ConsumerRecords.EMPTY,
+            parts.buffer.memory.track,
+            self._record,
+            check_crcs=config.check_crcs,
+            read_committed=config.isolation_level == "read_committed",
+            batch_limit=config.decompressed_batch_max_bytes or 0,
+        )
+        parts.lock.settle_with(self.path, self.settle)
+
+    # --- arming ------------------------------------------------------------------------------------------------
+
+    def arm(self, now: float) -> bool:
+        """Arm the fast path if the consumer is in the steady state. Returns whether it is armed now.
+
+        The caller has checked that no manager has to be polled now.
+        """
+        if not self._usable or now < self._not_before:
+            return False
+        parts = self._parts
+        with parts.changing():
+            flights = parts.fetch.steady_fetches()
+            room = parts.buffer.memory.room
+            loop, buffer = parts.client.loop, parts.buffer
+            if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
+                return False
+            if loop.selector is None or parts.closed:
+                return False
+            until = min(self._driver.managers_due, loop.next_timer)
+            connections = []
+            for flight in flights:
+                node = parts.client.steady_node(str(flight.node.id), now)
+                connection = None if node is None else self._connection(node, flight)
+                if node is None or node.connection is None or connection is None:
+                    return False
+                until = min(until, node.connection.reauth_at)
+                connections.append(connection)
+            if now >= until:
+                return False
+            self.path.arm(connections, loop.selector.select, until, room)
+            return True
+
+    def _connection(self, node: NodeConnection, flight: InFlightFetch) -> FastConnection | None:
+        connection, transport, session = node.connection, node.transport, flight.broker.session
+        entry = None if connection is None else connection.sole_request
+        if connection is None or entry is None or transport is None or not transport.plain:
+            return None
+        if entry.api is not FETCH or entry.version < FIRST_VERSION or entry.request is None or session.epoch <= 0:
+            return None
+        assert isinstance(entry.request.tag, UnsentRequest)
+        template = self._templates.get(node.id)
+        key = connection, entry.version, session.id, flight.max_bytes
+        if template is None or template.key != key:
+            template = self._templates[node.id] = _template(connection, entry.version, entry.request.message, key)
+        socket = transport.raw if type(transport) is TcpTransport else transport
+        return FastConnection(
+            flight,
+            node,
+            transport.fileno(),
+            connection.frames,
+            socket.recv_into,
+            socket.send,
+            partial(self._find, flight),
+            template.head,
+            template.tail,
+            session.id,
+            session.epoch,
+            entry.correlation_id,
+            entry.sent_at,
+            entry.request.tag,
+        )
+
+    def _find(self, flight: InFlightFetch, topic_id: bytes, number: int) -> FastPartition | None:
+        """Returns the copy of a partition in the session of `flight`, or None if the general path must handle it."""
+        name = flight.topic_names.get(topic_id)
+        requested = None if name is None else flight.requested.get(TopicPartition(name, number))
+        if requested is None:
+            return None
+        chain, state, offset = requested.chain, requested.chain.state, requested.offset
+        position = state.position
+        if (
+            position is None
+            or not state.fetchable
+            or self._parts.buffer.find(chain.topic_partition) is not chain
+            or not chain.is_idle_at(offset, position.leader)
+            or position.offset != offset
+            or state.out_of_range
+            or state.topic_id not in (None, topic_id)
+        ):
+            return None
+        return FastPartition(requested, topic_id, position)
+
+    # --- settling ----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Disarm the fast path and write its state back. The lock is held."""
+        parts, path = self._parts, self.path
+        path.disarm()
+        now = parts.clock.now()
+        self._record()
+        for connection in path.connections:
+            self._settle_connection(connection)
+        parts.collector.set_moved(*_moved(path.moved))
+        parts.subscription.set_now(now)
+        if parts.group is not None:
+            parts.group.heartbeat.poll_started(now if path.waiting else path.last_poll)
+        loop = parts.client.loop
+        for connection, frames, count in path.pending:
+            self._not_before = now + RETRY_AFTER_MS
+            loop.accept(connection.node, frames, count, now)
+        for connection in path.connections:
+            if connection.error is not None:
+                loop.fail(connection.node, connection.error, now)
+            elif connection.request is not None:
+                loop.write_rest(connection.node, memoryview(connection.request)[connection.sent :], now)
+
+    def _settle_connection(self, connection: FastConnection) -> None:
+        if not connection.responded_at:
+            return
+        node, flight = connection.node, connection.flight
+        advanced: list[tuple[TopicPartition, int]] = []
+        for partition in connection.partitions.values():
+            requested = partition.requested
+            chain, state = requested.chain, requested.chain.state
+            state.update_offsets(partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+            if partition.advanced:
+                chain.skip_to(partition.offset)
+                state.advance(_position(partition, partition.offset, partition.offset_epoch), requested.topic_id)
+                self._parts.subscription.move_to_end(chain.topic_partition)
+                advanced.append((chain.topic_partition, partition.offset))
+        flight.broker.session.continue_at(connection.epoch, advanced)
+        connection.unsent.handle_with(self._parts.fetch.continue_flight(flight, connection.sent_at))
+        node.continue_request(connection.correlation_id, connection.sent_at)
+        node.note_use(connection.responded_at)
+
+    def _record(self) -> None:
+        """Record the metrics of the responses and polls since the last call."""
+        samples, polls = self.path.take_samples()
+        fetch, network = self._parts.fetch, self._parts.client.loop.metrics
+        for node, now, latency_ms, waited_ms, received, sent, records in samples:
+            fetch.record_response(latency_ms, records, now)
+            if network is not None:
+                network.exchanged(node.id, latency_ms, waited_ms, received, sent, now)
+        for began, ended in zip(polls[::2], polls[1::2], strict=True):
+            self._metrics.poll_began(began)
+            if ended:
+                self._metrics.wait_ended(ended)
+
+
+class _Template(NamedTuple):
+    """The bytes of an incremental Fetch request before and after its topics, and the values it was created for."""
+
+    key: tuple[Any, ...]
+    head: bytes
+    tail: bytes
+
+
+def _template(connection: Connection, version: int, message: FetchRequest, key: tuple[Any, ...]) -> _Template:
+    empty = FetchRequest(
+        max_wait_ms=message.max_wait_ms,
+        min_bytes=message.min_bytes,
+        max_bytes=message.max_bytes,
+        isolation_level=message.isolation_level,
+        session_id=message.session_id,
+        session_epoch=message.session_epoch,
+        rack_id=message.rack_id,
+    )
+    data = connection.encode(FETCH, version, 0, empty)
+    # The topics are followed by the forgotten topics (an empty array), the rack id, and the number of tagged fields.
+    rack = message.rack_id.encode()
+    tail = len(data) - (len(rack) + _uvarint_size(len(rack) + 1) + 2)
+    return _Template(key, data[: tail - 1], data[tail:])
+
+
+def _uvarint_size(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def _position(partition: FastPartition, offset: int, epoch: int | None) -> FetchPosition:
+    return FetchPosition(offset, epoch, partition.requested.leader)
+
+
+def _moved(
+    partitions: Sequence[FastPartition],
+) -> tuple[dict[TopicPartition, FetchPosition], dict[TopicPartition, FetchPosition]]:
+    """Returns the positions before and after the last poll, for each partition that it has moved."""
+    before = {p.topic_partition: _position(p, p.offset_before, p.epoch_before) for p in partitions}
+    return before, {p.topic_partition: _position(p, p.offset, p.offset_epoch) for p in partitions}
