@@ -19,7 +19,6 @@ from kconsumer.fetching.request import InFlightFetch
 from kconsumer.managers import UnsentRequest
 from kconsumer.net.connection import Connection
 from kconsumer.net.node import NodeConnection
-from kconsumer.net.transport import TcpTransport
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
@@ -93,7 +92,8 @@ class FastPathControl:
     def _connection(self, node: NodeConnection, flight: InFlightFetch) -> FastConnection | None:
         connection, transport, session = node.connection, node.transport, flight.broker.session
         entry = None if connection is None else connection.sole_request
-        if connection is None or entry is None or transport is None or not transport.plain:
+        socket = None if transport is None else transport.raw
+        if connection is None or entry is None or transport is None or socket is None:
             return None
         if entry.api is not FETCH or entry.version < FIRST_VERSION or entry.request is None or session.epoch <= 0:
             return None
@@ -102,7 +102,6 @@ class FastPathControl:
         key = connection, entry.version, session.id, flight.max_bytes
         if template is None or template.key != key:
             template = self._templates[node.id] = _template(connection, entry.version, entry.request.message, key)
-        socket = transport.raw if type(transport) is TcpTransport else transport
         return FastConnection(
             flight,
             node,

@@ -40,6 +40,18 @@ class HandshakeClosedError(ConnectionError):
     """
 
 
+class RawSocket(Protocol):
+    """The two methods of a socket that the fast path of fetching calls. They run no Python code."""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        """Receive into `view`. Returns the number of bytes; 0 if the peer has closed the connection."""
+        ...
+
+    def send(self, data: bytes, /) -> int:
+        """Send as many bytes as fit into the socket's buffer. Returns their number."""
+        ...
+
+
 class Transport(Protocol):
     """The socket of a connection. Its methods raise OSError, or a KafkaError whose text says what to change."""
 
@@ -53,6 +65,11 @@ class Transport(Protocol):
     def channel(self) -> TlsChannel | None:
         """Decrypts the peer's bytes in the background receiver. None if they are not encrypted, or if the background
         receiver cannot decrypt them. Valid once connected."""
+        ...
+
+    @property
+    def raw(self) -> RawSocket | None:
+        """The socket for the fast path, which receives and sends the same bytes; None if there is none."""
         ...
 
     @property
@@ -187,8 +204,8 @@ class TcpTransport:
         return self._sock.fileno()
 
     @property
-    def raw(self) -> socket.socket:
-        """The socket itself, whose `recv_into` and `send` raise BlockingIOError instead of waiting."""
+    def raw(self) -> RawSocket | None:
+        """The socket itself, whose methods raise BlockingIOError instead of waiting."""
         return self._sock
 
     def finish_connect(self) -> bool:

@@ -133,6 +133,7 @@ class TlsTransport(TcpTransport):
         "crossed",
     )
     plain = False
+    raw = None
 
     def __init__(
         self,
