@@ -27,13 +27,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from kconsumer._core.metric_events import ResponseTally
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
-from kconsumer.fetching.metrics import FetchMetrics, ResponseTally
+from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import FetchContext, NodeFailure
 from kconsumer.fetching.request import InFlightFetch, build_fetch
 from kconsumer.fetching.response_handler import Failed, FetchResponseHandler

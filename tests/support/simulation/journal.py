@@ -17,7 +17,7 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `no progress`: no record of a partition is processed for a long time, although there are some, and nothing is
   disturbed.
 - `flood`: a client sends more requests of an API than any reason could require.
-- `discarded`: a client closes a connection before it has read all of a response, and nothing is disturbed.
+- `discarded`: a client closes a connection for fetches before it has read all of a response, and nothing is disturbed.
 - `extra wakeup`: WakeupError is raised more often than `wakeup` is called.
 - `callback cancelled`: a callback of an AsyncConsumer is cancelled together with the call that has started it.
 - `internal error`, `unexpected error`: a call raised an error that no fault explains, or the library logged an

@@ -24,6 +24,7 @@ from support.simulation.scheduler import FOREVER, Process, Scheduler, Task
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 MIN_LATENCY_MS, MAX_LATENCY_MS = 0.1, 1.5
 PARTIAL_WRITE_CHANCE = 0.03
+FETCH_KEY = (1).to_bytes(2, "big")  # the API key, which follows the size of a request
 MAX_TIMEOUT_S = 2_147_483  # of a selector, which passes milliseconds to the system as an int
 HOST = "simulated"
 
@@ -60,6 +61,7 @@ class SimulatedSocket(Descriptor):
         self.connection: Connection | None = None  # the broker's end, once connected
         self.error = 0  # an errno, after the connection was refused or reset
         self.closed = False
+        self.fetches = False  # Fetch requests were sent
         self._connected = False
         self._handshake_sent = False  # the client has sent its part of the TLS handshake
         self._handshake_received = False  # the broker's part of the TLS handshake has arrived
@@ -126,6 +128,7 @@ class SimulatedSocket(Descriptor):
         """Send bytes. Returns their number, which may be smaller than the size of `data`."""
         self._check()
         size = len(data)
+        self.fetches |= bytes(data[4:6]) == FETCH_KEY
         if size > 1 and self.network.scheduler.random.random() < PARTIAL_WRITE_CHANCE:
             size = self.network.scheduler.random.randrange(1, size)
         sent = bytes(data[:size])

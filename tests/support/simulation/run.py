@@ -262,7 +262,8 @@ class Run:
         """A client has closed a connection before it has read all of a response. It must request it again."""
         self.journal.now = self.simulation.now
         for member in self.members:
-            if member.process is socket.process and member.calling != "close":
+            # A member that loses its coordinator closes that connection, whatever it has received meanwhile.
+            if member.process is socket.process and member.calling != "close" and socket.fetches:
                 self.journal.discard(member.name, socket.broker_id)
 
     def _task_failed(self, task: Task, error: BaseException) -> None:
