@@ -42,7 +42,7 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 380, "threaded": 590, "consumer protocol": 604},
+    FETCH: {"classic": 30, "threaded": 590, "consumer protocol": 604},
     EMPTY: {"classic": 37, "threaded": 29, "consumer protocol": 26},
     COMMIT: {"classic": 330, "threaded": 583, "consumer protocol": 639},
     HEARTBEAT: {"classic": 467, "threaded": 705, "consumer protocol": 763},

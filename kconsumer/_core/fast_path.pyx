@@ -86,7 +86,8 @@ cdef class FastPartition:
         self.requested = requested
         self.topic_partition = requested.chain.topic_partition
         self.topic_id = topic_id
-        self.number, self.leader_epoch, self.max_bytes = row.partition, row.current_leader_epoch, row.partition_max_bytes
+        self.number, self.leader_epoch = row.partition, row.current_leader_epoch
+        self.max_bytes = row.partition_max_bytes
         self.offset, self.offset_epoch = position.offset, position.offset_epoch
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.moved_in = self.seen_in = -1
@@ -646,7 +647,7 @@ cdef class FastPath:
 
 @cython.final
 cdef class SettlingLock:
-    """The engine's lock. A thread that acquires it finds the state settled: a fast path that is armed is disarmed first.
+    """The engine's lock. A thread that acquires it finds the state settled, because that disarms the fast path.
 
     `settle()` disarms the fast path and writes its state back.
     """

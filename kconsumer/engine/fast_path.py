@@ -68,8 +68,8 @@ class FastPathControl:
             return False
         parts = self._parts
         with parts.changing():
+            room = parts.buffer.memory.room  # first, because it takes freed memory into account
             flights = parts.fetch.steady_fetches()
-            room = parts.buffer.memory.room
             loop, buffer = parts.client.loop, parts.buffer
             if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
                 return False
