@@ -5,8 +5,8 @@ call is right, and no callback is cancelled or runs twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from support.harnesses.interruptions import no_thread_left
 
 pytestmark = pytest.mark.network_thread
 
+T = TypeVar("T")
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ZERO = PARTITIONS[0]
 PROTOCOLS = ["classic", "consumer"]
@@ -91,17 +92,37 @@ def make(cluster: FakeCluster, protocol: str, callbacks: Callbacks | None = None
     return consumer
 
 
-def points(cancelled: list[bool]) -> Iterator[int]:
-    """Yield 1, 2, 3, … until a call has ended before its suspension with this number.
+class Cancellations:
+    """Cancels one call after the other, each at a later suspension."""
 
-    The caller appends to `cancelled` whether the call was cancelled at the point. At least one call must be. The first
-    numbers are repeated, because a call may end without a suspension if the network thread was fast.
-    """
-    for point in [1, 2, 1, 2, 1, *range(2, MAX_POINTS + 1)]:
-        yield point
-        if point > 2 and not cancelled[-1]:
-            break
-    assert any(cancelled)
+    def __init__(self, moment: Moment) -> None:
+        self.cancelled: list[bool] = []  # whether each of the calls was cancelled
+        self._moment = moment
+        self._point = 0
+
+    def __iter__(self) -> Iterator[None]:
+        """Yield until a call has ended before the suspension at which it would have been cancelled.
+
+        The caller runs one call each time. At least one call must be cancelled. The first suspensions are repeated,
+        because a call may end without a suspension if the network thread was fast.
+        """
+        for self._point in [1, 2, 1, 2, 1, *range(2, MAX_POINTS + 1)]:
+            yield
+            if self._point > 2 and not self.cancelled[-1]:
+                break
+        assert any(self.cancelled)
+
+    async def run(self, call: Coroutine[Any, Any, T]) -> T | None:
+        """Run a call, and cancel it. Returns its result, or None if it was cancelled."""
+        hit, result = await cancelled_at(call, self._point, self._moment)
+        self.cancelled.append(hit)
+        return result
+
+
+@pytest.fixture(params=Moment)
+def cancellations(request: pytest.FixtureRequest) -> Cancellations:
+    """Cancels calls at each of their suspensions, before or after what they wait for."""
+    return Cancellations(request.param)
 
 
 Call = Callable[[AsyncConsumer], Awaitable[Any]]
@@ -113,25 +134,22 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", CALLS)
-def test_requests(cluster: FakeCluster, name: str, protocol: str, moment: Moment) -> None:
+def test_requests(cluster: FakeCluster, name: str, protocol: str, cancellations: Cancellations) -> None:
     """After a cancelled request, the same call returns the same as before, and the consumer reads on."""
     call = CALLS[name]
 
     async def request(consumer: AsyncConsumer) -> Any:
         return await call(consumer)
 
-    cancelled: list[bool] = []
-
     async def main() -> None:
         journal = Journal()
         async with make(cluster, protocol) as consumer:
             await journal.read(consumer, 2)
-            for point in points(cancelled):
+            for _ in cancellations:
                 expected = await call(consumer)
-                cancelled.append((await cancelled_at(request(consumer), point, moment))[0])
+                await cancellations.run(request(consumer))
                 assert expected == await call(consumer)
                 await journal.check_positions(consumer)
                 await journal.read(consumer, 1)
@@ -143,38 +161,33 @@ def test_requests(cluster: FakeCluster, name: str, protocol: str, moment: Moment
     assert no_thread_left("kconsumer-network")
 
 
-@pytest.mark.parametrize("moment", Moment)
-def test_position_lookups(cluster: FakeCluster, moment: Moment) -> None:
+def test_position_lookups(cluster: FakeCluster, cancellations: Cancellations) -> None:
     """A cancelled position() that looks an offset up changes nothing."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         async with make(cluster, "classic") as consumer:
             await Journal().read(consumer, 1)
-            for point in points(cancelled):
+            for _ in cancellations:
                 consumer.seek_to_end(ZERO)
-                cancelled.append((await cancelled_at(consumer.position(ZERO), point, moment))[0])
+                await cancellations.run(consumer.position(ZERO))
                 assert 10 == await consumer.position(ZERO)
 
     produce(cluster, 10)
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_polls_that_wait_for_records(cluster: FakeCluster, protocol: str, moment: Moment) -> None:
+def test_polls_that_wait_for_records(cluster: FakeCluster, protocol: str, cancellations: Cancellations) -> None:
     """A poll is cancelled while it waits for records, and while they arrive."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal = Journal()
         async with make(cluster, protocol) as consumer:
             await journal.read(consumer, 2)
-            for point in points(cancelled):
+            for _ in cancellations:
                 loop = asyncio.get_running_loop()
                 loop.call_later(0.004, produce, cluster, 1)
-                hit, records = await cancelled_at(consumer.poll(5), point, moment)
-                cancelled.append(hit)
+                records = await cancellations.run(consumer.poll(5))
                 journal.take(records or ())
                 await journal.check_positions(consumer)
                 await journal.read(consumer, 2 - len(records or ()))
@@ -183,18 +196,15 @@ def test_polls_that_wait_for_records(cluster: FakeCluster, protocol: str, moment
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_polls_that_join(cluster: FakeCluster, protocol: str, moment: Moment) -> None:
+def test_polls_that_join(cluster: FakeCluster, protocol: str, cancellations: Cancellations) -> None:
     """A poll is cancelled while it finds the coordinator, joins, runs callbacks, and looks positions up."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
-        for point in points(cancelled):
+        for _ in cancellations:
             journal, callbacks = Journal(), Callbacks()
             async with make(cluster, protocol, callbacks) as consumer:
-                hit, records = await cancelled_at(consumer.poll(10), point, moment)
-                cancelled.append(hit)
+                records = await cancellations.run(consumer.poll(10))
                 journal.take(records or ())
                 await journal.read(consumer, 20 - len(records or ()))
                 callbacks.check(["assigned"])
@@ -205,20 +215,17 @@ def test_polls_that_join(cluster: FakeCluster, protocol: str, moment: Moment) ->
     assert no_thread_left("kconsumer-network")
 
 
-@pytest.mark.parametrize("moment", Moment)
-def test_polls_that_rejoin(cluster: FakeCluster, moment: Moment) -> None:
+def test_polls_that_rejoin(cluster: FakeCluster, cancellations: Cancellations) -> None:
     """A poll is cancelled during a rebalance of the eager protocol, whose callbacks commit."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal, callbacks = Journal(), Callbacks(commits=True)
         rounds = 1
         async with make(cluster, "classic", callbacks, assignors=["range"]) as consumer:
             await journal.read(consumer, 2)
-            for point in points(cancelled):
+            for _ in cancellations:
                 consumer.enforce_rebalance()
-                hit, records = await cancelled_at(consumer.poll(10, max_records=1), point, moment)
-                cancelled.append(hit)
+                records = await cancellations.run(consumer.poll(10, max_records=1))
                 journal.take(records or ())
                 while len(callbacks.ended) < 2 * rounds + 1:
                     journal.take(await consumer.poll(0.1, max_records=1))
@@ -230,19 +237,17 @@ def test_polls_that_rejoin(cluster: FakeCluster, moment: Moment) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("moment", Moment)
-def test_commit_callbacks(cluster: FakeCluster, moment: Moment) -> None:
+def test_commit_callbacks(cluster: FakeCluster, cancellations: Cancellations) -> None:
     """A poll is cancelled while it awaits commit callbacks: each of them runs once, to its end, in order."""
     began: list[int] = []
     ended: list[int] = []
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal = Journal()
         async with make(cluster, "classic") as consumer:
             await journal.read(consumer, 1)
-            for point in points(cancelled):
-                number = len(cancelled)
+            for _ in cancellations:
+                number = len(cancellations.cancelled)
 
                 async def done(_offsets: Any, error: Exception | None, number: int = number) -> None:
                     assert error is None
@@ -254,30 +259,28 @@ def test_commit_callbacks(cluster: FakeCluster, moment: Moment) -> None:
                 consumer.commit_async(callback=done)
                 consumer.commit_async(callback=done)
                 consumer.pause(*PARTITIONS)
-                cancelled.append((await cancelled_at(consumer.poll(0.1), point, moment))[0])
-                while len(ended) < 2 * len(cancelled):
+                await cancellations.run(consumer.poll(0.1))
+                while len(ended) < 2 * len(cancellations.cancelled):
                     await consumer.poll(0.01)
                 consumer.resume(*PARTITIONS)
                 await journal.read(consumer, 1)
-            assert [number for number in range(len(cancelled)) for _ in range(2)] == began == ended
+            assert [number for number in range(len(cancellations.cancelled)) for _ in range(2)] == began == ended
 
     produce(cluster, 200)
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_unsubscribe(cluster: FakeCluster, protocol: str, moment: Moment) -> None:
+def test_unsubscribe(cluster: FakeCluster, protocol: str, cancellations: Cancellations) -> None:
     """A cancelled unsubscribe() continues. It can be called again, and then the consumer can join again."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal, callbacks = Journal(), Callbacks(commits=True)
         rounds = 0
         async with make(cluster, protocol, callbacks) as consumer:
-            for point in points(cancelled):
+            for _ in cancellations:
                 await journal.read(consumer, 1)
-                cancelled.append((await cancelled_at(consumer.unsubscribe(), point, moment))[0])
+                await cancellations.run(consumer.unsubscribe())
                 await consumer.unsubscribe()
                 rounds += 1
                 callbacks.check(["assigned", "revoked"] * rounds)
@@ -290,19 +293,17 @@ def test_unsubscribe(cluster: FakeCluster, protocol: str, moment: Moment) -> Non
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_close(cluster: FakeCluster, protocol: str, moment: Moment) -> None:
+def test_close(cluster: FakeCluster, protocol: str, cancellations: Cancellations) -> None:
     """A cancelled close() continues. Another call waits for its end: positions are committed, the member has left."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal = Journal()
-        for point in points(cancelled):
+        for _ in cancellations:
             callbacks = Callbacks()
             consumer = make(cluster, protocol, callbacks, enable_auto_commit=True)
             await journal.read(consumer, 1)
-            cancelled.append((await cancelled_at(consumer.close(), point, moment))[0])
+            await cancellations.run(consumer.close())
             await consumer.close()
             assert "closed" in repr(consumer)
             callbacks.check(["assigned", "revoked"])
@@ -335,21 +336,21 @@ async def read_arrow(consumer: AsyncConsumer, journal: Journal, count: int) -> N
         journal.following[tp] = following.offset
 
 
-@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("loop", [iterate, read_batches, read_arrow])
-def test_loops(cluster: FakeCluster, loop: Callable[[AsyncConsumer, Journal, int], Any], moment: Moment) -> None:
+def test_loops(
+    cluster: FakeCluster, loop: Callable[[AsyncConsumer, Journal, int], Any], cancellations: Cancellations
+) -> None:
     """A loop over the consumer is cancelled: the next one continues with the record after the last one."""
-    cancelled: list[bool] = []
 
     async def main() -> None:
         journal = Journal()
         async with make(cluster, "classic") as consumer:
             await journal.read(consumer, 2)
             produced = 1
-            for point in points(cancelled):
+            for _ in cancellations:
                 asyncio.get_running_loop().call_later(0.003, produce, cluster, 2)
                 produced += 2
-                cancelled.append((await cancelled_at(loop(consumer, journal, 3), point, moment))[0])
+                await cancellations.run(loop(consumer, journal, 3))
                 await journal.check_positions(consumer)
                 await consumer.commit()
                 assert journal.following == committed(cluster)
