@@ -68,10 +68,10 @@ def _member(engine: Engine) -> str:
 
 def _connections(engine: Engine) -> str:
     rows: list[Cells] = [
-        (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.error)
+        (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.encryption, c.error)
         for c in engine.components.client.report(engine.components.clock.now())
     ]
-    return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "ERROR"), rows))
+    return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"), rows))
 
 
 def table(head: Cells, rows: Sequence[Cells]) -> list[str]:

@@ -246,7 +246,7 @@ class NetworkClient:
         return [self._report_of(node, now) for node in self._nodes_by_id.values()]
 
     def _report_of(self, node: NodeConnection, now: float) -> ConnectionReport:
-        connection = node.connection
+        connection, transport = node.connection, node.transport
         oldest = None if connection is None else connection.oldest()
         return ConnectionReport(
             node.name,
@@ -255,6 +255,7 @@ class NetworkClient:
             "" if oldest is None else oldest.api.name,
             0.0 if oldest is None else now - oldest.sent_at,
             self._error_of(node, now),
+            "" if transport is None else transport.encryption,
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:

@@ -27,6 +27,8 @@ class ConnectionReport(NamedTuple):
     """The time since the oldest request was sent, in ms."""
     error: str
     """Why the connection is not ready; empty if it is."""
+    encryption: str = ""
+    """The version of TLS, and whether OpenSSL is called directly or through Python's `ssl`. Empty without TLS."""
 
 
 def broker_name(node_id: str, host: str, port: int) -> str:

@@ -73,6 +73,11 @@ class Transport(Protocol):
         ...
 
     @property
+    def encryption(self) -> str:
+        """Returns the version of TLS and how it is called, for state dumps. Empty if the bytes are not encrypted."""
+        ...
+
+    @property
     def pending(self) -> bool:
         """Returns whether `recv_into` must be called again although a selector does not report the descriptor as
         readable. This is so if the transport itself has stored bytes or an error."""
@@ -198,6 +203,11 @@ class TcpTransport:
     def channel(self) -> TlsChannel | None:
         """Returns None: the bytes are not encrypted."""
         return None
+
+    @property
+    def encryption(self) -> str:
+        """Returns nothing: the bytes are not encrypted."""
+        return ""
 
     def fileno(self) -> int:
         """Returns the socket's descriptor."""

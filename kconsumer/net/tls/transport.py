@@ -174,6 +174,11 @@ class TlsTransport(TcpTransport):
         """Decrypts for the background receiver; None: it cannot receive from this transport."""
         return self._channel.direct
 
+    @property
+    def encryption(self) -> str:
+        """Returns the version of TLS, once it is known, and how it is called."""
+        return f"{self._ssl.version() or 'TLS'} {self._channel.description}"
+
     def wants_write(self) -> bool:
         """Returns True if the connect, the handshake, a read or a write waits until the socket is writable."""
         return self._waits_for_write
@@ -271,5 +276,5 @@ class TlsTransport(TcpTransport):
         return AuthenticationError(f"TLS with {self._peer} failed: {hint}")
 
     def __repr__(self) -> str:
-        version = self._ssl.version() or "connecting"
-        return f"<TlsTransport fd={self._sock.fileno()} {version} {self._channel.description}>"
+        connecting = "" if self._ssl.version() else " connecting"
+        return f"<TlsTransport fd={self._sock.fileno()} {self.encryption}{connecting}>"

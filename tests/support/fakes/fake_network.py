@@ -49,6 +49,7 @@ class FakeTransport:
 
     plain = False  # there is no descriptor that another thread could receive from
     channel = None
+    encryption = ""
     pending = crossed = False
 
     def __init__(self, net: FakeNetwork, address: Address, fd: int) -> None:

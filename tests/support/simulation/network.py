@@ -52,6 +52,7 @@ class SimulatedSocket(Descriptor):
 
     plain = pending = crossed = False
     channel = None
+    encryption = ""
 
     def __init__(self, network: SimulatedNetwork, process: Process, broker_id: int, *, tls: bool = False) -> None:
         super().__init__(network)

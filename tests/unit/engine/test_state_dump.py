@@ -81,7 +81,7 @@ def test_since_counts_from_the_call(consumer: Consumer, monkeypatch: pytest.Monk
 def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report has partitions with reasons, memory, the member, and connections with their errors."""
     found = [
-        ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, ""),
+        ConnectionReport("broker 1 at b:9092", "ready", 1, "Fetch", 1234.0, "", "TLSv1.3 through OpenSSL"),
         ConnectionReport("broker 2 at c:9092", "not connected", 0, "", 0.0, "connection refused"),
     ]
     monkeypatch.setattr(consumer._engine.components.client, "report", lambda now: found)
@@ -95,9 +95,12 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
     assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
     assert "coordinator: unknown" == lines[7]
-    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ERROR"] == lines[8].split()
-    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  -" == lines[9]
-    assert "broker 2 at c:9092  not connected  0          -           connection refused" == lines[10]
+    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"] == lines[8].split()
+    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  TLSv1.3 through OpenSSL  -" == lines[9]
+    assert (
+        "broker 2 at c:9092  not connected  0          -           -                        connection refused"
+        == lines[10]
+    )
 
 
 def test_report_without_a_group() -> None:

@@ -141,3 +141,27 @@ def test_names_that_tls_cannot_say(host: str) -> None:
     """A host name that TLS cannot encode is an address that does not work, not a crash."""
     with pytest.raises(OSError, match="cannot be the name of a TLS host"):
         TlsConnector(CONFIG)(host, Address(socket.AF_INET, ("127.0.0.1", 1)), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("adopted", "description", "logged"),
+    [(True, "TLS through OpenSSL", []), (False, "TLS through Python's ssl", ["TLS is decrypted through Python's ssl"])],
+)
+def test_which_openssl_is_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    adopted: bool,
+    description: str,
+    logged: list[str],
+) -> None:
+    """If OpenSSL cannot be called directly, the transport uses Python's `ssl`, and its `repr` and the log say so."""
+    if not adopted:
+        monkeypatch.setattr("kconsumer._core.openssl.adopt_connection", lambda _fd: None)
+    with caplog.at_level("INFO", "kconsumer"), socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(socket.AF_INET, server.getsockname())
+        transport = TlsConnector(CONFIG)("k", address, CONFIG)
+        assert description == transport.encryption
+        assert description in repr(transport)
+        assert adopted == (transport.channel is not None)
+        transport.close()
+    assert logged == [message.partition(":")[0] for message in caplog.messages]
