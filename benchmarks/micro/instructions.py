@@ -6,9 +6,9 @@ consumer (see `operations.py`), such as "fetch cycle, classic", and count instru
 Counts hardly depend on other work on the machine, so a change of a few percent is visible anywhere. They include
 Python's own instructions, so figures of another Python version or compiler differ.
 
-`--check` compares with `benchmarks/results/instructions.json` and fails if a case needs more: 3 % for decoders, 6 % for
-operations and 15 % for heartbeats, because timers may run in some of them, and 25 % with another Python or compiler
-than that of the file.
+`--check` compares with `benchmarks/results/instructions.json` and fails if a case needs more: 3 % for decoders, 5 % for
+operations, 15 % for heartbeats, whose timers follow the real time, and 25 % with another Python or compiler than that
+of the file.
 `--write` writes the file. Callgrind has no 512-bit registers: checksums are computed in the 128-bit way.
 """
 
@@ -19,7 +19,6 @@ import json
 import os
 import platform
 import re
-import statistics
 import subprocess
 import sys
 import sysconfig
@@ -41,7 +40,7 @@ from kconsumer._core.crc import crc32, crc32c_kinds
 KEPT = Path(__file__).resolve().parents[1] / "results" / "instructions.json"
 RECORDS, PASSES = 3200, 4
 PLAN, HEARTBEAT_PLAN = Plan(4, 20, 5), Plan(5, 10, 3, heartbeat_ms=300)
-TOLERANCE, OPERATION_TOLERANCE, HEARTBEAT_TOLERANCE, OTHER_SETTING_TOLERANCE = 0.03, 0.06, 0.15, 0.25
+TOLERANCE, OPERATION_TOLERANCE, HEARTBEAT_TOLERANCE, OTHER_SETTING_TOLERANCE = 0.03, 0.05, 0.15, 0.25
 SLOWER = 50  # how much slower callgrind is
 # The C functions of `crc32c_kinds` and `crc32`, which nothing else calls. Before them callgrind writes a file, and sets
 # the counts to 0. To write a file takes long, so timers may be due afterwards, and a warm-up precedes each batch.
@@ -131,12 +130,12 @@ def count_decoders(cases: list[str]) -> dict[str, float]:
 
 
 def count_operation(operation: str, engine: str) -> float:
-    """Returns the instructions per operation: the median of the batches."""
+    """Returns the instructions per operation of the batch with the fewest: timers only add instructions."""
     with tempfile.TemporaryDirectory() as folder:
         dumps = Path(folder, "dump")
         command = partial(callgrind, dumps, "--operate", operation, engine)
         sizes = json.loads(Run(operation, plan_of(operation), command).output())
-        return round(statistics.median(total(Path(f"{dumps}.{i}")) / size for i, size in enumerate(sizes, start=1)))
+        return round(min(total(Path(f"{dumps}.{i}")) / size for i, size in enumerate(sizes, start=1)))
 
 
 def callgrind(dumps: Path, *arguments: str) -> list[str]:
