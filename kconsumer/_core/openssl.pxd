@@ -15,6 +15,7 @@ cdef extern from "tls.h" nogil:
     size_t kc_tls_read_many(kc_tls* tls, unsigned char* data, size_t size, size_t enough, kc_tls_stop* stop)
     size_t kc_tls_write(kc_tls* tls, const void* data, size_t size, kc_tls_stop* stop)
     int kc_tls_pending(kc_tls* tls)
+    int kc_tls_ended(kc_tls* tls)
 
 
 cdef class TlsChannel:

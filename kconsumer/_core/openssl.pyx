@@ -99,6 +99,16 @@ cdef class TlsChannel:
             found = kc_tls_pending(tls)
         return bool(found)
 
+    @property
+    def ended(self):
+        """Whether the next `recv_into` will return 0 and say in `stopped` why. A job of the receiver would end at
+        once."""
+        cdef kc_tls* tls = self.tls
+        cdef int found
+        with nogil:
+            found = kc_tls_ended(tls)
+        return bool(found)
+
     def recv_into(self, view, Py_ssize_t enough):
         """Decrypt records into `view` until `enough` bytes were decrypted, or no more have arrived. Returns the number
         of bytes. If there were not enough, `stopped` says why."""

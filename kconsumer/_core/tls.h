@@ -164,4 +164,15 @@ static inline int kc_tls_pending(kc_tls *tls)
     return found;
 }
 
+/* Returns whether the caller must read next, as the read will return why there are no more bytes. A job would end at
+ * once. */
+static inline int kc_tls_ended(kc_tls *tls)
+{
+    int found;
+    pthread_mutex_lock(&tls->lock);
+    found = tls->unreported || tls->end.error;
+    pthread_mutex_unlock(&tls->lock);
+    return found;
+}
+
 #endif

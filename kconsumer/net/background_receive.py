@@ -49,14 +49,17 @@ class BackgroundReceiver:
 
     def _start(self, node: NodeConnection, view: memoryview, *, framed: bool) -> bool:
         transport, selector = node.transport, self._interest.selector
-        if transport is None or selector is None or not (transport.plain or transport.channel):
+        if transport is None or selector is None:
+            return False
+        channel = transport.channel
+        if not transport.plain and (channel is None or channel.ended):
             return False
         try:
             if selector is not self._registered_with:
                 if self.receiver.fileno() not in selector.get_map():
                     selector.register(self.receiver.fileno(), READ, self.receiver)
                 self._registered_with = selector
-            job = self.receiver.begin(transport.fileno(), view, node, framed, transport.channel)
+            job = self.receiver.begin(transport.fileno(), view, node, framed, channel)
             if job is not None:
                 self.jobs[node] = job
         except OSError as error:  # the receiver could not create its thread or its pipe

@@ -491,6 +491,11 @@ class ConnectionLoop:
                 if connection is None:
                     continue
                 self._read(node, connection, now, received)
+                # TLS may have more than the job has received: the bytes behind the frame, which a selector does not
+                # report, or the end of the connection. If the next job started first, it would end at once, again and
+                # again.
+                if node.connection is connection and node.transport is not None and node.transport.pending:
+                    self._read(node, connection, now)
                 if node.connection is not connection:
                     continue
                 try:
@@ -498,21 +503,12 @@ class ConnectionLoop:
                 except BaseException as error:
                     self._interrupted(node, connection, error, now)
                     raise
-                self._read_pending(node, connection, now)
-                if node.connection is connection:
-                    self._interest.update_connected(node, reads=node not in self._background_receiver.jobs)
+                self._interest.update_connected(node, reads=node not in self._background_receiver.jobs)
         except BaseException as error:
             for node in self._background_receiver.find_lost_jobs():
                 if node.connection is not None:
                     self._interrupted(node, node.connection, error, now)
             raise
-
-    def _read_pending(self, node: NodeConnection, connection: Connection, now: float) -> None:
-        """Read what TLS has decrypted for a node that the background receiver has stopped to read. A selector does not
-        report these bytes."""
-        transport = node.transport
-        if transport is not None and transport.pending and node not in self._background_receiver.jobs:
-            self._read(node, connection, now)
 
     # --- endings ---
 

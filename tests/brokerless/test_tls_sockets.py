@@ -198,6 +198,55 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
         assert "it closed the connection" in str(driver.client.connection_failed("-1", driver.clock.now()))
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("sent", [0, 2, 4, 1_000, 600_000])
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("close_notify", "it closed the connection"),
+        ("eof", "it closed the connection"),
+        ("damage", "TLS ended with decryption failed or bad record mac"),
+    ],
+)
+def test_an_end_in_a_large_response(
+    drivers: Any, context: ssl.SSLContext, sent: int, end: str, reason: str, way: str
+) -> None:
+    """A connection that ends while a large response is expected or arriving fails its request with the reason."""
+    large = METADATA.response(cluster_id="c" * 32_000, brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40)
+    closed = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True, suppress_ragged_eofs=False) as tls:
+            for api, message, size in (
+                (API_VERSIONS, api_versions(), None),
+                (METADATA, large, None),
+                (METADATA, large, sent),
+            ):
+                request = read_request(tls.recv(1 << 16)[4:])
+                tls.sendall(response_bytes(api, request.version, request.correlation_id, message)[:size])
+            if end == "close_notify":
+                tls.settimeout(0)
+                with pytest.raises(ssl.SSLWantReadError):
+                    tls.unwrap()
+            elif end == "eof":
+                tls.shutdown(socket.SHUT_WR)
+            else:
+                with socket.socket(fileno=os.dup(tls.fileno())) as raw:
+                    raw.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+            closed.wait(20)
+
+    with serving(serve) as port:
+        driver = drivers(port)
+        driver.connect()
+        driver.send()
+        [response] = driver.take(1)
+        assert large == response.message
+        driver.send()
+        [response] = driver.take(1)
+        closed.set()
+        assert re.search(reason, str(response.error))
+
+
 @pytest.mark.parametrize(
     ("certificate", "host", "options", "reason"),
     [

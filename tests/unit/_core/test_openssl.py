@@ -199,6 +199,7 @@ def test_what_is_sent_arrives(pair: Pair) -> None:
 
 def test_two_frames_in_one_record(pair: Pair, receiver: Receiver) -> None:
     """A job starts with the bytes that TLS has decrypted already, although its socket is empty."""
+    assert not pair.channel.ended
     first, second = frame(100), frame(200)
     pair.server.sendall(first + second)
     for sent in (first, second):
@@ -266,6 +267,7 @@ def test_a_job_that_ends_early(pair: Pair, receiver: Receiver, sent: bytes, aler
     pair.server.close()
     assert (None, sent[:4], len(sent[4:]), 0) == taken(receiver)
     assert pair.channel.pending
+    assert pair.channel.ended
     channel = DirectChannel(pair.channel)
     for _ in range(2):
         assert (0, CLOSED) == channel.read(memoryview(bytearray(10)), 10)
