@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import Buffer
 
@@ -13,3 +13,6 @@ def decode_request(
     apis: Mapping[int, Api], frame: Buffer, *, allow_trailing: bool = False
 ) -> tuple[Api, int, int, str | None, Any]: ...
 def encode_response(api: Api, version: int, correlation_id: int, message: Message) -> bytes: ...
+
+@final
+class Format: ...

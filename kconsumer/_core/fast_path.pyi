@@ -1,6 +1,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from kconsumer._core.wire import Frame, FrameBuffer
 from kconsumer.engine.environment import ReentrantLock
@@ -12,6 +12,7 @@ from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.types import TopicPartition
 
+@final
 class FastPartition:
     @property
     def requested(self) -> RequestedPartition: ...
@@ -35,6 +36,7 @@ class FastPartition:
     def log_start_offset(self) -> int: ...
     def __init__(self, requested: RequestedPartition, topic_id: bytes, position: FetchPosition) -> None: ...
 
+@final
 class FastConnection:
     @property
     def flight(self) -> InFlightFetch: ...
@@ -78,6 +80,7 @@ class FastConnection:
         unsent: UnsentRequest,
     ) -> None: ...
 
+@final
 class FastPath:
     @property
     def armed(self) -> bool: ...
@@ -97,6 +100,10 @@ class FastPath:
     def last_poll(self) -> float: ...
     @property
     def responses(self) -> int: ...
+    @property
+    def samples(self) -> list[Any]: ...
+    @property
+    def polls(self) -> list[float]: ...
     @property
     def gave_up(self) -> str | None: ...
     def __init__(
@@ -124,6 +131,7 @@ class FastPath:
     def take_samples(self) -> tuple[list[Any], list[float]]: ...
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int) -> ConsumerRecords | None: ...
 
+@final
 class SettlingLock:
     @property
     def inner(self) -> ReentrantLock: ...

@@ -2,6 +2,9 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class HeldHandlers:
     active: bool
     wake: Callable[[], None] | None
@@ -9,13 +12,13 @@ class HeldHandlers:
     get_handler: Callable[[int], Any]
     set_handler: Callable[[int, Any], Any]
     main: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         get_handler: Callable[[int], Any],
         set_handler: Callable[[int, Any], Any],
         numbers: Iterable[int],
         main: int,
-    ) -> None: ...
+    ) -> HeldHandlers: ...
     @property
     def noted(self) -> dict[int, FrameType | None]: ...
     @property

@@ -1,1 +1,6 @@
+from typing import final
+
 def install_constructor(cls: type) -> None: ...
+
+@final
+class Layout: ...

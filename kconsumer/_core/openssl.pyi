@@ -9,6 +9,7 @@ def reason(code: int) -> str: ...
 
 @final
 class TlsChannel:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     pending: bool
     ended: bool
     stopped: tuple[int, int, int]
