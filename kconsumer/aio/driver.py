@@ -58,6 +58,8 @@ class WaitsEvent(ApplicationEvent):
 class AsyncDriver(ThreadedDriver):
     """Makes tasks wait while a network thread polls the managers and uses the sockets."""
 
+    has_fast_path = False  # its wait would block the event loop
+
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._waits = WaitsEvent()

@@ -415,6 +415,8 @@ class Engine:
         else:
             self.driver = self.operations.driver = driver
             driver.disable_wakeup()
+            if self._fast_path is not None:
+                self._fast_path.disable()
             if not interrupted:
                 self.run(CloseSequence(self, driver, timer).run(leave_group, auto_commit=auto_commit))
                 return

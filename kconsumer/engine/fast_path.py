@@ -7,7 +7,8 @@ broker is backed off. The engine's lock settles the fast path before any other c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import selectors
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,15 +17,17 @@ from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.fetching.request import InFlightFetch
-from kconsumer.managers import UnsentRequest
+from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.net.connection import Connection
 from kconsumer.net.node import NodeConnection
+from kconsumer.net.wakeup import Waker
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import FetchRequest
 from kconsumer.state.partition import FetchPosition
 from kconsumer.types import TopicPartition
 
+Select = Callable[[float], Sequence[tuple[Any, int]]]
 FIRST_VERSION = 13
 """The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
 RETRY_AFTER_MS = 100.0
@@ -41,6 +44,14 @@ class FastPathControl:
         self._metrics = metrics
         self._not_before = 0.0  # ms; the fast path is not armed earlier
         self._templates: dict[str, _Template] = {}  # by connection id
+        self._leases = driver.has_network_thread  # a network thread uses the sockets
+        self._leased: list[NodeConnection] = []  # the nodes whose sockets are leased
+        self._handed_over: list[Callable[[float], object]] = []  # what the event loop must do when the leases end
+        self._selector: selectors.BaseSelector | None = None  # waits for the leased sockets
+        self._waker: Waker | None = None
+        self._watched: list[int] = []  # the descriptors of the leased sockets
+        self._disabled = False
+        driver.on_iteration(self._end_leases)
         # Interceptors and deserializers are user code, which the fast path does not run.
         self._usable = not (config.interceptors or config.key_deserializer or config.value_deserializer)
         self.path = FastPath(
@@ -73,21 +84,61 @@ class FastPathControl:
             loop, buffer = parts.client.loop, parts.buffer
             if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
                 return False
-            if loop.selector is None or parts.closed:
+            if loop.selector is None or parts.closed or self._disabled:
                 return False
-            until = min(self._driver.managers_due, loop.next_timer)
+            if self._leases and (self._leased or not self._driver.can_lease()):
+                return False
+            until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
             connections = []
             for flight in flights:
                 node = parts.client.steady_node(str(flight.node.id), now)
                 connection = None if node is None else self._connection(node, flight)
                 if node is None or node.connection is None or connection is None:
                     return False
-                until = min(until, node.connection.reauth_at)
+                until = min(until, node.connection.reauth_at, node.connection.next_deadline)
                 connections.append(connection)
             if now >= until:
                 return False
-            self.path.arm(connections, loop.selector.select, until, room)
+            select = self._lease(connections) if self._leases else loop.selector.select
+            self.path.arm(connections, select, until, room)
             return True
+
+    def _lease(self, connections: list[FastConnection]) -> Select:
+        """Take the sockets from the network thread, which waits for them. Returns the function that waits for them."""
+        loop = self._parts.client.loop
+        if self._selector is None:
+            self._selector = loop.make_selector()
+            self._waker = loop.make_waker()
+            self._selector.register(self._waker.open(), selectors.EVENT_READ, None)
+        assert self._waker is not None
+        self._waker.drain()
+        self._waker.clear()
+        for connection in connections:
+            self._leased.append(connection.node)
+            loop.lease(connection.node)
+            self._selector.register(connection.descriptor, selectors.EVENT_READ, connection.node)
+        self._watched = [connection.descriptor for connection in connections]
+        return self._selector.select
+
+    def _end_leases(self, now: float) -> None:
+        """Give the sockets back, and handle what the fast path has received. The network thread calls this, with the
+        lock, or no such thread runs."""
+        loop = self._parts.client.loop
+        leased, self._leased = self._leased, []
+        for node in leased:
+            loop.end_lease(node, now)
+        handed_over, self._handed_over = self._handed_over, []
+        for call in handed_over:
+            call(now)
+
+    def disable(self) -> None:
+        """Never arm the fast path again, because the consumer is being closed."""
+        with self._parts.changing():
+            self._disabled = True
+            self._end_leases(self._parts.clock.now())
+            if self._selector is not None and self._waker is not None:
+                self._selector.close()
+                self._waker.close()
 
     def _connection(self, node: NodeConnection, flight: InFlightFetch) -> FastConnection | None:
         connection, transport, session = node.connection, node.transport, flight.broker.session
@@ -156,12 +207,26 @@ class FastPathControl:
         loop = parts.client.loop
         for connection, frames, count in path.pending:
             self._not_before = now + RETRY_AFTER_MS
-            loop.accept(connection.node, frames, count, now)
+            self._handed_over.append(partial(loop.accept, connection.node, frames, count))
         for connection in path.connections:
             if connection.error is not None:
-                loop.fail(connection.node, connection.error, now)
+                self._handed_over.append(partial(loop.fail, connection.node, connection.error))
             elif connection.request is not None:
-                loop.write_rest(connection.node, memoryview(connection.request)[connection.sent :], now)
+                rest = memoryview(connection.request)[connection.sent :]
+                self._handed_over.append(partial(loop.write_rest, connection.node, rest))
+        if not self._leases or self._disabled:
+            self._end_leases(now)
+            return
+        assert self._selector is not None
+        assert self._waker is not None
+        for descriptor in self._watched:
+            self._selector.unregister(descriptor)
+        self._watched = []
+        if path.waiting:
+            self._waker.wake()
+        # The network thread ends the leases in its next iteration. If it is the thread that has acquired the lock, the
+        # wakeup only costs it another iteration.
+        parts.client.wakeup()
 
     def _settle_connection(self, connection: FastConnection) -> None:
         if not connection.responded_at:

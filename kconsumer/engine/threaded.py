@@ -10,7 +10,7 @@ close() ends the network thread. From then on the calling thread runs the networ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
@@ -30,7 +30,7 @@ from kconsumer.engine.events import (
 from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
-from kconsumer.managers import RequestManager, UnsentRequest
+from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
 from kconsumer.net.requests import ClientResponse
 from kconsumer.types import TopicPartition
 
@@ -46,6 +46,7 @@ class ThreadedDriver(Driver):
     The first call that needs the network thread starts it.
     """
 
+    has_network_thread = has_fast_path = True
     leave_wait_ms = 1000.0
 
     def __init__(self, parts: Components, callbacks: Callbacks) -> None:
@@ -69,6 +70,7 @@ class ThreadedDriver(Driver):
         self._event = IDLE  # the last event that the network thread has taken
         self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
         self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
+        self._begin_iteration: Callable[[float], object] = bool
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
@@ -234,6 +236,20 @@ class ThreadedDriver(Driver):
         self._components.client.wakeup()
         self._signal.notify()
 
+    def can_lease(self) -> bool:
+        """Returns whether the network thread waits for its sockets, and does not use them."""
+        return self._network is not None and self._components.client.loop.selecting
+
+    def on_iteration(self, call: Callable[[float], object]) -> None:
+        """Set a function that the network thread calls with the time (ms) when it has acquired the lock."""
+        self._begin_iteration = call
+
+    @property
+    def managers_due(self) -> float:
+        """The time (ms) of the next auto-commit. The network thread polls the managers."""
+        group = self._components.group
+        return FOREVER if group is None else group.commits.auto_commit_due
+
     def keep_alive(self) -> None:
         """Do nothing, because the network thread sends heartbeats."""
 
@@ -262,6 +278,7 @@ class ThreadedDriver(Driver):
         """Run one iteration: take events, poll managers, run the network, handle responses."""
         with self._components.lock:
             now = self._clock.now()
+            self._begin_iteration(now)
             if self._run_began is not None:
                 self._between.record(now - self._run_began, now)
             self._run_began = now

@@ -153,16 +153,27 @@ class FetchManager:
         planner = self.planner
         if self._expedited or self._node_failures or self._waits_for_memory or planner.next_release != FOREVER:
             return []
-        if planner.changed or planner.buffer_changed:
+        if planner.changed or not all(map(self._is_in_flight, self._buffer.dirty)):
             return []
         flights: list[InFlightFetch] = []
         for broker in planner:
             if broker.chains:
                 flight = self._in_flight.get(broker.node.id)
-                if flight is None or flight.full or flight.broker is not broker or broker.changed or broker.full:
+                if flight is None or flight.full or flight.broker is not broker or broker.full:
+                    return []
+                if not all(map(self._is_in_flight, broker.changed)):
                     return []
                 flights.append(flight)
         return flights
+
+    def _is_in_flight(self, tp: TopicPartition) -> bool:
+        """Returns True if nothing of the partition is buffered, and the fetch in flight requests its next offset."""
+        broker, chain = self.planner.broker_for(tp), self._buffer.find(tp)
+        flight = None if broker is None else self._in_flight.get(broker.node.id)
+        requested = None if flight is None else flight.requested.get(tp)
+        if requested is None or chain is None or requested.chain is not chain:
+            return False
+        return not chain.fetches and requested.offset == chain.next_offset
 
     def continue_flight(self, flight: InFlightFetch, sent_at: float) -> Callable[[Reply], None]:
         """Replace a fetch in flight by a later one of the same session, sent at `sent_at` (ms).

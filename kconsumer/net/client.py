@@ -84,6 +84,7 @@ class NetworkClient:
             resolve,
             start_thread,
             make_waker(),
+            make_waker,
             metrics,
         )
         self.receiver = self._loop.receiver

@@ -53,11 +53,14 @@ class ConnectionLoop:
         resolve: Resolve,
         start_thread: Start,
         waker: Waker,
+        make_waker: Callable[[], Waker],
         metrics: ConnectionMetrics | None,
     ) -> None:
         self.nodes: dict[str, NodeConnection] = {}
         self.waker = waker
+        self.make_waker = make_waker
         self.closed = False
+        self.selecting = False  # `poll` waits; it handles the events of no connection
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
         self._clock = clock
@@ -70,6 +73,7 @@ class ConnectionLoop:
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
+        self.make_selector = selector_factory
         self._interest = SelectorInterest(selector_factory, self.waker)
         self.background = BackgroundExecutor(self.waker.wake_nowait, start_thread)
         self._background_receiver = BackgroundReceiver(self._interest)
@@ -115,7 +119,11 @@ class ConnectionLoop:
             ):
                 wait_ms = 0
             selector = self._interest.selector or self._open()  # it may have been replaced in the last round
-            found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
+            self.selecting = True
+            try:
+                found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
+            finally:
+                self.selecting = False
             woken = self._clock.now()
             for key, mask in found:
                 if key.data is None:
@@ -179,6 +187,21 @@ class ConnectionLoop:
     def metrics(self) -> ConnectionMetrics | None:
         """The metrics of the connections; None without metrics."""
         return self._metrics
+
+    def lease(self, node: NodeConnection) -> None:
+        """Stop using the socket of a node, while another thread waits in `poll`."""
+        node.lease(True)
+        self._interest.ignore(node)
+
+    def end_lease(self, node: NodeConnection, now: float) -> None:
+        """Use the socket of a node again. Only the thread that calls `poll` may call this."""
+        if not node.leased:
+            return
+        node.lease(False)
+        connection = node.connection
+        if connection is not None and not self.closed:
+            self._next_timer = min(self._next_timer, connection.next_deadline)
+            self._interest.update_connected(node, reads=True)
 
     def receives_in_background(self, node: NodeConnection) -> bool:
         """Returns whether the background receiver reads the socket of this node."""
@@ -415,7 +438,7 @@ class ConnectionLoop:
         """Handle the events that the selector has reported for a node. Writes first and then reads, unless the write
         has ended the connection."""
         connection, transport = node.connection, node.transport
-        if connection is None or transport is None:
+        if connection is None or transport is None or node.leased:
             return
         if connection.state is CONNECTING:
             self._continue_connecting(node, now)
@@ -575,14 +598,14 @@ class ConnectionLoop:
     def _run_timers(self, now: float) -> None:
         """Handle all timeouts that have passed, of attempts, requests and idle connections. Updates `_next_timer`."""
         for node in self.nodes.values():
-            if node.next_timer(self._max_idle_ms) > now:
+            if node.leased or node.next_timer(self._max_idle_ms) > now:
                 continue
             if node.connection is not None:
                 self._expire(node, node.connection, now)
             else:
                 node.preparation_timed_out()
                 self._round_failed(node, now)
-        timers = (node.next_timer(self._max_idle_ms) for node in self.nodes.values())
+        timers = (node.next_timer(self._max_idle_ms) for node in self.nodes.values() if not node.leased)
         self._next_timer = min(timers, default=FOREVER)
 
     def _expire(self, node: NodeConnection, connection: Connection, now: float) -> None:

@@ -84,6 +84,7 @@ class NodeConnection:
         "id",
         "last_attempt",
         "last_used",
+        "leased",
         "name",
         "next_probe",
         "port",
@@ -105,6 +106,7 @@ class NodeConnection:
         self.name = broker_name(node_id, host, port)
         self.connection: Connection | None = None
         self.transport: Transport | None = None
+        self.leased = False  # the fast path of another thread uses the socket; the event loop must not
         self.address: Address | None = None  # the one tried last
         self.dns_lookup: Lookup | None = None  # set while an attempt waits for it
         self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates; set while an attempt waits
@@ -372,6 +374,10 @@ class NodeConnection:
     def is_arriving(self, since: float) -> bool:
         """Returns whether a response has arrived in part, or any bytes have arrived at `since` (ms) or later."""
         return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
+
+    def lease(self, leased: bool) -> None:
+        """Set whether the fast path of another thread uses the socket."""
+        self.leased = leased
 
     def continue_request(self, correlation_id: int, sent_at: float) -> None:
         """Replace the only request in flight by a later one of the same kind, which the fast path has sent."""
