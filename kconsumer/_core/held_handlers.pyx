@@ -71,6 +71,17 @@ cdef class HeldHandlers:
             raise
         return True
 
+    def hold_all(self, wake=None):
+        """Begin to defer signal handlers, like `hold`, including those that were installed since the last `refresh`."""
+        if not self.hold(wake):
+            return False
+        try:
+            self.refresh()
+        except BaseException:  # a handler that is not replaced yet raised
+            self.release()
+            raise
+        return True
+
     def refresh(self):
         """Find the signals that have Python handlers now, and defer those that are not deferred yet.
 

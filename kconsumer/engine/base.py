@@ -278,7 +278,7 @@ class Engine:
         parts, collector, step = self.components, self.components.collector, self.components.step
         if collector.busy:
             raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
-        holds = SIGNALS.hold(parts.end_wait)
+        holds = SIGNALS.hold_all(parts.end_wait)
         try:
             # The same as a Section, without creating one, because every poll that returns records runs this code.
             # `unfinished` is set by plain stores: an exception may be raised at any Python call, and one that is raised

@@ -51,7 +51,7 @@ class Section:
 
     def __enter__(self) -> None:
         parts = self._parts
-        self._holds = SIGNALS.hold(parts.end_wait)
+        self._holds = SIGNALS.hold_all(parts.end_wait)
         # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
         # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
         self._nested = parts.step.unfinished
