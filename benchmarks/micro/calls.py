@@ -42,9 +42,9 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 30, "threaded": 586, "consumer protocol": 600},
+    FETCH: {"classic": 30, "threaded": 30, "consumer protocol": 30},
     EMPTY: {"classic": 36, "threaded": 29, "consumer protocol": 26},
-    COMMIT: {"classic": 326, "threaded": 577, "consumer protocol": 633},
+    COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
     HEARTBEAT: {"classic": 690, "threaded": 695, "consumer protocol": 753},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.

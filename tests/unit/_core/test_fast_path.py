@@ -1,0 +1,350 @@
+"""The fast path of fetching (kconsumer._core.fast_path), with responses and sockets that the tests provide."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import selectors
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kconsumer._core.codec import encode, encode_request
+from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath, SettlingLock
+from kconsumer._core.wire import FrameBuffer
+from kconsumer.records import ConsumerRecords
+from kconsumer.schema import FETCH
+from kconsumer.schema.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+)
+from kconsumer.state.partition import FetchPosition
+from kconsumer.testing.batches import build_batch, control_batch
+from kconsumer.types import TopicPartition
+
+SESSION, EPOCH, CORRELATION = 77, 5, 1000
+TOPIC_IDS = {"a": bytes(range(16)), "b": bytes(range(16, 32)), "c": bytes(range(32, 48))}
+RACK = "rack-1"
+
+
+def template(version: int) -> tuple[bytes, bytes]:
+    """Returns the bytes of an incremental request before and after its topics."""
+    data = encode_request(FETCH, version, CORRELATION, "client", request(EPOCH, []))
+    tail = len(data) - len(RACK) - 3
+    return data[: tail - 1], data[tail:]
+
+
+def request(epoch: int, topics: list[FetchTopic]) -> FetchRequest:
+    """Returns a request of the session."""
+    return FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=SESSION,
+        session_epoch=epoch,
+        topics=topics,
+        rack_id=RACK,
+    )
+
+
+def requested(tp: TopicPartition, offset: int) -> Any:
+    """Returns what the session requests of a partition."""
+    row = FetchPartition(partition=tp.partition, current_leader_epoch=3, fetch_offset=offset, partition_max_bytes=4096)
+    return SimpleNamespace(row=row, chain=SimpleNamespace(topic_partition=tp))
+
+
+class Steady:
+    """A fast path that is armed, with one connection whose socket returns the bytes that a test gives."""
+
+    def __init__(self, offsets: dict[TopicPartition, int], version: int = 17, *, read_committed: bool = False) -> None:
+        self.version = version
+        self.offsets = offsets
+        self.now = 100.0
+        self.input: list[bytes | Exception] = []
+        self.sent: list[bytes] = []
+        self.room = 1 << 20
+        self.selects: list[Any] = []
+        head, tail = template(version)
+        self.connection = FastConnection(
+            cast("Any", None),
+            cast("Any", "node"),
+            3,
+            FrameBuffer(),
+            self._receive,
+            self._send,
+            self._find,
+            head,
+            tail,
+            SESSION,
+            EPOCH,
+            CORRELATION,
+            90.0,
+            cast("Any", None),
+        )
+        self.path = FastPath(
+            threading.RLock(),
+            SimpleNamespace(wakeup_requested=False),
+            lambda: self.now,
+            ConsumerRecords.from_runs,
+            ConsumerRecords.EMPTY,
+            lambda memory: None,
+            lambda: None,
+            check_crcs=True,
+            read_committed=read_committed,
+            batch_limit=0,
+        )
+        self.path.arm([self.connection], self._select, 10_000.0, 1 << 20)
+
+    def _select(self, seconds: float) -> list[tuple[Any, int]]:
+        if self.selects:
+            self.selects.pop()()
+        if not self.input:
+            self.now += seconds * 1000
+            return []
+        return [(SimpleNamespace(fd=3), selectors.EVENT_READ)]
+
+    def _receive(self, view: memoryview) -> int:
+        if not self.input:
+            raise BlockingIOError
+        data = self.input.pop(0)
+        if isinstance(data, Exception):
+            raise data
+        view[: len(data)] = data
+        return len(data)
+
+    def _send(self, data: bytes) -> int:
+        taken = data[: self.room]
+        if not taken:
+            raise BlockingIOError
+        self.sent.append(taken)
+        return len(taken)
+
+    def _find(self, topic_id: bytes, number: int) -> FastPartition | None:
+        name = next((name for name, known in TOPIC_IDS.items() if known == topic_id), "")
+        offset = self.offsets.get(TopicPartition(name, number))
+        if offset is None:
+            return None
+        return FastPartition(requested(TopicPartition(name, number), offset), topic_id, FetchPosition(offset, 2))
+
+    def respond(self, data: dict[TopicPartition, FetchPartitionData], **fields: Any) -> bytes:
+        """Returns the bytes of a response with these partitions."""
+        topics: dict[str, list[FetchPartitionData]] = {}
+        for tp, partition in data.items():
+            topics.setdefault(tp.topic, []).append(partition)
+        rows = [FetchableTopicResponse(topic_id=TOPIC_IDS[name], partitions=rows) for name, rows in topics.items()]
+        correlation = fields.pop("correlation_id", CORRELATION)
+        message = FetchResponse(**{"session_id": SESSION, "responses": rows} | fields)
+        body = correlation.to_bytes(4, "big") + b"\0" + encode(FETCH.response_plan(self.version), message)
+        return len(body).to_bytes(4, "big") + body
+
+    def poll(self, timeout_ms: float = 1000.0, max_records: int = 500) -> ConsumerRecords | None:
+        """Poll without a limit of bytes."""
+        return self.path.poll(timeout_ms, max_records, 1 << 40)
+
+
+def partition(
+    tp: TopicPartition, records: bytes | None = b"", **fields: Any
+) -> dict[TopicPartition, FetchPartitionData]:
+    """Returns the data of a partition, without an error."""
+    values = {"high_watermark": 90, "last_stable_offset": 80, "log_start_offset": 1} | fields
+    return {tp: FetchPartitionData(partition_index=tp.partition, records=records, **values)}
+
+
+A0 = TopicPartition("a", 0)
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_the_next_request_is_what_the_encoder_writes(version: int) -> None:
+    """The next request has the same bytes as the general path's request for the partitions that moved."""
+    rng = random.Random(version)
+    for _ in range(50):
+        tps = [TopicPartition(name, number) for name in TOPIC_IDS for number in range(200) if rng.random() < 0.1]
+        offsets = {tp: rng.randrange(1 << 40) for tp in tps}
+        steady = Steady(offsets, version)
+        counts = {tp: rng.randrange(3) for tp in tps}
+        data: dict[TopicPartition, FetchPartitionData] = {}
+        for tp, count in counts.items():
+            batch = build_batch([b"x"] * count, base_offset=offsets[tp]) if count else b""
+            data |= partition(tp, batch)
+        steady.input = [steady.respond(data)]
+        steady.poll(10.0)
+        rows: dict[str, list[FetchPartition]] = {}
+        for tp, count in counts.items():
+            if count:
+                row = requested(tp, offsets[tp] + count).row
+                rows.setdefault(tp.topic, []).append(row)
+        topics = [FetchTopic(topic_id=TOPIC_IDS[name], partitions=found) for name, found in rows.items()]
+        expected = encode_request(FETCH, version, CORRELATION + 1, "client", request(EPOCH + 1, topics))
+        assert steady.sent == [expected]
+
+
+def test_records_and_positions() -> None:
+    """A poll returns the records of an ordinary response, and moves the position, also over control records."""
+    steady = Steady({A0: 10})
+    batches = build_batch([b"x", b"y"], base_offset=10, leader_epoch=4) + control_batch("commit", 12, leader_epoch=4)
+    steady.input = [steady.respond(partition(A0, batches))]
+    records = steady.poll()
+    assert records is not None
+    assert [(record.offset, record.value) for record in records] == [(10, b"x"), (11, b"y")]
+    assert {A0: 13} == {tp: found.offset for tp, found in records.next_offsets().items()}
+    (moved,) = steady.path.moved
+    assert (moved.offset, moved.offset_epoch, moved.offset_before, moved.epoch_before) == (13, 4, 10, 2)
+    assert (moved.high_watermark, moved.last_stable_offset, moved.log_start_offset) == (90, 80, 1)
+    connection = steady.connection
+    assert (connection.epoch, connection.correlation_id, connection.responded_at) == (EPOCH + 1, CORRELATION + 1, 100.0)
+
+
+def test_a_response_in_parts() -> None:
+    """A response that arrives byte by byte is processed when it is complete."""
+    steady = Steady({A0: 10})
+    data = steady.respond(partition(A0, build_batch([b"x"], base_offset=10)))
+    steady.input = [data[i : i + 1] for i in range(len(data))]
+    records = steady.poll()
+    assert records is not None
+    assert [record.offset for record in records] == [10]
+
+
+def test_empty_responses_end_with_the_timeout() -> None:
+    """Responses without records are answered with the next request, until the timeout ends the poll."""
+    steady = Steady({A0: 10})
+    steady.input = [steady.respond({}), steady.respond(partition(A0), correlation_id=CORRELATION + 1)]
+    records = steady.poll(50.0)
+    assert records is not None
+    assert len(records) == 0
+    assert len(steady.sent) == 2
+    assert steady.path.moved == []
+
+
+FOUR = build_batch([b"x"] * 4, base_offset=10)
+OTHERS: dict[str, tuple[dict[TopicPartition, FetchPartitionData], dict[str, Any]]] = {
+    "error of the response": ({}, {"error_code": 70}),
+    "throttled": ({}, {"throttle_time_ms": 5}),
+    "another session": ({}, {"session_id": SESSION + 1}),
+    "no session": ({}, {"session_id": 0}),
+    "another correlation id": ({}, {"correlation_id": CORRELATION + 1}),
+    "error of a partition": (partition(A0, None, error_code=6), {}),
+    "unknown partition": (partition(TopicPartition("a", 9), FOUR), {}),
+    "unknown topic": (partition(TopicPartition("b", 0), FOUR), {}),
+    "preferred replica": (partition(A0, FOUR, preferred_read_replica=2), {}),
+    "aborted": (partition(A0, FOUR, aborted_transactions=[AbortedTransaction(producer_id=1, first_offset=3)]), {}),
+    "diverging": (partition(A0, FOUR, diverging_epoch=FetchEpochEndOffset(epoch=1, end_offset=5)), {}),
+    "leader": (partition(A0, FOUR, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=9)), {}),
+    "corrupt": (partition(A0, FOUR[:-1] + b"?"), {}),
+    "cut off": (partition(A0, FOUR[:-9]), {}),
+    "more than a poll returns": (partition(A0, build_batch([b"x"] * 501, base_offset=10)), {}),
+    "before the position": (partition(A0, build_batch([b"x"], base_offset=3)), {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_responses_are_handed_over(name: str) -> None:
+    """A response that is not ordinary is kept for the general path: nothing is sent, and no position moves."""
+    data, fields = OTHERS[name]
+    steady = Steady({A0: 10})
+    frame = steady.respond(data, **fields)
+    steady.input = [frame]
+    assert steady.poll() is None
+    ((connection, frames, count),) = steady.path.pending
+    assert (connection, [bytes(found) for found in frames], count) == (steady.connection, [frame[4:]], len(frame))
+    assert steady.sent == []
+    assert steady.path.moved == []
+    assert (steady.connection.epoch, steady.connection.correlation_id) == (EPOCH, CORRELATION)
+    assert steady.path.gave_up
+    assert steady.poll() is None
+
+
+def test_every_shortened_response_is_handed_over() -> None:
+    """A response that ends early, or has bytes after its end, is handed over."""
+    steady = Steady({A0: 10})
+    frame = steady.respond(partition(A0, FOUR))
+    for size in range(4, len(frame) + 1):
+        body = frame[4:size] if size < len(frame) else frame[4:] + b"\0"
+        steady = Steady({A0: 10})
+        steady.input = [len(body).to_bytes(4, "big") + body]
+        assert steady.poll() is None
+        assert steady.sent == []
+        assert [len(frames) for _, frames, _ in steady.path.pending] == [1]
+
+
+@pytest.mark.parametrize("end", [b"", ConnectionResetError(104, "reset")], ids=["closed", "reset"])
+def test_a_disconnect_is_handed_over(end: bytes | Exception) -> None:
+    """After the end of the connection, the general path continues. It gets the error of the socket."""
+    steady = Steady({A0: 10})
+    steady.input = [end]
+    assert steady.poll() is None
+    assert steady.connection.error is (end if end else None)
+    assert steady.path.pending == []
+
+
+@pytest.mark.parametrize("room", [0, 1, 20])
+def test_a_socket_that_is_full(room: int) -> None:
+    """If the socket does not take the whole request, the records are returned, and the rest is handed over."""
+    steady = Steady({A0: 10})
+    steady.input = [steady.respond(partition(A0, FOUR))]
+    steady.room = room
+    records = steady.poll()
+    assert records is not None
+    assert len(records) == 4
+    assert steady.connection.sent == room
+    assert steady.connection.request is not None
+    assert steady.connection.request[:room] == b"".join(steady.sent)
+    assert steady.poll() is None
+
+
+def test_read_committed_returns_records_without_aborted_transactions() -> None:
+    """With read_committed, a response without aborted transactions is ordinary."""
+    steady = Steady({A0: 10}, read_committed=True)
+    steady.input = [steady.respond(partition(A0, FOUR, aborted_transactions=None))]
+    records = steady.poll()
+    assert records is not None
+    assert len(records) == 4
+
+
+def test_due_work_and_wakeups_end_polls() -> None:
+    """A poll returns None when something is due, when `wakeup` was called, and when it is not armed."""
+    steady = Steady({A0: 10})
+    steady.now = 10_000.0
+    assert steady.poll() is None
+    steady = Steady({A0: 10})
+    assert steady.poll(60_000.0) is None
+    assert steady.now == 10_000.0
+    steady.path.disarm()
+    assert steady.poll() is None
+
+
+def test_a_handler_that_uses_the_consumer_ends_the_poll() -> None:
+    """If a signal handler disarms the fast path during the wait, the poll returns None and receives nothing."""
+    steady = Steady({A0: 10})
+    steady.input = [steady.respond(partition(A0, FOUR))]
+    steady.selects = [steady.path.disarm]
+    assert steady.poll() is None
+    assert len(steady.input) == 1
+
+
+def test_the_lock_settles() -> None:
+    """A thread that acquires the lock finds the fast path disarmed. An error of `settle` releases the lock."""
+    steady = Steady({A0: 10})
+    lock = SettlingLock(threading.RLock())
+    lock.settle_with(steady.path, steady.path.disarm)
+    with lock:
+        assert not steady.path.armed
+        assert lock._is_owned()
+    steady.path.arm([steady.connection], steady._select, 10_000.0, 1 << 20)
+
+    def fail() -> None:
+        raise MemoryError
+
+    lock.settle_with(steady.path, fail)
+    with contextlib.suppress(MemoryError), lock:
+        pytest.fail("the state is not settled")
+    assert not lock._is_owned()
