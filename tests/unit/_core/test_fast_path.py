@@ -215,7 +215,7 @@ def test_a_response_in_parts() -> None:
 
 
 def test_empty_responses_end_with_the_timeout() -> None:
-    """Responses without records are answered with the next request, until the timeout ends the poll."""
+    """Responses without records are followed by the next request, until the timeout ends the poll."""
     steady = Steady({A0: 10})
     steady.input = [steady.respond({}), steady.respond(partition(A0), correlation_id=CORRELATION + 1)]
     records = steady.poll(50.0)
