@@ -1,8 +1,8 @@
 """Reads and writes over TLS through the OpenSSL that Python's `ssl` has loaded, with the GIL released.
 
 Python's `ssl` makes connections: it loads certificates, does the handshake and verifies the broker. After that, a
-TlsChannel uses the same SSL object. It decrypts many TLS records in one call, and `receiver.pyx` can decrypt on a thread
-that never takes the GIL, which Python's `ssl` cannot do.
+TlsChannel uses the same SSL object. It decrypts many TLS records in one call, and `receiver.pyx` can decrypt on a
+thread that never takes the GIL, which Python's `ssl` cannot do.
 """
 
 cimport cython

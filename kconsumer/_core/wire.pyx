@@ -200,7 +200,7 @@ cdef class FrameBuffer:
     cdef Frame partial            # the incomplete frame that is received into its own block, or None
     cdef Py_ssize_t filled        # number of received bytes in `partial`
     cdef Frame prefetch           # the block of `prefetch_view`, or None
-    cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from the sizes of the last frames
+    cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from those of the last frames
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
