@@ -132,7 +132,7 @@ cdef class Receiver:
         cdef kc_job job
         cdef kc_receiver* state = self.state
         cdef int index
-        index, tag, framed, _channel = self.jobs.pop(job_id)     # the thread uses the channel until the job is collected
+        index, tag, framed, _channel = self.jobs.pop(job_id)  # the thread may use it until the job is collected
         with nogil:
             kc_job_collect(state, index, &job)
         self.job_ids[index] = 0
