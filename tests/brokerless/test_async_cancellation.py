@@ -23,6 +23,7 @@ PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ZERO = PARTITIONS[0]
 PROTOCOLS = ["classic", "consumer"]
 MAX_POINTS = 40
+MIN_REPETITIONS, MAX_REPETITIONS = 5, 40  # of the first two suspensions
 """Calls with more suspensions are cancelled at the first ones only. A suspension is a change that the network thread
 has notified, so their number depends on time."""
 
@@ -106,7 +107,12 @@ class Cancellations:
         The caller runs one call each time. At least one call must be cancelled. The first suspensions are repeated,
         because a call may end without a suspension if the network thread was fast.
         """
-        for self._point in [1, 2, 1, 2, 1, *range(2, MAX_POINTS + 1)]:
+        for repetition in range(MAX_REPETITIONS):
+            if repetition >= MIN_REPETITIONS and any(self.cancelled):
+                break
+            self._point = 1 + repetition % 2
+            yield
+        for self._point in range(2, MAX_POINTS + 1):
             yield
             if self._point > 2 and not self.cancelled[-1]:
                 break
@@ -156,7 +162,7 @@ def test_requests(cluster: FakeCluster, name: str, protocol: str, cancellations:
             await consumer.commit()
             assert journal.following == committed(cluster)
 
-    produce(cluster, MAX_POINTS)
+    produce(cluster, MAX_REPETITIONS + MAX_POINTS)
     asyncio.run(main())
     assert no_thread_left("kconsumer-network")
 
