@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import datetime
 from dataclasses import replace
 
@@ -41,10 +42,13 @@ def test_requests_in_a_history() -> None:
     assert plain == [entry for entry in detailed if " -> " not in entry]
     lines = sequence_diagram(detailed).splitlines()
     assert "sequenceDiagram" == lines[0]
-    joins = [line for line in lines if "->>b" in line and "JoinGroup" in line]
-    responses = [line for line in lines if "-->>m" in line and "JoinGroup response" in line]
-    assert len(joins) == len(responses) > 1
-    assert any("MEMBER_ID_REQUIRED" in line for line in responses)
+    joins = re.findall(r"(m\d)->>b\d: \S+ JoinGroup v\d+ no\. (\d+)", "\n".join(lines))
+    responses = re.findall(r"b\d-->>(m\d): \S+ JoinGroup response no\. (\d+)", "\n".join(lines))
+    in_flight = [join for join in joins if join not in responses]  # when the history ends
+    assert len(responses) > 1
+    assert sorted(joins) == sorted(responses + in_flight)
+    assert all(join == [other for other in joins if other[0] == join[0]][-1] for join in in_flight)
+    assert any("JoinGroup response" in line and "MEMBER_ID_REQUIRED" in line for line in lines)
     assert any("Note over m0" in line and "assigned" in line for line in lines)
 
 
