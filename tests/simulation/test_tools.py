@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import datetime
+import re
 from dataclasses import replace
 
 import pytest
