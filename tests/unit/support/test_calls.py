@@ -1,6 +1,7 @@
-"""The numbers of Python function calls of a fetch cycle, an empty poll, a commit and a heartbeat are bounded.
+"""The numbers of Python function calls of a fetch cycle, an empty poll and a commit are bounded.
 
-They do not depend on other work on the machine. So a change that makes the steady state slower is seen at once.
+They do not depend on other work on the machine. So a change that makes the steady state slower is seen at once. Those of
+a heartbeat do depend on it, because pauses separate heartbeats: `tox -e instructions` checks heartbeats at night.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import ModuleType
 import pytest
 
 TOOL = Path(__file__).parents[3] / "benchmarks" / "micro" / "calls.py"
-OPERATIONS = ("fetch cycle", "empty poll", "commit", "heartbeat")
+OPERATIONS = ("fetch cycle", "empty poll", "commit")
 ENGINES = ("classic", "threaded", "consumer protocol")
 
 
@@ -29,7 +30,7 @@ def tool() -> ModuleType:
 
 def test_each_operation_of_each_engine_has_a_bound(tool: ModuleType) -> None:
     """The tests below leave out no engine and no operation."""
-    assert set(OPERATIONS) == set(tool.OPERATIONS) == set(tool.BOUNDS)
+    assert {*OPERATIONS, tool.HEARTBEAT} == set(tool.OPERATIONS) == set(tool.BOUNDS)
     assert set(ENGINES) == set(tool.ENGINES)
     assert all(set(ENGINES) == set(bounds) for bounds in tool.BOUNDS.values())
 
