@@ -1,7 +1,7 @@
 """The numbers of Python function calls of a fetch cycle, an empty poll and a commit are bounded.
 
-They do not depend on other work on the machine. So a change that makes the steady state slower is seen at once. Those of
-a heartbeat do depend on it, because pauses separate heartbeats: `tox -e instructions` checks heartbeats at night.
+They do not depend on other work on the machine. So a change that makes the steady state slower is seen at once. Those
+of a heartbeat do depend on it, because pauses separate heartbeats: `tox -e instructions` checks heartbeats at night.
 """
 
 from __future__ import annotations
