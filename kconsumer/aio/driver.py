@@ -185,6 +185,10 @@ class AsyncDriver(ThreadedDriver):
         The member would join again between LeaveGroup and the end of the subscription.
         """
         self._waits.allow_joining(allowed)
+        if allowed:
+            # A poll that was resumed by the response to LeaveGroup may have waited again before the subscription ended.
+            # No response would resume it then, as nothing is fetched any more.
+            self._changed.notify()
 
     # --- ending ------------------------------------------------------------------------------------------------
 
