@@ -77,48 +77,75 @@ class FastPathControl:
         """
         if not self._usable or now < self._not_before:
             return False
-        parts = self._parts
-        with parts.changing():
-            room = parts.buffer.memory.room  # first, because it takes freed memory into account
-            flights = parts.fetch.steady_fetches()
-            loop, buffer = parts.client.loop, parts.buffer
-            if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
-                return False
-            if loop.selector is None or parts.closed or self._disabled:
-                return False
-            if self._leases and (self._leased or not self._driver.can_lease()):
-                return False
-            until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
-            connections = []
-            for flight in flights:
-                node = parts.client.steady_node(str(flight.node.id), now)
-                connection = None if node is None else self._connection(node, flight)
-                if node is None or node.connection is None or connection is None:
-                    return False
-                until = min(until, node.connection.reauth_at, node.connection.next_deadline)
-                connections.append(connection)
-            if now >= until:
-                return False
-            select = self._lease(connections) if self._leases else loop.selector.select
-            self.path.arm(connections, select, until, room)
-            return True
+        # The network thread must not use or close a socket between the first check and the lease.
+        with self._parts.changing(), self._parts.client.loop.lease_lock:
+            return self._arm(now)
 
-    def _lease(self, connections: list[FastConnection]) -> Select:
-        """Take the sockets from the network thread, which waits for them. Returns the function that waits for them."""
+    def _arm(self, now: float) -> bool:
+        parts = self._parts
+        room = parts.buffer.memory.room  # first, because it takes freed memory into account
+        flights = parts.fetch.steady_fetches()
+        loop, buffer = parts.client.loop, parts.buffer
+        if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
+            return False
+        if loop.selector is None or parts.closed or self._disabled:
+            return False
+        if self._leases and (self._leased or not self._driver.can_lease()):
+            return False
+        until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
+        connections = []
+        for flight in flights:
+            node = parts.client.steady_node(str(flight.node.id), now)
+            connection = None if node is None else self._connection(node, flight)
+            if node is None or node.connection is None or connection is None:
+                return False
+            until = min(until, node.connection.reauth_at, node.connection.next_deadline)
+            connections.append(connection)
+        if now >= until:
+            return False
+        select = self._lease(connections, now) if self._leases else loop.selector.select
+        if select is None:
+            return False
+        self.path.arm(connections, select, until, room)
+        return True
+
+    def _lease(self, connections: list[FastConnection], now: float) -> Select | None:
+        """Take the sockets from the network thread, which waits for them. Returns the function that waits for them.
+
+        Returns None if the system has no descriptors or memory for this.
+        """
         loop = self._parts.client.loop
-        if self._selector is None:
-            self._selector = loop.make_selector()
-            self._waker = loop.make_waker()
-            self._selector.register(self._waker.open(), selectors.EVENT_READ, None)
-        assert self._waker is not None
-        self._waker.drain()
-        self._waker.clear()
+        try:
+            self._open_selector()
+            assert self._selector is not None
+            for connection in connections:
+                self._selector.register(connection.descriptor, selectors.EVENT_READ, connection.node)
+                self._watched.append(connection.descriptor)
+        except OSError:
+            self._stop_watching()
+            self._not_before = now + RETRY_AFTER_MS
+            return None
         for connection in connections:
             self._leased.append(connection.node)
             loop.lease(connection.node)
-            self._selector.register(connection.descriptor, selectors.EVENT_READ, connection.node)
-        self._watched = [connection.descriptor for connection in connections]
         return self._selector.select
+
+    def _open_selector(self) -> None:
+        """Make the selector and the waker for leased sockets at the first call. Then clear the waker."""
+        if self._selector is None:
+            loop = self._parts.client.loop
+            selector, waker = loop.make_selector(), loop.make_waker()
+            selector.register(waker.open(), selectors.EVENT_READ, None)
+            self._selector, self._waker = selector, waker
+        assert self._waker is not None
+        self._waker.drain()
+        self._waker.clear()
+
+    def _stop_watching(self) -> None:
+        if self._selector is not None:
+            for descriptor in self._watched:
+                self._selector.unregister(descriptor)
+        self._watched = []
 
     def _end_leases(self, now: float) -> None:
         """Give the sockets back, and handle what the fast path has received. The network thread calls this, with the
@@ -193,7 +220,17 @@ class FastPathControl:
     # --- settling ----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Disarm the fast path and write its state back. The lock is held."""
+        """Disarm the fast path and write its state back. The lock is held.
+
+        After an exception, such as MemoryError, the state may be incomplete, so later calls raise StateError.
+        """
+        try:
+            self._settle()
+        except BaseException:
+            self._parts.step.begin()
+            raise
+
+    def _settle(self) -> None:
         parts, path = self._parts, self.path
         path.disarm()
         now = parts.clock.now()
@@ -217,11 +254,8 @@ class FastPathControl:
         if not self._leases or self._disabled:
             self._end_leases(now)
             return
-        assert self._selector is not None
         assert self._waker is not None
-        for descriptor in self._watched:
-            self._selector.unregister(descriptor)
-        self._watched = []
+        self._stop_watching()
         if path.waiting:
             self._waker.wake()
         # The network thread ends the leases in its next iteration. If it is the thread that has acquired the lock, the

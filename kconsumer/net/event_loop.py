@@ -7,6 +7,7 @@ decides which brokers there are and when to connect to one. Descriptors are open
 from __future__ import annotations
 
 import selectors
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ class ConnectionLoop:
         self.make_waker = make_waker
         self.closed = False
         self.selecting = False  # `poll` waits; it handles the events of no connection
+        self.lease_lock = threading.RLock()  # `poll` does not end its wait while another thread holds it
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
         self._clock = clock
@@ -123,7 +125,8 @@ class ConnectionLoop:
             try:
                 found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             finally:
-                self.selecting = False
+                with self.lease_lock:
+                    self.selecting = False
             woken = self._clock.now()
             for key, mask in found:
                 if key.data is None:
@@ -189,7 +192,7 @@ class ConnectionLoop:
         return self._metrics
 
     def lease(self, node: NodeConnection) -> None:
-        """Stop using the socket of a node, while another thread waits in `poll`."""
+        """Stop using the socket of a node. The caller holds `lease_lock`, and another thread waits in `poll`."""
         node.lease(True)
         self._interest.ignore(node)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -108,3 +110,93 @@ def test_the_fast_path_changes_no_result(engine: str, seed: int, monkeypatch: py
     assert responses > 0
     monkeypatch.setattr(FastPathControl, "arm", lambda *_: False)
     assert run(engine, seed) == (seen, log, 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with one topic."""
+    with FakeCluster() as made:
+        made.create_topic(TOPIC)
+        yield made
+
+
+@pytest.fixture
+def consumer(cluster: FakeCluster) -> Iterator[Consumer]:
+    """A consumer with a network thread that reads the topic."""
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, engine="threaded", request_timeout_ms=3000) as made:
+        made.assign([TopicPartition(TOPIC, 0)])
+        made.seek_to_beginning()
+        yield made
+
+
+def read_on_fast_path(cluster: FakeCluster, consumer: Consumer) -> FastPathControl:
+    """Read records until the fast path has been used. Returns its control."""
+    control = consumer._engine._fast_path
+    assert control is not None
+    end = time.monotonic() + LIMIT_S
+    while not control.path.responses:
+        assert time.monotonic() < end
+        cluster.produce(TOPIC, [b"v"])
+        consumer.poll(0.5)
+    return control
+
+
+def read_to_the_end(consumer: Consumer) -> None:
+    """Poll until the position is at the end of the partition."""
+    end = time.monotonic() + LIMIT_S
+    tp = TopicPartition(TOPIC, 0)
+    while consumer.position(tp) < consumer.end_offsets([tp])[tp]:
+        assert time.monotonic() < end
+        consumer.poll(0.1)
+
+
+def test_a_socket_is_not_closed_while_it_is_leased(
+    cluster: FakeCluster, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that closes the connection while the fast path is being armed causes no error: the network thread closes
+    the socket later.
+    """
+    read_on_fast_path(cluster, consumer)
+    consumer.position(TopicPartition(TOPIC, 0))  # settles the fast path
+    original, waited, loop = FastPathControl._connection, [], consumer._engine.components.client.loop
+
+    def slow(control: FastPathControl, node: Any, flight: Any) -> Any:
+        if not waited:
+            cluster.kill(1)
+            time.sleep(0.2)  # the network thread could have closed the socket by then
+            waited.append(loop.selecting)
+        return original(control, node, flight)
+
+    monkeypatch.setattr(FastPathControl, "_connection", slow)
+    end = time.monotonic() + LIMIT_S
+    while not waited:
+        assert time.monotonic() < end
+        consumer.poll(0.1)
+    assert waited == [True]
+    assert not consumer.poll(0.1)
+    cluster.start(1)
+    cluster.produce(TOPIC, [b"last"])
+    read_to_the_end(consumer)
+
+
+def test_without_descriptors_the_general_path_is_used(
+    cluster: FakeCluster, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the system has no descriptor for the selector of the fast path, polls return records without it. Once there is
+    one again, the fast path is used.
+    """
+    loop, refused = consumer._engine.components.client.loop, []
+
+    def refuse() -> None:
+        refused.append(True)
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_selector", refuse)
+        end = time.monotonic() + LIMIT_S
+        while len(refused) < 2:
+            assert time.monotonic() < end
+            cluster.produce(TOPIC, [b"v"])
+            consumer.poll(0.5)
+    read_on_fast_path(cluster, consumer)
+    read_to_the_end(consumer)
