@@ -110,7 +110,7 @@ class ConnectionLoop:
         deadline = now + timeout_ms
         selects, waited_ms, busy_ms = 0, 0.0, 0.0
         while True:
-            wait_ms = min(deadline, self._next_timer) - now
+            wait_ms = (deadline if deadline < self._next_timer else self._next_timer) - now
             if (
                 wait_ms < 0
                 or self._done
