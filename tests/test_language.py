@@ -32,6 +32,7 @@ CLEAN = [
     "docs/rebalances.md",
     "docs/security.md",
     "docs/spark.md",
+    "docs/start.md",
     "kconsumer/__init__.py",
     "kconsumer/__main__.py",
     "kconsumer/_core",

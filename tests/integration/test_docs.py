@@ -26,7 +26,8 @@ from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
 
 # Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless.
-OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md", "docs/asyncio.md")
+OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md", "docs/asyncio.md", "docs/start.md")
+OTHER_FOLDERS = ("docs/guides/", "docs/coming-from/")
 EXAMPLE = ROOT / "examples" / "custom_assignor"
 PARTITIONS, RECORDS = 4, 12
 GROUPS = ["billing", "invoices", "etl", "my-group", "nightly", "g"]
@@ -34,7 +35,16 @@ GROUPS = ["billing", "invoices", "etl", "my-group", "nightly", "g"]
 
 def blocks(language: str, word: str = "") -> list[Block]:
     """Return the blocks of a language that run here and contain the word."""
-    return [b for b in BLOCKS if b.language == language and b.runs and b.page not in OTHER_PAGES and word in b.text]
+    return [
+        block
+        for block in BLOCKS
+        if block.language == language and block.runs and word in block.text and runs_here(block.page)
+    ]
+
+
+def runs_here(page: str) -> bool:
+    """Returns whether this module runs the blocks of a page."""
+    return page not in OTHER_PAGES and not page.startswith(OTHER_FOLDERS)
 
 
 @pytest.fixture(scope="module")

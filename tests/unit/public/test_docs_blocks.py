@@ -74,8 +74,8 @@ def check_make(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    """Check that the command installs this project, with extras that exist."""
-    extras = re.fullmatch(r"\.(?:\[(.*)\])?", words[2])
+    """Check that the command installs this project, from a checkout or a wheel file, with extras that exist."""
+    extras = re.fullmatch(r"(?:\.|\./kconsumer-[\w.-]+\.whl)(?:\[(.*)\])?", words[2])
     assert words[1] == "install"
     assert extras is not None
     assert set() == set(filter(None, (extras[1] or "").split(","))) - set(PROJECT["project"]["optional-dependencies"])
