@@ -267,6 +267,7 @@ def test_commit_in_on_revoke_is_where_the_next_owner_starts(topic: str, member: 
         seen += [*first.poll(0.1), *second.poll(0.1)]
     expected = [(partition, offset) for partition in (0, 1) for offset in range(10)]
     assert expected == sorted((record.partition, record.offset) for record in seen)
+    first.subscribe([topic])  # close() may run in the middle of a rebalance, in which the group accepts no commits
 
 
 def test_commit_in_on_assign_is_where_reading_begins(topic: str, member: New) -> None:
