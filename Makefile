@@ -32,7 +32,7 @@ SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consum
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline clean
+.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline docs clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -162,6 +162,19 @@ $(STAMPS)/pipeline: $(STAMPS)/package
 
 pipeline: setup $(STAMPS)/pipeline  ## orders from a topic to cleaned Parquet, revenue by the minute and a plot of it, on Spark
 	$(BIN)/python examples/pipeline/run.py $(ARGS)
+
+# In an environment of its own, because the site needs neither the package built nor what tests need.
+DOCS := build/docs-venv
+
+$(DOCS)/stamp: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(DOCS)/bin/python -m pip install --quiet --group docs
+	touch $@
+
+docs: $(DOCS)/stamp  ## the documentation site in build/site; warnings and dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	$(DOCS)/bin/python docs/site/check.py
 
 clean:  ## remove everything made here (the jar cache in the home folder stays)
 	rm -rf $(VENV) build dist .tox .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
