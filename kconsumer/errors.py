@@ -369,6 +369,7 @@ _CLASSES: dict[int, type[BrokerError]] = {
             Errors.INVALID_GROUP_ID,
             Errors.UNKNOWN_MEMBER_ID,
             Errors.INVALID_SESSION_TIMEOUT,
+            Errors.NON_EMPTY_GROUP,
             Errors.GROUP_ID_NOT_FOUND,
             Errors.MEMBER_ID_REQUIRED,
             Errors.GROUP_MAX_SIZE_REACHED,

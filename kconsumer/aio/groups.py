@@ -1,6 +1,8 @@
-"""Lists and describes groups, their members and their offsets, as `kconsumer.groups` does. Everything is awaitable.
+"""Lists, describes and deletes groups, and shows and changes their offsets, as `kconsumer.groups` does. Everything is
+awaitable.
 
-Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect.
+Nothing here joins a group. `alter_offsets` and `delete` change groups that have no members. The functions connect, send
+their requests and disconnect.
 `GroupClient` keeps its connections for repeated use.
 """
 
@@ -19,7 +21,7 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
-from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, Servers
+from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, NewOffsets, Servers
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
@@ -31,6 +33,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_offsets",
+    "delete",
     "describe",
     "list",
     "offsets",
@@ -70,10 +74,33 @@ async def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dic
         return await client.offsets(await client.describe(group))
 
 
-class GroupClient(GroupClientBase):
-    """Queries groups over its own connections. Use it in one event loop, and close it or use `async with`.
+async def alter_offsets(group: str, offsets: NewOffsets, bootstrap_servers: Servers, **options: Any) -> None:
+    """Set committed offsets of a group that has no members, for example to read a topic again.
 
-    Several tasks may call methods at the same time. A cancelled call has no effect on the client.
+    `offsets` is a mapping of partition -> the next offset to read, as an int or OffsetAndMetadata. Other partitions
+    keep their offsets. A group that does not exist is created. Raises BrokerError with code UNKNOWN_MEMBER_ID if the
+    group has members: they would commit over the new offsets. If some partitions fail, raises the error of the first of
+    them; the offsets of the others are committed. Java: `Admin.alterConsumerGroupOffsets`.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.alter_offsets(group, offsets)
+
+
+async def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
+    """Delete a group that has no members, of any type, with its committed offsets.
+
+    Raises BrokerError with code NON_EMPTY_GROUP if the group has members, and with code GROUP_ID_NOT_FOUND if it does
+    not exist. Java: `Admin.deleteConsumerGroups`.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.delete(group)
+
+
+class GroupClient(GroupClientBase):
+    """Queries and changes groups over its own connections.
+
+    Use it in one event loop, and close it or use `async with`. Several tasks may call methods at the same time. A
+    cancelled call has no effect on the client.
     """
 
     _engine: AsyncEngine
@@ -118,6 +145,14 @@ class GroupClient(GroupClientBase):
         The first offset and the end offset of a partition are requested only once for all groups.
         """
         return await self._run(self._all_offsets(groups))
+
+    async def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
+        """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""
+        await self._run(self._alter_offsets(group, offsets))
+
+    async def delete(self, group: str) -> None:
+        """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
+        await self._run(self._delete(group))
 
     async def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

@@ -1,6 +1,6 @@
-"""Lists and describes groups, their members and their offsets. See `kconsumer.groups.client`."""
+"""Lists, describes and deletes groups, and shows and changes their offsets. See `kconsumer.groups.client`."""
 
-from kconsumer.groups.client import STATES, TYPES, GroupClient, describe, list, offsets
+from kconsumer.groups.client import STATES, TYPES, GroupClient, alter_offsets, delete, describe, list, offsets
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 
 __all__ = [
@@ -11,6 +11,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_offsets",
+    "delete",
     "describe",
     "list",
     "offsets",

@@ -1,6 +1,7 @@
-"""Lists and describes groups, their members and their offsets, as the command `kconsumer groups` does.
+"""Lists, describes and deletes groups, and shows and changes their offsets, as the command `kconsumer groups` does.
 
-Nothing here joins or changes a group. `list`, `describe` and `offsets` connect, send their requests and disconnect.
+Nothing here joins a group. `alter_offsets` and `delete` change groups that have no members. The functions connect, send
+their requests and disconnect.
 `GroupClient` keeps its connections for repeated use.
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
-from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, Servers
+from kconsumer.groups.client_base import CLOSE_MS, STATES, TYPES, GroupClientBase, NewOffsets, Servers
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from kconsumer.types import TopicPartition
 
@@ -29,6 +30,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupOffset",
+    "alter_offsets",
+    "delete",
     "describe",
     "list",
     "offsets",
@@ -66,8 +69,33 @@ def offsets(group: str, bootstrap_servers: Servers, **options: Any) -> dict[Topi
         return client.offsets(client.describe(group))
 
 
+def alter_offsets(group: str, offsets: NewOffsets, bootstrap_servers: Servers, **options: Any) -> None:
+    """Set committed offsets of a group that has no members, for example to read a topic again.
+
+    `offsets` is a mapping of partition -> the next offset to read, as an int or OffsetAndMetadata. Other partitions
+    keep their offsets. A group that does not exist is created. Raises BrokerError with code UNKNOWN_MEMBER_ID if the
+    group has members: they would commit over the new offsets. If some partitions fail, raises the error of the first of
+    them; the offsets of the others are committed. Java: `Admin.alterConsumerGroupOffsets`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.alter_offsets(group, offsets)
+
+
+def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
+    """Delete a group that has no members, of any type, with its committed offsets.
+
+    Raises BrokerError with code NON_EMPTY_GROUP if the group has members, and with code GROUP_ID_NOT_FOUND if it does
+    not exist. Java: `Admin.deleteConsumerGroups`.
+    """
+    with GroupClient(bootstrap_servers, **options) as client:
+        client.delete(group)
+
+
 class GroupClient(GroupClientBase):
-    """Queries groups over its own connections. Use it in one thread, and close it or use it in a `with` block."""
+    """Queries and changes groups over its own connections.
+
+    Use it in one thread, and close it or use it in a `with` block.
+    """
 
     def __init__(self, bootstrap_servers: Servers, **options: Any) -> None:
         self._set_up({"bootstrap_servers": bootstrap_servers, **options})
@@ -109,6 +137,16 @@ class GroupClient(GroupClientBase):
         The first offset and the end offset of a partition are requested only once for all groups.
         """
         return self._engine.run(self._all_offsets(groups))
+
+    @guarded
+    def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
+        """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""
+        self._engine.run(self._alter_offsets(group, offsets))
+
+    @guarded
+    def delete(self, group: str) -> None:
+        """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""
+        self._engine.run(self._delete(group))
 
     def close(self) -> None:
         """Close the connections. Does nothing if they are closed already."""

@@ -14,7 +14,8 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import ConfigError
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
-from kconsumer.types import TopicPartition
+from kconsumer.offset_arguments import offsets_to_commit
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
@@ -34,6 +35,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 CLOSE_MS = 5_000.0
 
 Servers = str | Sequence[str]
+NewOffsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class GroupClientBase(ABC):
@@ -98,6 +100,13 @@ class GroupClientBase(ABC):
         self, groups: Collection[GroupDescription]
     ) -> Operation[builtins.list[dict[TopicPartition, GroupOffset]]]:
         return (yield from self._queries.group_offsets(groups, self._timer()))
+
+    def _alter_offsets(self, group: str, offsets: NewOffsets) -> Operation[None]:
+        checked = offsets_to_commit(offsets)
+        yield from self._queries.alter_offsets(group, checked, self._timer())
+
+    def _delete(self, group: str) -> Operation[None]:
+        yield from self._queries.delete_group(group, self._timer())
 
 
 def _canonical_names(given: Iterable[str], known: Sequence[str], what: str) -> builtins.list[str]:

@@ -1,4 +1,5 @@
-"""Sends the requests that list groups, describe them, and read their offsets, for a client that is not a member.
+"""Sends the requests that list, describe and delete groups, and read and change their offsets, for a client that is not
+a member.
 
 Decides which broker receives a request and which errors are retried until the deadline. Each of the three types of
 group has its own request for a description. If the type is unknown, they are tried one after the other. `responses.py`
@@ -8,12 +9,14 @@ parses the responses.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
+from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES, commit_message
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for
@@ -21,9 +24,11 @@ from kconsumer.groups.responses import (
     MIN_VERSION_STATES,
     MIN_VERSION_TYPES,
     GroupPosition,
+    parse_altered,
     parse_classic,
     parse_committed,
     parse_consumer,
+    parse_deleted,
     parse_listing,
     parse_share,
     parse_share_offsets,
@@ -33,34 +38,38 @@ from kconsumer.managers import FOREVER, PendingCall, PollResult, Promise, Reply,
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import (
     CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
     DESCRIBE_GROUPS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     LIST_GROUPS,
+    OFFSET_COMMIT,
     OFFSET_FETCH,
     SHARE_GROUP_DESCRIBE,
 )
 from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest, ListGroupsRequest
 from kconsumer.schema.dsl import Api
+from kconsumer.schema.group_deletion import DeleteGroupsRequest
 from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from kconsumer.schema.share_group import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     ShareGroupDescribeRequest,
 )
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 Positions = dict[TopicPartition, GroupPosition]
 
 
 class QueryKind(NamedTuple):
-    """A kind of query: how to create the request, and how to parse the response."""
+    """A kind of query or change: how to create the request, and how to parse the response."""
 
     api: Api
     message: Callable[[str], Any]  # returns the request for a group id
     parse: Callable[[Reply], Any]  # returns the result, or raises the error of the response
     min_version: int = 0
     max_version: int = 32767
+    final_codes: Collection[int] = ()  # error codes after which the request is not retried, although they are retriable
 
 
 # The requests that describe a group, by type of group. If the type is unknown, they are tried in this order.
@@ -90,8 +99,14 @@ SHARE_OFFSETS = QueryKind(
 POSITIONS = {"consumer": COMMITTED, "classic": COMMITTED, "share": SHARE_OFFSETS}
 
 
+DELETION = QueryKind(DELETE_GROUPS, lambda group: DeleteGroupsRequest(groups_names=[group]), parse_deleted)
+
+
 class GroupsManager:
-    """Queries brokers and coordinators about groups. Every query returns a promise and has a deadline (ms)."""
+    """Queries brokers and coordinators about groups, and requests changes of groups.
+
+    Every query or change returns a promise and has a deadline (ms).
+    """
 
     def __init__(self, config: RetryConfig, metadata: MetadataManager, rng: random.Random | None = None) -> None:
         self._config = config
@@ -128,6 +143,26 @@ class GroupsManager:
     def offsets(self, group: str, kind: str, deadline: float) -> Promise[Positions]:
         """Request the offsets of a group by partition. Returns a promise. `kind` is the type of the group."""
         return self._start(PendingQuery(POSITIONS[kind], group, None, deadline, RetryTimer(self._retry_backoff)))
+
+    def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
+    ) -> Promise[None]:
+        """Commit offsets for a group without members. Returns a promise.
+
+        Coordinators accept such a commit, which has no member id, only while the group is empty.
+        """
+        kind = QueryKind(
+            OFFSET_COMMIT,
+            lambda group: commit_message(group, Generation(), None, offsets, {}),
+            parse_altered,
+            max_version=LAST_VERSION_WITH_NAMES,
+            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+        )
+        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
+
+    def delete(self, group: str, deadline: float) -> Promise[None]:
+        """Delete a group of any type, with its offsets. Returns a promise."""
+        return self._start(PendingQuery(DELETION, group, None, deadline, RetryTimer(self._retry_backoff)))
 
     def _describe(
         self, group: str, deadline: float, kinds: list[QueryKind], promise: Promise[GroupDescription]
@@ -212,7 +247,7 @@ class GroupsManager:
                 raise reply.error
             query.promise.set_result(query.kind.parse(reply))
         except KafkaError as error:
-            if not error.retriable:
+            if not error.retriable or (isinstance(error, BrokerError) and error.code in query.kind.final_codes):
                 query.promise.set_exception(error)
                 return
             query.retry(error, reply.now)
@@ -224,7 +259,10 @@ class GroupsManager:
 
 
 class PendingQuery(PendingCall[T]):
-    """A query without a result. It is sent to the broker `node`, or to the group's coordinator if `node` is None."""
+    """A query or change without a result.
+
+    It is sent to the broker `node`, or to the group's coordinator if `node` is None.
+    """
 
     __slots__ = ("group", "kind", "node")
 

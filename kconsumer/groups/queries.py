@@ -1,4 +1,5 @@
-"""GroupQueries: operations that query groups without joining them, for clients that block and clients that await.
+"""GroupQueries: operations that query and change groups without joining them, for clients that block and clients that
+await.
 
 An operation may have several requests in flight at once. This module also computes the values that need several
 responses, such as the lag.
@@ -20,11 +21,11 @@ from kconsumer.groups.responses import GroupPosition
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupOffset
 from kconsumer.managers import Promise
 from kconsumer.offsets.list_offsets import EARLIEST, LATEST, OffsetTable
-from kconsumer.types import TopicPartition
+from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 
 class GroupQueries:
-    """The queries of one engine. The engine's runner drives the operations of this class."""
+    """The queries and changes of one engine. The engine's runner drives the operations of this class."""
 
     def __init__(self, engine: Engine) -> None:
         parts = engine.components
@@ -106,6 +107,22 @@ class GroupQueries:
             {tp: _offset(tp, at.get(tp), starts, ends, owner) for tp in sorted({*at, *owner})}
             for at, owner in zip(positions, owners, strict=True)
         ]
+
+    def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timer: Timer
+    ) -> Operation[None]:
+        """Commit offsets for a group without members."""
+        if not offsets:
+            return
+        with self._components.changing():
+            promise = self._groups.alter_offsets(group, offsets, timer.deadline)
+        yield from self._operations.result(promise, timer, f"committing offsets of group {group!r}")
+
+    def delete_group(self, group: str, timer: Timer) -> Operation[None]:
+        """Delete a group without members, with its offsets."""
+        with self._components.changing():
+            promise = self._groups.delete(group, timer.deadline)
+        yield from self._operations.result(promise, timer, f"deleting group {group!r}")
 
     def _abandon(self, promises: Iterable[Promise[Any]]) -> None:
         """Complete promises for which no operation waits any more, so that their queries are not sent again."""

@@ -1,4 +1,4 @@
-"""Parses the responses to queries about groups: the list, the description and the offsets.
+"""Parses the responses to requests about groups: the list, the description, the offsets, and changes of them.
 
 Each function returns the values of a response, or raises the error that the response contains. `manager.py` decides
 where requests are sent and which errors are retried.
@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kconsumer.coordinator.classic_protocol.embedded import decode_assignment
+from kconsumer.coordinator.commit_messages import commit_codes
 from kconsumer.error_codes import Errors
-from kconsumer.errors import BrokerError, error_for
+from kconsumer.errors import BrokerError, CoordinatorError, error_for
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember
 from kconsumer.managers import Reply
 from kconsumer.schema.admin import (
@@ -22,6 +23,7 @@ from kconsumer.schema.admin import (
     DescribeGroupsResponse,
     ListGroupsResponse,
 )
+from kconsumer.schema.group_deletion import DeleteGroupsResponse
 from kconsumer.schema.share_group import (
     DescribeShareGroupOffsetsResponse,
     ShareGroupDescribeGroup,
@@ -125,6 +127,39 @@ def parse_share_offsets(reply: Reply) -> dict[TopicPartition, GroupPosition]:
     return offsets
 
 
+def parse_altered(reply: Reply) -> None:
+    """Check the response to a commit of a client that is not a member.
+
+    Raises the error of the first partition that failed. The errors of a coordinator that is not ready or has moved come
+    first, because after them the request is retried.
+    """
+    failed = {tp: code for tp, code in commit_codes(reply.message, {}).items() if code}
+    errors = [_alter_error(tp, code, len(failed) - 1) for tp, code in failed.items()]
+    errors.sort(key=lambda error: not isinstance(error, CoordinatorError))
+    if errors:
+        raise errors[0]
+
+
+def parse_deleted(reply: Reply) -> None:
+    """Check the response to a request that deletes one group. Raises the error of the group."""
+    message: DeleteGroupsResponse = reply.message
+    group = message.results[0]
+    context = f"deleting group {group.group_id!r}"
+    if group.error_code == Errors.NON_EMPTY_GROUP:
+        context += "; stop its members first"
+    _raise(group.error_code, context, group.error_message, "Delete")
+
+
+def _alter_error(tp: TopicPartition, code: int, others: int) -> BrokerError:
+    """Returns the error of a partition whose offset was not committed. `others` is how many other partitions failed."""
+    context = f"committing the offset of {tp}"
+    if others:
+        context += f" and of {others} other partition{'s' * (others > 1)}"
+    if code == Errors.UNKNOWN_MEMBER_ID:
+        context += "; the group has members, and only they can commit: stop them first"
+    return error_for(code, context, operation="Read")
+
+
 def _classic_member(member: DescribedGroupMember, is_consumer_group: bool) -> GroupMember:
     """Returns a member of a classic group.
 
@@ -192,7 +227,7 @@ def _with_epochs(
     )
 
 
-def _raise(code: int, context: str, text: str | None = None) -> None:
+def _raise(code: int, context: str, text: str | None = None, operation: str = "Describe") -> None:
     if code:
-        error: BrokerError = error_for(code, f"{context}: {text}" if text else context, operation="Describe")
+        error: BrokerError = error_for(code, f"{context}: {text}" if text else context, operation=operation)
         raise error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kconsumer.schema.classic_group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
     from kconsumer.schema.consumer_group import CONSUMER_GROUP_HEARTBEAT
     from kconsumer.schema.fetch import FETCH
+    from kconsumer.schema.group_deletion import DELETE_GROUPS
     from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA
     from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
     from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -36,6 +37,7 @@ _HOMES = {
     "SYNC_GROUP": "classic_group",
     "DESCRIBE_GROUPS": "admin",
     "LIST_GROUPS": "admin",
+    "DELETE_GROUPS": "group_deletion",
     "SASL_HANDSHAKE": "sasl",
     "API_VERSIONS": "metadata",
     "OFFSET_FOR_LEADER_EPOCH": "offsets",
@@ -51,6 +53,7 @@ __all__ = [
     "API_VERSIONS",
     "CONSUMER_GROUP_DESCRIBE",
     "CONSUMER_GROUP_HEARTBEAT",
+    "DELETE_GROUPS",
     "DESCRIBE_GROUPS",
     "DESCRIBE_SHARE_GROUP_OFFSETS",
     "FETCH",

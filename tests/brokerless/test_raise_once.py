@@ -55,6 +55,7 @@ OF_ADMINS = {
     "ConsumerGroupDescribe",
     "ShareGroupDescribe",
     "DescribeShareGroupOffsets",
+    "DeleteGroups",
 }
 # Callables that are called only once in the life of these consumers.
 ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffsets"}

@@ -284,6 +284,8 @@ async def read_without_a_group_in_tasks() -> None:
     async with aio.groups.GroupClient("localhost:9092") as groups:
         description = await groups.describe("billing")
         assert_type(await groups.offsets(description), dict[TopicPartition, kconsumer.groups.GroupOffset])
+        await groups.alter_offsets("billing", {TopicPartition("orders", 0): 5})
+        await groups.delete("billing")
 
 
 def read_groups() -> None:
@@ -296,5 +298,7 @@ def read_groups() -> None:
     assert_type(offsets, dict[TopicPartition, kconsumer.groups.GroupOffset])
     with kconsumer.groups.GroupClient("localhost:9092") as client:
         groups = client.describe_all(types=["consumer"])
+        client.alter_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(5)})
+        client.delete("billing")
         lags = [at.lag for table in client.all_offsets(groups) for at in table.values()]
         assert_type(lags, list[int | None])

@@ -11,7 +11,7 @@ from functools import cache
 
 from kconsumer.schema import APIS
 from kconsumer.schema.dsl import Api, Versions
-from kconsumer.schema.group_deletion import DELETE_GROUPS, OFFSET_DELETE
+from kconsumer.schema.group_deletion import OFFSET_DELETE
 from kconsumer.schema.produce import PRODUCE
 from kconsumer.schema.topics import (
     CREATE_PARTITIONS,
@@ -43,7 +43,6 @@ OTHER_APIS = (
     TXN_OFFSET_COMMIT,
     DESCRIBE_CONFIGS,
     CREATE_PARTITIONS,
-    DELETE_GROUPS,
     INCREMENTAL_ALTER_CONFIGS,
     OFFSET_DELETE,
     DESCRIBE_CLUSTER,

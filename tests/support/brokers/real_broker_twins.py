@@ -44,6 +44,7 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_group_changes.py::test_members_that_leave_in_the_middle_of_joins[cooperative-sticky]": REBALANCE,
     "test_group_changes.py::test_one_three_two_members_under_load[range]": REBALANCE,
     "test_groups.py::test_an_empty_group_and_a_deleted_topic": TOPIC_IDS,
+    "test_groups_altered.py": COORDINATOR,
     "test_groups_failover.py": FAILOVER,
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_ranges.py": SEGMENTS,

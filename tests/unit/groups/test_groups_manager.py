@@ -11,8 +11,10 @@ from kconsumer.errors import (
     BrokerConnectionError,
     BrokerError,
     GroupAuthorizationError,
+    GroupError,
     KafkaError,
     TimeoutError,
+    TopicAuthorizationError,
     UnsupportedVersionError,
 )
 from kconsumer.groups.types import GroupListing
@@ -30,8 +32,12 @@ from kconsumer.schema.admin import (
     ListGroupsResponse,
 )
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
+from kconsumer.schema.group_deletion import DeletableGroupResult, DeleteGroupsResponse
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.schema.offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
@@ -45,7 +51,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeGroup,
     ShareGroupDescribeResponse,
 )
-from kconsumer.types import Node
+from kconsumer.types import Node, OffsetAndMetadata
 from support.harnesses.manager_driver import RETRY_MS, fail, respond, tps
 from support.harnesses.wiring import make_groups_manager
 
@@ -296,3 +302,99 @@ def test_a_share_group_counts_its_lag_itself() -> None:
     group = DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=[topic])
     respond(case.one("DescribeShareGroupOffsets"), DescribeShareGroupOffsetsResponse(groups=[group]), case.now)
     assert {"t-0": (5, 9), "t-1": (6, None)} == {str(tp): (at.committed, at.lag) for tp, at in promise.result().items()}
+
+
+# --- changes ---
+
+
+def committed(*codes: int) -> OffsetCommitResponse:
+    """Returns a response with one code for each partition of t."""
+    rows = [OffsetCommitResponsePartition(partition_index=index, error_code=code) for index, code in enumerate(codes)]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=rows)])
+
+
+def altering(case: Case) -> Promise[None]:
+    """Request new offsets of two partitions of group g."""
+    offsets = zip(tps("t-0", "t-1"), (OffsetAndMetadata(5, "why", 2), OffsetAndMetadata(6)), strict=True)
+    return case.groups.alter_offsets("g", dict(offsets), DEADLINE)
+
+
+def test_offsets_are_committed_without_a_member() -> None:
+    """The commit goes to the coordinator, without a member id and a generation, in a version with topic names."""
+    case = Case()
+    promise = altering(case)
+    request = case.one("OffsetCommit")
+    message = request.message
+    assert ("2", 9) == (request.node, request.max_version)
+    assert ("g", "", -1, None, -1) == (
+        message.group_id,
+        message.member_id,
+        message.generation_id_or_member_epoch,
+        message.group_instance_id,
+        message.retention_time_ms,
+    )
+    (topic,) = message.topics
+    assert [(0, 5, 2, "why"), (1, 6, -1, "")] == [
+        (row.partition_index, row.committed_offset, row.committed_leader_epoch, row.committed_metadata)
+        for row in topic.partitions
+    ]
+    respond(request, committed(0, 0), case.now)
+    assert (True, None) == (promise.done, promise.error)
+
+
+@pytest.mark.parametrize(
+    ("codes", "error", "text"),
+    [
+        ((25, 25), GroupError, "t-0 and of 1 other partition; the group has members"),
+        ((0, 3), BrokerError, "committing the offset of t-1"),
+        ((0, 29), TopicAuthorizationError, "an ACL must allow Read on the topic"),
+        ((12, 0), BrokerError, "committing the offset of t-0"),
+    ],
+)
+def test_a_commit_fails_at_once(codes: tuple[int, int], error: type[BrokerError], text: str) -> None:
+    """A group with members, an unknown partition and a missing permission end the call; the partition is named."""
+    case = Case()
+    promise = altering(case)
+    respond(case.one("OffsetCommit"), committed(*codes), case.now)
+    assert isinstance(error_of(promise), error)
+    assert next(filter(None, codes)) == getattr(promise.error, "code", None)
+    assert text in str(promise.error)
+    assert [] == case.sent()
+
+
+def test_a_commit_to_a_moved_coordinator_is_repeated() -> None:
+    """All offsets are sent again to the new coordinator, also if other partitions have errors that are final."""
+    case = Case()
+    promise = altering(case)
+    respond(case.one("OffsetCommit"), committed(3, 16), case.now)
+    assert not promise.done
+    case.now = RETRY_MS
+    respond(case.one("OffsetCommit"), committed(0, 0), case.now)
+    assert (True, None) == (promise.done, promise.error)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        (68, GroupError, "stop its members first"),
+        (NOT_FOUND, GroupError, "deleting group 'g'"),
+        (30, GroupAuthorizationError, "an ACL must allow Delete on the group"),
+    ],
+)
+def test_a_group_is_deleted(code: int, error: type[BrokerError], text: str) -> None:
+    """The coordinator deletes the group, after it is ready; every other error is final and names the group."""
+    case = Case()
+    promise = case.groups.delete("g", DEADLINE)
+    request = case.one("DeleteGroups")
+    assert ("2", ["g"]) == (request.node, request.message.groups_names)
+    loading = DeletableGroupResult(group_id="g", error_code=14)
+    respond(request, DeleteGroupsResponse(results=[loading]), case.now)
+    case.now = RETRY_MS
+    respond(case.one("DeleteGroups"), DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")]), case.now)
+    assert (True, None) == (promise.done, promise.error)
+
+    failed = case.groups.delete("g", DEADLINE)
+    row = DeletableGroupResult(group_id="g", error_code=code)
+    respond(case.one("DeleteGroups"), DeleteGroupsResponse(results=[row]), case.now)
+    assert isinstance(error_of(failed), error)
+    assert text in str(failed.error)

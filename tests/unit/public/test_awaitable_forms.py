@@ -13,7 +13,7 @@ from kconsumer import Consumer, aio, groups, ranges
 
 MODULES: list[tuple[ModuleType, ModuleType]] = [(groups, aio.groups), (ranges, aio.ranges)]
 FUNCTIONS = [
-    *((groups, aio.groups, name) for name in ("list", "describe", "offsets")),
+    *((groups, aio.groups, name) for name in ("list", "describe", "offsets", "alter_offsets", "delete")),
     *((ranges, aio.ranges, name) for name in ("read_range", "read_topic", "scan_topic")),
 ]
 CLASSES: list[tuple[type, type]] = [
