@@ -425,8 +425,11 @@ class ConsumerBase(ABC):
             raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._guard.closed else self._engine.status.summary()
-        return f"<{self._name()} {state}>"
+        if self._guard.closed:
+            return f"<{self._name()} closed>"
+        path = self._engine.fast_path_state()  # first, because `summary` ends the use of the fast path
+        state = self._engine.status.summary()
+        return f"<{self._name()} {state}" + (f"; fast path {path}>" if path else ">")
 
     # --- arguments ---------------------------------------------------------------------------------------------------
 

@@ -263,7 +263,8 @@ cdef class FastPath:
     cdef readonly list polls                 # when each poll began, and when it stopped waiting (0: unknown); ms
     cdef readonly double last_poll           # when the last poll began; ms
     cdef readonly int64_t responses          # the number of responses that were processed
-    cdef readonly str gave_up                # why the last response was handed over
+    cdef readonly int64_t handed_over        # the number of responses that were handed over
+    cdef readonly str gave_up                # why the last one was; None: there was none
     cdef object lock
     cdef object driver
     cdef object now
@@ -495,7 +496,8 @@ cdef class FastPath:
         return connection.request is None
 
     cdef bint give_up(self, str reason) except -1:
-        """Store why the general path must continue. Returns False."""
+        """Count a response that is handed over, and store the reason. Returns False."""
+        self.handed_over += 1
         self.gave_up = reason
         return False
 

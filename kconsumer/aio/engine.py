@@ -41,6 +41,14 @@ class AsyncEngine(Engine):
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
         self.components.collector.any_awaitable = True
 
+    def fast_path_state(self) -> str:
+        """Returns why polls do not use the fast path."""
+        return "not usable with AsyncConsumer"
+
+    def describe_fast_path(self) -> str:
+        """Returns why polls do not use the fast path."""
+        return self.fast_path_state()
+
     async def run_async(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task until it ends. Returns its result.
 

@@ -27,7 +27,7 @@ from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.interceptors import Interceptors
-from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.metrics import ConsumerMetrics, add_fast_path
 from kconsumer.engine.operations import Operations
 from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.status import StatusView
@@ -73,6 +73,7 @@ class Engine:
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
         self._fast_path = FastPathControl(parts, self.driver, self._metrics) if self.driver.has_fast_path else None
+        add_fast_path(parts.metrics, None if self._fast_path is None else self._fast_path.path)
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._quiet = False  # no manager had to be polled when the last poll began
@@ -83,6 +84,14 @@ class Engine:
                 on_committed=None if interceptors is None else partial(callbacks.committed, interceptors.committed),
                 on_auto_commit=None if on_commit is None else partial(callbacks.commit_finished, on_commit),
             )
+
+    def fast_path_state(self) -> str:
+        """Returns whether polls use the fast path now, for `repr`. Empty for a consumer without network."""
+        return "" if self._fast_path is None else self._fast_path.state
+
+    def describe_fast_path(self) -> str:
+        """Returns the same for state dumps, with the numbers of responses."""
+        return "" if self._fast_path is None else self._fast_path.describe()
 
     def run(self, operation: Operation[T]) -> T:
         """Drive an operation on the calling thread until it ends. Returns its result."""

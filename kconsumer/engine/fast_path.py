@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
@@ -52,8 +53,7 @@ class FastPathControl:
         self._watched: list[int] = []  # the descriptors of the leased sockets
         self._disabled = False
         driver.on_iteration(self._end_leases)
-        # Interceptors and deserializers are user code, which the fast path does not run.
-        self._usable = not (config.interceptors or config.key_deserializer or config.value_deserializer)
+        self._unusable = _unusable(config)  # why the fast path is never armed; empty if it may be
         self.path = FastPath(
             parts.lock.inner,
             driver,
@@ -68,6 +68,20 @@ class FastPathControl:
         )
         parts.lock.settle_with(self.path, self.settle)
 
+    @property
+    def state(self) -> str:
+        """Returns "armed", "not armed", or why it is never armed. Takes no lock, because that would disarm it."""
+        return self._unusable or ("armed" if self.path.armed else "not armed")
+
+    def describe(self) -> str:
+        """Returns the state and the numbers of responses for state dumps. Takes no lock."""
+        path = self.path
+        text = self.state
+        if not self._unusable:
+            text += f", {path.responses} responses processed, {path.handed_over} handed over"
+            text += f" (last: {path.gave_up})" if path.gave_up else ""
+        return text
+
     # --- arming ------------------------------------------------------------------------------------------------
 
     def arm(self, now: float) -> bool:
@@ -75,7 +89,7 @@ class FastPathControl:
 
         The caller has checked that no manager has to be polled now.
         """
-        if not self._usable or now < self._not_before:
+        if self._unusable or now < self._not_before:
             return False
         # The network thread must not use or close a socket between the first check and the lease.
         with self._parts.changing(), self._parts.client.loop.lease_lock:
@@ -293,6 +307,17 @@ class FastPathControl:
             self._metrics.poll_began(began)
             if ended:
                 self._metrics.wait_ended(ended)
+
+
+def _unusable(config: ConsumerConfig) -> str:
+    """Returns why consumers with these options never use the fast path. Returns an empty string if they may use it.
+
+    Interceptors and deserializers are user code, which the fast path does not run. Its sockets do not encrypt.
+    """
+    options = [name for name in ("key_deserializer", "value_deserializer", "interceptors") if getattr(config, name)]
+    if config.security_protocol in ("SSL", "SASL_SSL"):
+        options.append("security_protocol")
+    return f"not usable with {', '.join(options)}" if options else ""
 
 
 class _Template(NamedTuple):

@@ -12,6 +12,7 @@ import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.fast_path import FastPathControl
+from kconsumer.engine.state_dump import full_report
 from kconsumer.testing import FakeCluster
 
 TOPIC, PARTITIONS, BROKERS = "t", 4, 2
@@ -148,6 +149,43 @@ def read_to_the_end(consumer: Consumer) -> None:
     while consumer.position(tp) < consumer.end_offsets([tp])[tp]:
         assert time.monotonic() < end
         consumer.poll(0.1)
+
+
+def metric(consumer: Consumer, name: str) -> float:
+    """Returns the value of a metric of the fast path."""
+    return {found.name: value for found, value in consumer.metrics().items() if found.group == "kconsumer-metrics"}[
+        name
+    ]
+
+
+def arm(control: FastPathControl, consumer: Consumer) -> None:
+    """Poll until the fast path is armed."""
+    end = time.monotonic() + LIMIT_S
+    while not control.path.armed:
+        assert time.monotonic() < end
+        consumer.poll(0.01)
+
+
+def test_which_path_is_in_use_is_visible(cluster: FakeCluster, consumer: Consumer) -> None:
+    """While the fast path is armed, the repr says so. Metrics and the report count the responses that it has processed,
+    and those that it has handed over, with the reason of the last one.
+    """
+    control = read_on_fast_path(cluster, consumer)
+    arm(control, consumer)
+    assert repr(consumer).endswith("1 partition: 1 in flight; fast path armed>")
+    assert repr(consumer).endswith("; fast path not armed>"), "the first repr has settled it"
+    processed = control.path.responses
+    assert processed == metric(consumer, "fast-path-response-total")
+    end = time.monotonic() + LIMIT_S
+    while not control.path.handed_over:
+        assert time.monotonic() < end
+        arm(control, consumer)
+        cluster.produce(TOPIC, [b"v"] * 3)
+        consumer.poll(0.5, max_records=1)
+    assert control.path.handed_over == metric(consumer, "fast-path-handover-total") == 1
+    counts = f"{control.path.responses} responses processed, 1 handed over"
+    reason = "(last: the response has more records than a poll may return, or corrupt ones)"
+    assert f"fast path: not armed, {counts} {reason}" in full_report(consumer).splitlines()
 
 
 def test_a_socket_is_not_closed_while_it_is_leased(

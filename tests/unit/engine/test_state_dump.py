@@ -5,16 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, ConsumerRecords, TopicPartition
 from kconsumer.engine.state_dump import full_report, summary, table
 from kconsumer.net.describe import ConnectionReport
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import PartitionCondition, PartitionStatus
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
+
+
+class Interceptor:
+    """An interceptor that does nothing."""
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Returns the records."""
+        return records
 
 
 @pytest.fixture
@@ -43,8 +52,9 @@ def test_summary() -> None:
 
 
 def test_repr(consumer: Consumer) -> None:
-    """The repr has the number of partitions in each state, and "closed" after close()."""
-    assert "<Consumer 'c' group='g' 3 partitions: 1 initializing, 1 no leader, 1 paused>" == repr(consumer)
+    """The repr has the number of partitions in each state and which path polls use, and "closed" after close()."""
+    states = "3 partitions: 1 initializing, 1 no leader, 1 paused"
+    assert f"<Consumer 'c' group='g' {states}; fast path not armed>" == repr(consumer)
     consumer.close()
     assert "<Consumer 'c' group='g' closed>" == repr(consumer)
 
@@ -62,7 +72,8 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
     thread.start()
     taken.wait(10)
     try:
-        assert "<Consumer 'c' group='g' 3 partitions, busy in another thread>" == repr(consumer)
+        busy = "3 partitions, busy in another thread"
+        assert f"<Consumer 'c' group='g' {busy}; fast path not armed>" == repr(consumer)
     finally:
         done.set()
         thread.join()
@@ -93,13 +104,14 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert re.fullmatch(r"\d+\.\d+s", since), "a duration in seconds"
     assert "no position yet; waiting for the committed offset; the coordinator is unknown" in lines[4]
     assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
-    assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
-    assert "coordinator: unknown" == lines[7]
-    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"] == lines[8].split()
-    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  TLSv1.3 through OpenSSL  -" == lines[9]
+    assert "fast path: not armed, 0 responses processed, 0 handed over" == lines[6]
+    assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[7]
+    assert "coordinator: unknown" == lines[8]
+    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"] == lines[9].split()
+    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  TLSv1.3 through OpenSSL  -" == lines[10]
     assert (
         "broker 2 at c:9092  not connected  0          -           -                        connection refused"
-        == lines[10]
+        == lines[11]
     )
 
 
@@ -107,7 +119,23 @@ def test_report_without_a_group() -> None:
     """Without a group the report has no section for the member."""
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
         lines = full_report(consumer).splitlines()
-    assert ["0 partitions", "memory", "CONNECTION"] == [lines[0], lines[1].split(":")[0], lines[2].split()[0]]
+    first = [line.split(":")[0].split()[0] for line in lines[1:]]
+    assert ("0 partitions", ["memory", "fast", "CONNECTION"]) == (lines[0], first)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"value_deserializer": "str", "key_deserializer": "str"}, "key_deserializer, value_deserializer"),
+        ({"interceptors": [Interceptor()]}, "interceptors"),
+        ({"security_protocol": "SSL"}, "security_protocol"),
+    ],
+)
+def test_why_the_fast_path_is_not_used(options: dict[str, Any], names: str) -> None:
+    """The repr and the report name the options with which the fast path is never used."""
+    with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", **options) as consumer:
+        assert f"<Consumer 'c' 0 partitions; fast path not usable with {names}>" == repr(consumer)
+        assert f"fast path: not usable with {names}" in full_report(consumer).splitlines()
 
 
 def test_table() -> None:
