@@ -1,7 +1,7 @@
 """The `kconsumer` command: parses the arguments and returns an exit code. Each subcommand has its own module.
 
-Exit codes: 0 success; 1 an error (one line on stderr); 2 a wrong command line or option; 3 a group lags by more than
-`--max-lag`; 130 ended by SIGINT; 143 ended by SIGTERM.
+Exit codes: 0 success; 1 an error (one line on stderr); 2 a wrong command line or option (one line, too); 3 a group lags
+by more than `--max-lag`; 130 ended by SIGINT; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kconsumer.cli import assignors, consume, dump, fake_cluster, groups, topics
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
+from kconsumer.cli.parser import Parser, join_negative_values
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -25,9 +26,12 @@ OK, FAILED, USAGE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: the arguments of the process). Returns its exit code."""
     try:
-        args = build_parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed its help or an error
+        args = parse(sys.argv[1:] if argv is None else argv)
+    except SystemExit as end:  # argparse has printed its help
         return int(end.code or 0)
+    except UsageError as error:
+        print(f"{error.prog}: {_one_line(error)}", file=sys.stderr)
+        return USAGE
     if args.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     else:
@@ -50,17 +54,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE if isinstance(error, errors.ConfigError | UsageError) else FAILED
 
 
-def build_parser() -> argparse.ArgumentParser:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Returns the values of the arguments. Raises UsageError for a wrong command line."""
+    args, unknown = build_parser().parse_known_args(join_negative_values(argv))
+    if unknown:
+        args.parser.refuse(unknown)
+    return args
+
+
+def build_parser() -> Parser:
     """Returns a parser for all subcommands and their arguments."""
-    parser = argparse.ArgumentParser(
-        prog="kconsumer", description="Read topics of Apache Kafka, and inspect topics, groups and log segments."
+    parser = Parser(
+        prog="kconsumer",
+        description="Read topics of Apache Kafka, inspect topics and log segments, inspect and change groups.",
+        epilog="Exit codes: 0 success; 1 an error; 2 a wrong command line or option; 3 a group lags by more than "
+        "--max-lag; 130 and 143 ended by SIGINT and SIGTERM.",
     )
     parser.add_argument("--version", action="version", version=f"kconsumer {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--debug",
         action="store_true",
-        help="write debug logs to stderr, and a traceback on an error",
+        help="write debug logs to stderr, and a traceback after an error",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     consume.add_parser(commands, common)

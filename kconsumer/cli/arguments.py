@@ -14,7 +14,11 @@ COMMAND_TIMEOUT_MS = 20_000  # shorter than the library's default, because a use
 
 
 class UsageError(Exception):
-    """An error in the command line. The exit code is 2."""
+    """An error in the command line. The exit code is 2. `prog` is the command that has the error."""
+
+    def __init__(self, message: str, prog: str = "kconsumer") -> None:
+        super().__init__(message)
+        self.prog = prog
 
 
 def setting(text: str) -> tuple[str, str]:

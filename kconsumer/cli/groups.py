@@ -17,6 +17,7 @@ from kconsumer import errors
 from kconsumer.cli import group_views as views
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
+from kconsumer.cli.parser import suggestion
 from kconsumer.cli.watch import Screen, repeat
 from kconsumer.groups import STATES, TYPES, GroupClient, GroupDescription
 
@@ -57,7 +58,8 @@ def _one_of(known: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         name = re.sub("[-_]", "", text).lower()
         if name not in spelled:
-            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
+            listed = ", ".join(known)
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {listed}{suggestion(name, spelled)}")
         return spelled[name]
 
     return parse
