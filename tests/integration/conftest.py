@@ -22,6 +22,7 @@ from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaClus
 from support.brokers.kafka_shared import shared_kafka
 from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.awaited import EventLoop
+from support.harnesses.fast_path import FastPathUse, fast_path_use
 from support.harnesses.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
@@ -102,6 +103,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in absent]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def fast_path(request: pytest.FixtureRequest) -> Iterator[FastPathUse]:
+    """The use of the fast path by all consumers of this process. `--fast-path=off` forces the general path."""
+    with fast_path_use(on=request.config.getoption("--fast-path") == "on") as use:
+        yield use
+
+
+@pytest.fixture(autouse=True)
+def _fast_path_is_used(request: pytest.FixtureRequest, fast_path: FastPathUse) -> Iterator[None]:
+    """Fail a test with the mark `fast_path` if its consumers have not used the fast path. Fail every test whose
+    consumers have used it although it is off.
+    """
+    before = fast_path.responses
+    yield
+    responses = fast_path.responses - before
+    if not fast_path.on:
+        assert responses == 0
+    elif request.node.get_closest_marker("fast_path") is not None and not uses_asyncio(request):
+        assert responses > 0
+
+
 @pytest.fixture(scope="session")
 def new_cluster(request: pytest.FixtureRequest) -> type[KafkaCluster] | type[FakeKafka]:
     """The class of clusters that a test starts for itself: of a real Kafka, or of the model with `--cluster=fake`."""
@@ -167,10 +189,16 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
     return ENGINES[chosen.name]
 
 
+def uses_asyncio(request: pytest.FixtureRequest) -> bool:
+    """Returns True if a test that runs with several engines uses an AsyncConsumer now."""
+    engine = getattr(request.node, "callspec", None) and request.node.callspec.params.get("engine")
+    return isinstance(engine, Engine) and engine.asyncio
+
+
 @pytest.fixture
 def consumer_type(request: pytest.FixtureRequest, engine: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
     """`Consumer`, or what makes an AsyncConsumer with the same interface."""
-    if not request.node.callspec.params["engine"].asyncio:
+    if not uses_asyncio(request):
         yield Consumer
         return
     with closing(ThreadRunners()) as runners:

@@ -62,6 +62,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     return count
 
 
+@pytest.mark.fast_path
 def test_idle_member_takes_few_steps(idle: Consumer, counted: Callable[..., list[str]]) -> None:
     """Three seconds of idle polling, with auto-commits, heartbeats and empty fetches, take a few dozen steps."""
     counted(ClassicDriver, "_step")
@@ -86,6 +87,7 @@ def test_poll_that_finds_nothing_makes_no_calls(idle: Consumer, counted: Callabl
     assert len(calls) < 1500
 
 
+@pytest.mark.fast_path
 def test_waiting_polls_leave_managers_alone(
     kafka: Kafka, topic_name: str, idle: Consumer, counted: Callable[..., list[str]]
 ) -> None:
