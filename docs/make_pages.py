@@ -1,7 +1,8 @@
 """Writes the pages, and parts of pages, that are generated from tables of the code.
 
-These are options.md, the options in spark.md, the keys in pipeline.md, design/state-machines.md, and the types of
-options in kconsumer/config/signature.py. The texts around the tables are here, too.
+These are options.md, the options in spark.md, the keys in pipeline.md, design/state-machines.md, pages in reference/
+(by reference_pages.py), and the types of options in kconsumer/config/signature.py. The texts around the tables are
+here, too.
 
 python docs/make_pages.py [--check]
 
@@ -14,6 +15,8 @@ import enum
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+
+from reference_pages import reference_pages
 
 from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.kinds import Option
@@ -389,6 +392,7 @@ def main() -> int:
         HERE / "spark.md": spark_page(),
         HERE / "pipeline.md": pipeline_page(),
         HERE.parent / "kconsumer" / "config" / "signature.py": signature_page(),
+        **{HERE / "reference" / name: text for name, text in reference_pages(table).items()},
     }
     if sys.argv[1:] == ["--check"]:
         old = [

@@ -31,6 +31,8 @@ CLEAN = [
     "docs/options.md",
     "docs/pipeline.md",
     "docs/rebalances.md",
+    "docs/reference",
+    "docs/reference_pages.py",
     "docs/security.md",
     "docs/site",
     "docs/spark.md",

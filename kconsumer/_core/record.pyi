@@ -5,6 +5,16 @@ from kconsumer.types import TimestampType, TopicPartition
 
 @final
 class ConsumerRecord:
+    """One record of a partition (Java `ConsumerRecord`). Immutable.
+
+    `timestamp`: milliseconds since the Unix epoch; -1: none.
+    `timestamp_type`: whether the producer or the broker set the timestamp.
+    `key` and `value`: bytes, or the result of the deserializer; None for null.
+    `headers`: a tuple of (str, bytes | None).
+    `leader_epoch`: the leader epoch of the record's batch; None if the batch has none.
+    `serialized_key_size` and `serialized_value_size`: in bytes; -1 for null.
+    """
+
     def __init__(
         self,
         topic: str,
