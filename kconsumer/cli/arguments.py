@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from kconsumer.cli.properties import read_properties
 from kconsumer.config.options import canonical_name
+from kconsumer.errors import KafkaError
 
 COMMAND_TIMEOUT_MS = 20_000  # shorter than the library's default, because a user waits at the terminal
 
@@ -19,6 +20,10 @@ class UsageError(Exception):
     def __init__(self, message: str, prog: str = "kconsumer") -> None:
         super().__init__(message)
         self.prog = prog
+
+
+class CommandError(KafkaError):
+    """An error that ends the command with exit code 1."""
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -16,17 +16,16 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import Consumer, errors
-from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, with_settings
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, UsageError, add_connection, with_settings
 from kconsumer.cli.files import ColumnFile, column_file, write_all
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.output import Writer, writer
+from kconsumer.cli.positions import Position, parse_position
 from kconsumer.cli.progress import Progress
 from kconsumer.engine.state_dump import full_report
 from kconsumer.types import TopicPartition
@@ -45,38 +44,6 @@ DEFAULTS = {
     "default_api_timeout_ms": COMMAND_TIMEOUT_MS,
     "max_poll_records": 5_000,
 }
-
-
-class CommandError(errors.KafkaError):
-    """An error that ends the command with exit code 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The position at which reading begins (`--from`)."""
-
-    kind: str  # earliest, latest, offset or time
-    value: int = 0  # the offset, or the time in ms since 1970
-
-
-def parse_start(text: str) -> Start:
-    """Parse the argument of `--from`: `earliest`, `latest`, an offset, or `@` followed by a time.
-
-    The time is in ms since 1970 or in ISO-8601 (UTC by default). Raises ArgumentTypeError for other text.
-    """
-    if text in ("earliest", "latest"):
-        return Start(text)
-    if re.fullmatch(r"[0-9]+", text):
-        return Start("offset", int(text))
-    if re.fullmatch(r"@[0-9]+", text):
-        return Start("time", int(text[1:]))
-    with contextlib.suppress(ValueError):
-        if text.startswith("@"):
-            moment = datetime.fromisoformat(text[1:])
-            return Start("time", int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000))
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is not earliest, latest, an offset, or a time such as @1714564800000 or @2024-05-01T12:00"
-    )
 
 
 def _count(text: str) -> int:
@@ -115,7 +82,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     add("topics", nargs="+", metavar="TOPIC", help="topics to read")
     add_connection(parser)
     add("-g", "--group", metavar="GROUP", help="read as a member of this group, and commit what was printed")
-    add("--from", dest="start", type=parse_start, metavar="earliest|latest|OFFSET|@TIMESTAMP",
+    add("--from", dest="start", type=parse_position, metavar="earliest|latest|OFFSET|@TIMESTAMP",
         help="where to begin; default: latest, or earliest with --exit-at-end; with -g only earliest or latest, "
         "for partitions without a committed offset; TIMESTAMP is in ms since 1970 or ISO-8601, UTC by default"
         )  # fmt: skip
@@ -139,7 +106,7 @@ def connect(options: Mapping[str, object]) -> Consumer:
 
 def run(args: argparse.Namespace) -> int:
     """Read until --count, the end of the topics, an error or a signal. Returns the exit code."""
-    start: Start = args.start or Start("earliest" if args.exit_at_end else "latest")
+    start: Position = args.start or Position("earliest" if args.exit_at_end else "latest")
     if args.group is not None and start.kind in ("offset", "time"):
         raise UsageError("--from OFFSET and --from @TIMESTAMP cannot be used with -g; use earliest or latest")
     file = None if args.output is None else ColumnFile(args.output)
@@ -173,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     return 128 + caught[0] if caught else 0
 
 
-def _options(args: argparse.Namespace, start: Start) -> dict[str, object]:
+def _options(args: argparse.Namespace, start: Position) -> dict[str, object]:
     options: dict[str, object] = {}
     if args.group is not None:
         options["group_id"] = args.group
@@ -244,7 +211,7 @@ class Reader:
         self._has_partitions = False
         self._shares_terminal = progress.visible and out.isatty()
 
-    def assign(self, start: Start, servers: str) -> None:
+    def assign(self, start: Position, servers: str) -> None:
         """Assign every partition of the topics, without a group, and seek to `start`.
 
         Raises CommandError if a topic does not exist.

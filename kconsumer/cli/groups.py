@@ -1,4 +1,4 @@
-"""`kconsumer groups`: lists groups and shows their members, offsets and lag.
+"""`kconsumer groups`: lists groups and shows their members, offsets and lag. `group_changes.py` changes groups.
 
 Without an argument GROUP all groups are shown. `--max-lag N` is for alerts: if a group lags by more than N records, the
 exit code is 3 and a line on stderr names the group.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kconsumer import errors
+from kconsumer.cli import group_changes
 from kconsumer.cli import group_views as views
 from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
@@ -28,10 +29,12 @@ View = Callable[[GroupClient, argparse.Namespace], tuple[Sequence[str], Sequence
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the subcommands `groups list|describe|members|offsets|lag`."""
-    parser = commands.add_parser("groups", help="list groups; show their state, members, offsets, lag",
-                                 description="List groups, and show their state, members, offsets and lag."
-                                 )  # fmt: skip
+    """Add the subcommands `groups list|describe|members|offsets|lag|reset|delete`."""
+    parser = commands.add_parser(
+        "groups",
+        help="list groups; show state, members, offsets, lag; reset, delete",
+        description="List groups; show their state, members, offsets and lag; reset their offsets, and delete them.",
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, (view, meaning) in ACTIONS.items():
         action = actions.add_parser(name, parents=[common], help=meaning, description=meaning.capitalize() + ".")
@@ -50,6 +53,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
             add("--max-lag", type=_number, metavar="N",
                 help=f"exit with code {EXIT_LAGGING} if a group lags by more than N records")  # fmt: skip
         action.set_defaults(run=run, view=view, action=name, max_lag=None)
+    group_changes.add_parsers(actions, common)
 
 
 def _one_of(known: Sequence[str]) -> Callable[[str], str]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kconsumer import Consumer
-from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, add_connection, add_format, with_settings
-from kconsumer.cli.consume import CommandError
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, add_connection, add_format, with_settings
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.table import Cell, table
 from kconsumer.types import Node, PartitionInfo, TopicPartition

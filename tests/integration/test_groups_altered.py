@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
+from kconsumer import Consumer, OffsetAndMetadata, TopicPartition, cli
 from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError, StaleMetadataError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered, poll_until, tps
+from support.members.java_groups import GROUPS, ask, tool
 
 New = Callable[..., Consumer]
 
@@ -74,3 +78,164 @@ def test_a_partition_that_does_not_exist(kafka: Kafka, topic: str) -> None:
         with pytest.raises(StaleMetadataError, match=f"committing the offset of {missing}"):
             client.alter_offsets(topic, {missing: 0, **dict.fromkeys(tps(topic, 0), 5)})
         assert {tps(topic, 0)[0]: 5} == {tp: at.committed for tp, at in client.offsets(client.describe(topic)).items()}
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+BEGIN_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def timed(kafka: Kafka, topic_name: str) -> str:
+    """A topic of two partitions with ten records each, one per second; a group of its name has commits 5 and 8.
+
+    The first two records of the second partition were deleted.
+    """
+    kafka.create_topic(topic_name, 2)
+    for partition in range(2):
+        dates = [BEGIN_MS + number * 1000 for number in range(10)]
+        kafka.produce(topic_name, numbered(10), partition=partition, timestamps=dates)
+    kafka.delete_records(topic_name, {1: 2})
+    with GroupClient(kafka.bootstrap_servers) as client:
+        client.alter_offsets(topic_name, dict(zip(tps(topic_name, 0, 1), (5, 8), strict=True)))
+    return topic_name
+
+
+class Command:
+    """Runs `kconsumer groups` in this process."""
+
+    def __init__(self, kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
+        self._servers = kafka.bootstrap_servers
+        self._capsys = capsys
+
+    def run(self, action: str, *arguments: str) -> tuple[int, str, str]:
+        """Returns exit code, stdout and stderr."""
+        code = cli.main(["groups", action, *arguments, "-b", self._servers])
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+    def reset(self, group: str, *arguments: str) -> list[tuple[int, int]]:
+        """Returns partition and new offset of each row of `reset --json`."""
+        code, out, err = self.run("reset", group, "--json", *arguments)
+        assert 0 == code, err
+        rows = [json.loads(line) for line in out.splitlines()]
+        return [(row["partition"], row["new"]) for row in rows]
+
+    def committed(self, group: str) -> list[int | None]:
+        """Returns the committed offset of each partition."""
+        return [json.loads(line)["committed"] for line in self.run("offsets", group, "--json")[1].splitlines()]
+
+
+@pytest.fixture
+def command(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command against the broker."""
+    return Command(kafka, capsys)
+
+
+@pytest.mark.classic_protocol
+def test_a_reset_is_shown_and_then_done(command: Command, timed: str) -> None:
+    """Without --execute nothing is changed, and stderr says so; with it the offsets that were shown are committed."""
+    code, out, err = command.run("reset", timed, "--to", "earliest")
+    table = [line.split() for line in out.splitlines()]
+    head = ["TOPIC", "PARTITION", "COMMITTED", "NEW", "CHANGE", "START", "END", "LAG"]
+    rows = [[timed, "0", "5", "0", "-5", "0", "10", "10"], [timed, "1", "8", "2", "-6", "2", "10", "8"]]
+    assert (0, [head, *rows]) == (code, table)
+    assert (
+        f"kconsumer: nothing was changed; add --execute to set the offsets of 2 partitions of group {timed!r}\n" == err
+    )
+    assert [5, 8] == command.committed(timed)
+    code, shown, err = command.run("reset", timed, "--to", "earliest", "--execute")
+    assert (0, out, f"kconsumer: the offsets of 2 partitions of group {timed!r} were set\n") == (code, shown, err)
+    assert [0, 2] == command.committed(timed)
+
+
+@pytest.mark.classic_protocol
+@pytest.mark.parametrize(
+    ("arguments", "expected", "note"),
+    [
+        (["--to", "latest"], [(0, 10), (1, 10)], ""),
+        (["--to", "6"], [(0, 6), (1, 6)], ""),
+        (["--to", "1"], [(0, 1), (1, 2)], "-1: 1 is before the first offset, 2, which is used instead"),
+        (["--to", "99"], [(0, 10), (1, 10)], "-0: 99 is after the end, 10, which is used instead"),
+        (["--to", f"@{BEGIN_MS + 3500}"], [(0, 4), (1, 4)], ""),
+        (["--to", "@2023-11-14T22:13:23+00:00"], [(0, 3), (1, 3)], ""),
+        (["--to", f"@{BEGIN_MS + 60_000}"], [(0, 10), (1, 10)], ""),
+        (["--to", "-1h"], [(0, 10), (1, 10)], ""),
+        (["--shift", "-3"], [(0, 2), (1, 5)], ""),
+        (["--shift", "+4"], [(0, 9), (1, 10)], "-1: 12 is after the end, 10, which is used instead"),
+        (["--shift", "-3", "--topic", "{topic}:1"], [(1, 5)], ""),
+        (["--to", "7", "--topic", "{topic}:0-1"], [(0, 7), (1, 7)], ""),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) and isinstance(value[0], str) else "",
+)
+def test_positions_of_a_reset(
+    command: Command, timed: str, arguments: list[str], expected: list[tuple[int, int]], note: str
+) -> None:
+    """Each kind of position gives the offsets that Kafka's tool gives; one outside the log is moved into it."""
+    arguments = [text.replace("{topic}", timed) for text in arguments]
+    assert expected == command.reset(timed, *arguments)
+    assert note in command.run("reset", timed, *arguments)[2]
+
+
+@pytest.mark.classic_protocol
+def test_resets_that_are_refused(command: Command, timed: str) -> None:
+    """A missing topic, partition or commit is an error that names it; a group that does not exist needs --topic."""
+    for arguments, reason in (
+        ((timed, "--to", "earliest", "--topic", f"{timed}-no"), f"topic '{timed}-no' does not exist on "),
+        ((timed, "--to", "earliest", "--topic", f"{timed}:2"), f"topic {timed!r} has no partition 2; it has 0 to 1"),
+        ((f"{timed}-new", "--to", "earliest"), f"group '{timed}-new' has no committed offsets; name topics"),
+        ((f"{timed}-new", "--shift", "1", "--topic", timed), f"--shift: {timed}-0 has no committed offset that"),
+    ):
+        code, out, err = command.run("reset", *arguments)
+        assert (1, "", 1) == (code, out, err.count("\n"))
+        assert err.startswith(f"kconsumer: {reason}")
+    assert [(0, 0), (1, 2)] == command.reset(f"{timed}-new", "--to", "earliest", "--topic", timed, "--execute")
+    assert [0, 2] == command.committed(f"{timed}-new")
+
+
+def test_a_group_with_members_is_refused(command: Command, timed: str, new_consumer: New) -> None:
+    """While the group has a member, reset and delete are errors that say so; afterwards the group is deleted."""
+    with new_consumer(timed, group_id=timed, enable_auto_commit=False) as member:
+        poll_until([member], lambda: len(member.assignment()) == 2)
+        for arguments in (["--to", "earliest"], ["--to", "earliest", "--execute"]):
+            code, out, err = command.run("reset", timed, *arguments)
+            refused = f"kconsumer: group {timed!r} is not empty: its state is Stable, and it has 1 member; offsets can"
+            assert (1, "", True) == (code, out, err.startswith(refused))
+        absent = f"{timed}-absent"
+        code, out, err = command.run("delete", timed, absent)
+        expected = (
+            f"kconsumer: group {timed!r} has members; stop them first\nkconsumer: group {absent!r} does not exist\n"
+        )
+        assert (1, "", expected) == (code, out, err)
+        assert [5, 8] == command.committed(timed)
+    assert (1, f"group {timed!r} was deleted\n", f"kconsumer: group {absent!r} does not exist\n") == command.run(
+        "delete", absent, timed
+    )
+    assert 1 == command.run("offsets", timed)[0]
+
+
+@pytest.mark.classic_protocol
+def test_resets_are_as_java_does_them(command: Command, kafka: Kafka, timed: str) -> None:
+    """Java's tool shows the same new offsets, commits them, and refuses and deletes the same groups."""
+    servers, of_topic = kafka.bootstrap_servers, ["--group", timed, "--topic", timed]
+
+    def java(*arguments: str) -> str:
+        """Returns what Java's tool prints."""
+        done = subprocess.run(tool(GROUPS, servers, *arguments), capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    for theirs, ours in (
+        (["--to-earliest"], ["--to", "earliest"]),
+        (["--to-offset", "1"], ["--to", "1"]),
+        (["--to-datetime", "2023-11-14T22:13:23.500"], ["--to", "@2023-11-14T22:13:23.500"]),
+        (["--by-duration", "PT1H"], ["--to", "-1h"]),
+        (["--shift-by", "-4"], ["--shift", "-4"]),
+    ):
+        shown = re.findall(rf"{timed} +{timed} +(\d+) +(\d+)", java("--reset-offsets", *of_topic, *theirs, "--dry-run"))
+        expected = sorted((int(partition), int(offset)) for partition, offset in shown)
+        assert expected == command.reset(timed, *ours), ours
+    assert [(0, 2), (1, 5)] == command.reset(timed, "--shift", "-3", "--execute")
+    rows = ask(GROUPS, servers, "--describe", "--offsets", "--group", timed)
+    assert {"0": "2", "1": "5"} == {row["PARTITION"]: row["CURRENT-OFFSET"] for row in rows}
+    assert 0 == command.run("delete", timed)[0]
+    assert "GroupIdNotFoundException" in java("--delete", "--group", timed)

@@ -28,6 +28,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_groups.py::test_a_consumer_group_is_as_java_says": JAVA,
     "test_groups.py::test_a_share_group_is_as_java_says": "needs share groups, which the model does not have",
     "test_groups.py::test_listing_is_as_java_says": JAVA,
+    "test_groups_altered.py::test_resets_are_as_java_does_them": JAVA,
     "test_java_assignors.py": JAVA,
     "test_java_records.py": JAVA,
     "test_java_sticky_random.py": JAVA,

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kconsumer import TopicPartition, cli, errors
-from kconsumer.cli import consume, files, output, progress
+from kconsumer.cli import consume, files, output, positions, progress
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import OffsetAndTimestamp, PartitionInfo
 
@@ -176,7 +176,7 @@ def test_from_an_offset(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str
 @pytest.mark.parametrize("when", ["@1700000000000", "@2023-11-14T22:13:20", "@2023-11-14T23:13:20+01:00"])
 def test_from_a_time(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], when: str) -> None:
     """A time is given in ms or as ISO-8601; a partition without a record since then starts at its end."""
-    assert consume.Start("time", 1700000000000) == consume.parse_start(when)
+    assert positions.Position("time", 1700000000000) == positions.parse_position(when)
     assert (0, "a1\na2\n", "") == run(capfd, "--from", when, "--exit-at-end")
     assert [(("clicks", 0), 1), (("clicks", 1), "end")] == consumer.seeks
 

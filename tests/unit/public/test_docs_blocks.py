@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from kconsumer.cli import build_parser
+from kconsumer import cli
 from support.harnesses.doc_blocks import BLOCKS, PAGES, ROOT, Block, indented_blocks
 from support.simulation.__main__ import parser as simulation_parser
 
@@ -103,7 +103,7 @@ def check_tox(words: list[str]) -> None:
 
 def check_kconsumer(words: list[str]) -> None:
     """Check that the command accepts these arguments."""
-    assert build_parser().parse_args(words[1:]) is not None
+    assert cli.parse(words[1:]) is not None
 
 
 def check_simulate(words: list[str]) -> None:

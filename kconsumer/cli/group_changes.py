@@ -1,0 +1,285 @@
+"""`kconsumer groups reset` and `groups delete`: set the offsets of a group without members, and delete such groups.
+
+`reset` shows the new offsets, and sets them only with --execute. It computes them as Kafka's own tool does: an offset
+outside the log becomes the nearer end of the log, and a time after the last record becomes the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kconsumer import Consumer, errors
+from kconsumer.cli.arguments import (
+    COMMAND_TIMEOUT_MS,
+    CommandError,
+    add_connection,
+    add_format,
+    with_settings,
+)
+from kconsumer.cli.notices import waiting
+from kconsumer.cli.positions import POSITION_HELP, Position, parse_partitions, parse_position
+from kconsumer.cli.table import Cell, table
+from kconsumer.groups import GroupClient
+from kconsumer.types import TopicPartition
+
+DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND_TIMEOUT_MS}
+FAILED = 1
+NO_MEMBERS = ("Empty", "Dead")
+
+Scope = tuple[str, list[int] | None]  # a topic, and its partitions; None: all of them
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffset:
+    """The new offset of one partition, and the offsets that it depends on."""
+
+    tp: TopicPartition
+    committed: int | None
+    start: int
+    end: int
+    offset: int
+
+    @property
+    def change(self) -> int | None:
+        """The difference to the committed offset. None if there is no committed offset."""
+        return None if self.committed is None else self.offset - self.committed
+
+
+def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
+    """Add the actions `reset GROUP` and `delete GROUP…`."""
+    reset = actions.add_parser(
+        "reset",
+        parents=[common],
+        help="set the committed offsets of a group without members",
+        description="Show the offsets that a group would get, or set them with --execute. Stop the members of the "
+        "group first.",
+        epilog=POSITION_HELP + "\n\nExamples:\n"
+        "  kconsumer groups reset billing -b localhost:9092 --to earliest\n"
+        "  kconsumer groups reset billing -b localhost:9092 --topic orders:0,2 --to -1h\n"
+        "  kconsumer groups reset billing -b localhost:9092 --shift -100 --execute",
+    )
+    reset.add_argument("group", metavar="GROUP", help="the group; it is created if it does not exist")
+    add_connection(reset)
+    add_format(reset)
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", type=parse_position, metavar="POSITION", help="the new position in each partition")
+    target.add_argument("--shift", type=_shift, metavar="N",
+                        help="move each committed offset by N records, back if N is negative")  # fmt: skip
+    reset.add_argument("--topic", dest="scopes", action="append", type=_scope, default=[],
+                       metavar="TOPIC[:PARTITIONS]",
+                       help="a topic, or partitions of it such as orders:0,2-4; may be repeated; "
+                            "default: all partitions with a committed offset")  # fmt: skip
+    reset.add_argument("--execute", action="store_true", help="set the offsets; without it they are only shown")
+    reset.set_defaults(run=run_reset)
+
+    delete = actions.add_parser(
+        "delete",
+        parents=[common],
+        help="delete groups without members, with their offsets",
+        description="Delete groups and all their committed offsets, at once. Stop the members of the groups first.",
+    )
+    delete.add_argument("groups", nargs="+", metavar="GROUP", help="groups to delete")
+    add_connection(delete)
+    delete.set_defaults(run=run_delete)
+
+
+def _shift(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records, such as 100 or -100")
+    return int(text)
+
+
+def _scope(text: str) -> Scope:
+    topic, separator, partitions = text.partition(":")
+    if not topic:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form TOPIC[:PARTITIONS]")
+    return topic, parse_partitions(partitions) if separator else None
+
+
+def connect(options: dict[str, object]) -> GroupClient:
+    """Create the client for groups. Tests replace this function."""
+    return GroupClient.from_config(options)
+
+
+def connect_consumer(options: dict[str, object]) -> Consumer:
+    """Create the consumer that looks up offsets. Tests replace this function."""
+    return Consumer.from_config(options)
+
+
+# --- reset ------------------------------------------------------------------------------------------------------
+
+
+def run_reset(args: argparse.Namespace) -> int:
+    """Show the new offsets of a group, and set them with --execute. Returns the exit code."""
+    options = with_settings(args, {}, DEFAULTS)
+    with connect(options) as client, connect_consumer(options) as consumer, waiting(args.bootstrap_servers):
+        committed = _committed(client, args.group)
+        partitions = _partitions(consumer, args, committed)
+        found = new_offsets(consumer, partitions, committed, args.shift if args.to is None else args.to)
+        if args.execute:
+            client.alter_offsets(args.group, {new.tp: new.offset for new in found})
+    _print(args, found)
+    count = f"{len(found)} partition{'s' * (len(found) != 1)}"
+    if args.execute:
+        _note(f"the offsets of {count} of group {args.group!r} were set")
+    else:
+        _note(f"nothing was changed; add --execute to set the offsets of {count} of group {args.group!r}")
+    return 0
+
+
+def _committed(client: GroupClient, group: str) -> dict[TopicPartition, int]:
+    """Returns the committed offsets of a group. They are empty if the group does not exist.
+
+    Raises CommandError if the offsets of the group cannot be set.
+    """
+    try:
+        found = client.describe(group)
+    except errors.GroupError as error:
+        if error.name != "GROUP_ID_NOT_FOUND":
+            raise
+        return {}
+    if found.type == "share":
+        raise CommandError(f"group {group!r} is a share group; only offsets of classic and consumer groups can be set")
+    if found.members or found.state not in NO_MEMBERS:
+        members = f"{len(found.members)} member{'s' * (len(found.members) != 1)}"
+        raise CommandError(
+            f"group {group!r} is not empty: its state is {found.state}, and it has {members}; offsets can be reset "
+            "only while a group has no members, so stop them first"
+        )
+    offsets = client.offsets(found)
+    for tp, at in offsets.items():
+        if at.end is None:
+            _note(f"{tp} has no leader or does not exist any more")
+    return {tp: at.committed for tp, at in offsets.items() if at.committed is not None and at.end is not None}
+
+
+def _partitions(
+    consumer: Consumer, args: argparse.Namespace, committed: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """Returns the partitions that --topic names, or else those with a committed offset."""
+    if not args.scopes:
+        if not committed:
+            raise CommandError(f"group {args.group!r} has no committed offsets; name topics with --topic")
+        return sorted(committed)
+    found: set[TopicPartition] = set()
+    for topic, numbers in args.scopes:
+        found.update(partitions_of(consumer, topic, numbers, args.bootstrap_servers))
+    return sorted(found)
+
+
+def partitions_of(
+    consumer: Consumer, topic: str, numbers: Sequence[int] | None, servers: object
+) -> list[TopicPartition]:
+    """Returns these partitions of a topic, or all of them if `numbers` is None.
+
+    Raises CommandError if the topic or one of the partitions does not exist.
+    """
+    try:
+        known = sorted(info.partition for info in consumer.partitions_for(topic))
+    except errors.StaleMetadataError as error:
+        if error.name != "UNKNOWN_TOPIC_OR_PARTITION":
+            raise
+        known = []
+    if not known:
+        raise CommandError(f"topic {topic!r} does not exist on {servers}")
+    missing = sorted(set(numbers or ()).difference(known))
+    if missing:
+        raise CommandError(f"topic {topic!r} has no partition {missing[0]}; it has 0 to {known[-1]}")
+    return [TopicPartition(topic, number) for number in (known if numbers is None else sorted(set(numbers)))]
+
+
+def new_offsets(
+    consumer: Consumer,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    target: Position | int,
+) -> list[NewOffset]:
+    """Returns the new offset of each partition. `target` is a position, or how far committed offsets are moved."""
+    starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    if isinstance(target, int):
+        missing = [tp for tp in partitions if tp not in committed]
+        if missing:
+            raise CommandError(f"--shift: {missing[0]} has no committed offset that could be moved")
+        wanted = {tp: committed[tp] + target for tp in partitions}
+    elif target.kind == "time":
+        times = consumer.offsets_for_times(dict.fromkeys(partitions, target.value))
+        wanted = {tp: ends[tp] if at is None else at.offset for tp, at in times.items()}
+    elif target.kind == "offset":
+        wanted = dict.fromkeys(partitions, target.value)
+    else:
+        wanted = starts if target.kind == "earliest" else ends
+    found = []
+    for tp in partitions:
+        offset = max(starts[tp], min(wanted[tp], ends[tp]))
+        if offset != wanted[tp]:
+            where = f"before the first offset, {offset}" if offset > wanted[tp] else f"after the end, {offset}"
+            _note(f"{tp}: {wanted[tp]} is {where}, which is used instead")
+        found.append(NewOffset(tp, committed.get(tp), starts[tp], ends[tp], offset))
+    return found
+
+
+def _print(args: argparse.Namespace, found: Iterable[NewOffset]) -> None:
+    if args.format == "json":
+        for new in found:
+            fields = {
+                "group": args.group,
+                "topic": new.tp.topic,
+                "partition": new.tp.partition,
+                "committed": new.committed,
+                "new": new.offset,
+                "log_start": new.start,
+                "end": new.end,
+                "lag": new.end - new.offset,
+                "executed": args.execute,
+            }
+            print(json.dumps(fields, ensure_ascii=False))
+        return
+    head = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "CHANGE", "START", "END", "LAG")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            new.tp.topic,
+            new.tp.partition,
+            new.committed,
+            new.offset,
+            new.change,
+            new.start,
+            new.end,
+            new.end - new.offset,
+        )
+        for new in found
+    ]
+    print("\n".join(table(head, rows)))
+
+
+def _note(text: str) -> None:
+    print(f"kconsumer: {text}", file=sys.stderr)
+
+
+# --- delete -----------------------------------------------------------------------------------------------------
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    """Delete each group. After a group that cannot be deleted, the command continues. Returns the exit code."""
+    code = 0
+    with connect(with_settings(args, {}, DEFAULTS)) as client, waiting(args.bootstrap_servers):
+        for group in dict.fromkeys(args.groups):
+            try:
+                client.delete(group)
+            except errors.GroupError as error:
+                reasons = {
+                    "NON_EMPTY_GROUP": "has members; stop them first",
+                    "GROUP_ID_NOT_FOUND": "does not exist",
+                }
+                if error.name not in reasons:
+                    raise
+                _note(f"group {group!r} {reasons[error.name]}")
+                code = FAILED
+            else:
+                print(f"group {group!r} was deleted", flush=True)
+    return code
