@@ -1,8 +1,8 @@
 """Writes the pages, and parts of pages, that are generated from tables of the code.
 
 These are options.md, the options in spark.md, the keys in pipeline.md, design/state-machines.md, pages in reference/
-(by reference_pages.py), and the types of options in kconsumer/config/signature.py. The texts around the tables are
-here, too.
+(by reference_pages.py), the tables and programs in coming-from/ (by migration_tables.py), and the types of options in
+kconsumer/config/signature.py. The texts around the tables are here, too.
 
 python docs/make_pages.py [--check]
 
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+import migration_tables
 from reference_pages import reference_pages
 
 from kconsumer.config.foreign_options import FOREIGN
@@ -393,6 +394,7 @@ def main() -> int:
         HERE / "pipeline.md": pipeline_page(),
         HERE.parent / "kconsumer" / "config" / "signature.py": signature_page(),
         **{HERE / "reference" / name: text for name, text in reference_pages(table).items()},
+        **migration_tables.pages(table),
     }
     if sys.argv[1:] == ["--check"]:
         old = [

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -77,14 +79,18 @@ def run_python(block: Block, replaced: Mapping[str, str]) -> dict[str, Any]:
     text = block.text
     for before, after in replaced.items():
         text = text.replace(before, after)
-    names: dict[str, Any] = {"__name__": "block"}
+    module = ModuleType("block")
     padding = "\n" * (block.line - 1)  # so that tracebacks show the line of the page
-    with suppress(KeyboardInterrupt):
-        exec(compile(padding + text, ROOT / block.page, "exec"), names)
-    return names
+    sys.modules[module.__name__] = module  # dataclasses find their module there
+    try:
+        with suppress(KeyboardInterrupt):
+            exec(compile(padding + text, ROOT / block.page, "exec"), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module.__dict__
 
 
-def read_until_the_end(patch: pytest.MonkeyPatch, sizes: Mapping[str, int]) -> None:
+def read_until_the_end(monkeypatch: pytest.MonkeyPatch, sizes: Mapping[str, int]) -> None:
     """Let polls raise KeyboardInterrupt once a consumer has returned all records of the topics it subscribes to.
 
     `sizes` has the number of records of each topic; other topics have no end.
@@ -102,8 +108,8 @@ def read_until_the_end(patch: pytest.MonkeyPatch, sizes: Mapping[str, int]) -> N
 
         return poll
 
-    patch.setattr(Consumer, "poll", counted(Consumer.poll, len))
-    patch.setattr(Consumer, "poll_arrow", counted(Consumer.poll_arrow, lambda batch: batch.num_rows))
+    monkeypatch.setattr(Consumer, "poll", counted(Consumer.poll, len))
+    monkeypatch.setattr(Consumer, "poll_arrow", counted(Consumer.poll_arrow, lambda batch: batch.num_rows))
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:

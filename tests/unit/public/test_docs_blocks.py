@@ -15,12 +15,13 @@ from kconsumer import cli
 from support.harnesses.doc_blocks import BLOCKS, PAGES, ROOT, Block, indented_blocks
 from support.simulation.__main__ import parser as simulation_parser
 
-# The languages of blocks. `text` and `mermaid` are not code.
-LANGUAGES = {"python", "sh", "console", "toml", "text", "mermaid"}
+# The languages of blocks. `text` and `mermaid` are not code. tests/integration/test_migration.py runs the one in Java.
+LANGUAGES = {"python", "sh", "console", "toml", "java", "text", "mermaid"}
 
 # Blocks that tests do not run: page, how the block begins, and why.
 NOT_RUN = {
     ("README.md", "echo hello"): "a tool of a Kafka installation, which tests do not have",
+    ("docs/guides/deserializing.md", "from confluent_kafka.schema_registry"): "needs a schema registry",
     ("docs/security.md", "kconsumer consume"): "needs a broker with TLS under the name kafka.example",
     ("docs/security.md", "keytool"): "needs Java key stores",
     ("docs/spark.md", "unzip"): "needs a wheel and a Spark cluster; tests/spark/test_spark_cluster.py does the same",

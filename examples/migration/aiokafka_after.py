@@ -1,0 +1,35 @@
+"""Prints the orders of a topic until Ctrl-C, and commits each batch:
+python aiokafka_after.py HOST:PORT GROUP TOPIC.
+"""
+
+import asyncio
+import json
+import sys
+
+from kconsumer.aio import AsyncConsumer
+
+
+async def main(servers: str, group: str, topic: str) -> None:
+    async with AsyncConsumer(
+        topic,
+        bootstrap_servers=servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        value_deserializer=json.loads,
+    ) as consumer:
+        try:
+            async for batch in consumer.batches(timeout=1.0):
+                for record in batch:
+                    headers = dict(record.headers)
+                    amount = record.value["amount"]
+                    print(record.partition, record.offset, record.key, amount, record.timestamp, headers)
+                await consumer.commit(batch)
+        except asyncio.CancelledError:
+            committed = await consumer.committed(consumer.assignment())
+            for partition, end in sorted((await consumer.end_offsets(committed)).items()):
+                print(f"{partition}: committed {committed[partition].offset} of {end}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

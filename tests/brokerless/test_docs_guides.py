@@ -1,0 +1,103 @@
+"""The Python blocks of docs/guides run as they are printed, on a FakeCluster with the topic of docs/start.md.
+
+A program that prints is followed by a `text` block with its output, which must be exactly what it prints. A program
+that reads for ever is ended as by Ctrl-C when it has read every record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kconsumer.testing import FakeCluster
+from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, read_until_the_end, run_python
+
+FOLDER = "docs/guides/"
+RECORDS = 12
+DAMAGED = "is damaged"  # in the program that puts one record aside
+ENDS = "so that the example ends"  # in programs that need no Ctrl-C
+GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDER)]
+PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster like that of `kconsumer fake-cluster --topic orders --records 12`."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.produce(
+            "orders", [(f"key-{n}", json.dumps({"number": n, "text": f"record {n}"})) for n in range(RECORDS)]
+        )
+        yield cluster
+
+
+def output_of(block: Block) -> str | None:
+    """Returns the output that the page shows after a program, or None if it shows none."""
+    following = GUIDES[GUIDES.index(block) + 1 :]
+    shown = following[:1]
+    return shown[0].text if shown and (shown[0].page, shown[0].language) == (block.page, "text") else None
+
+
+def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
+    """Run a program until it has read all records of the topic."""
+    with patch.context() as patched, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of other packages, such as kafka-python
+        if ENDS not in block.text:
+            read_until_the_end(patched, {"orders": RECORDS - (DAMAGED in block.text)})
+        run_python(block, {"localhost:9092": cluster.bootstrap_servers})
+
+
+def run_file(block: Block, cluster: FakeCluster, folder: Path) -> None:
+    """Run a program that starts processes, from a file, and print what it prints."""
+    file = folder / "program.py"
+    file.write_text(block.text.replace("localhost:9092", cluster.bootstrap_servers), encoding="utf-8")
+    path = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (0, "") == (done.returncode, done.stderr)
+    print(done.stdout, end="")
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
+def test_the_program_prints_what_the_page_shows(
+    block: Block,
+    cluster: FakeCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The output is that of the page, in which `...` stands for any lines."""
+    monkeypatch.chdir(tmp_path)
+    if "__main__" in block.text:
+        run_file(block, cluster, tmp_path)
+    else:
+        run(block, cluster, monkeypatch)
+    printed, shown = capsys.readouterr().out, output_of(block)
+    if shown is None:
+        assert "" == printed
+    else:
+        assert re.fullmatch(re.escape(shown).replace(re.escape("...\n"), "(?:.*\n)*?"), printed), printed
+
+
+def test_nothing_is_written_twice(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program with a database, run again, finds its records there and writes none again."""
+    monkeypatch.chdir(tmp_path)
+    [block] = [block for block in PROGRAMS if "sqlite3" in block.text]
+    run(block, cluster, monkeypatch)
+    first = capsys.readouterr().out
+    cluster.produce("orders", [("key-12", '{"number": 12, "text": "record 12"}')])
+    with monkeypatch.context() as patched:
+        read_until_the_end(patched, {"orders": 1})
+        run_python(block, {"localhost:9092": cluster.bootstrap_servers})
+    assert (f"{RECORDS} rows\n", f"{RECORDS + 1} rows\n") == (first, capsys.readouterr().out)
