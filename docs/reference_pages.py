@@ -255,7 +255,7 @@ def cli_page(table: Table) -> str:
         names = ", ".join(row[0].partition(",")[0] for row in common if row in rows)
         parts.append(f"\n{_wrapped(f'Also: {names}.')}")
         if parser.epilog:
-            parts.append(f"\n{_paragraph(parser.epilog)}\n")
+            parts.append(_paragraphs(parser.epilog))
     return "".join(parts)
 
 
@@ -279,6 +279,18 @@ def _argument(action: argparse.Action) -> tuple[str, str]:
     value = "" if action.nargs == 0 else f" {takes}"
     names = [f"`{name}{value}`" for name in action.option_strings] or [f"`{takes}`"]
     return ", ".join(names), _escaped((action.help or "").replace("%%", "%"))
+
+
+def _paragraphs(text: str) -> str:
+    """Return the paragraphs of an epilog. Indented lines, which are examples, become a block."""
+    parts = []
+    for part in text.split("\n\n"):
+        lines = part.split("\n")
+        examples = [line.strip() for line in lines if line.startswith(" ")]
+        parts.append(f"\n{_paragraph(' '.join(line for line in lines if not line.startswith(' ')))}\n")
+        if examples:
+            parts.append("\n```text\n" + "\n".join(examples) + "\n```\n")
+    return "".join(parts)
 
 
 def _paragraph(text: str | None) -> str:
