@@ -32,7 +32,7 @@ SANITIZED_TESTS = tests/fuzz tests/property tests/brokerless/test_dropped_consum
 SANITIZED_FUZZ ?= 40000
 STUBTEST := --mypy-config-file pyproject.toml --allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 
-.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline docs clean
+.PHONY: help setup system system-python build check lint format types unit slower simulate sanitized property fuzz brokerless threads integration integration-fake integration-all kerberos spark test bench demo pipeline docs wheels clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -162,6 +162,15 @@ $(STAMPS)/pipeline: $(STAMPS)/package
 
 pipeline: setup $(STAMPS)/pipeline  ## orders from a topic to cleaned Parquet, revenue by the minute and a plot of it, on Spark
 	$(BIN)/python examples/pipeline/run.py $(ARGS)
+
+$(STAMPS)/packaging: pyproject.toml
+	test -x build/packaging-venv/bin/python || $(PYTHON) -m venv build/packaging-venv
+	build/packaging-venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	build/packaging-venv/bin/python -m pip install --quiet --group packaging
+	mkdir -p $(STAMPS) && touch $@
+
+wheels: system-python $(STAMPS)/packaging  ## the sdist and this machine's wheel in dist/, built twice, compared, checked and tried
+	build/packaging-venv/bin/python tools/build_wheels.py
 
 # In an environment of its own, because the site needs neither the package built nor what tests need.
 DOCS := build/docs-venv

@@ -49,4 +49,17 @@ EXTENSIONS = [
     for path in sorted(Path("kconsumer/_core").glob("*.pyx"))
 ]
 
-setup(ext_modules=cythonize(EXTENSIONS, compiler_directives=DIRECTIVES))
+# The address of the repository is a fact of the workflow that builds a release, so no page of another one is linked.
+REPOSITORY = os.environ.get("KCONSUMER_REPOSITORY", "")
+PAGES = {
+    "Source": "",
+    "Documentation": "/tree/main/docs",
+    "Changelog": "/blob/main/CHANGELOG.md",
+    "Issues": "/issues",
+    "Security": "/security/policy",
+}
+
+setup(
+    ext_modules=cythonize(EXTENSIONS, compiler_directives=DIRECTIVES),
+    project_urls={name: REPOSITORY + path for name, path in PAGES.items()} if REPOSITORY else {},
+)
