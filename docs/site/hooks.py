@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for the documentation site: navigation, version, and links to files outside of docs/.
+"""Hooks of MkDocs for the documentation site: navigation, version, diagrams, and links to files outside of docs/.
 
 Pages link to files of the repository by their paths, so that the links work in a checkout as well. For each file that a
 page links to, the site gets a page under `project/`: Markdown as it is, a program as a code block, a folder as a list.
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import importlib.util
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,10 +25,17 @@ ROOT = HERE.parents[1]
 IMAGES = (".svg", ".png")
 # Languages of code blocks by the suffix or the name of a file.
 LANGUAGES = {".py": "python", ".toml": "toml", ".ini": "ini", ".yml": "yaml", ".sh": "sh", ".json": "json"}
-FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^( *)```[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 NOT_RUN = re.compile(r"^( *```\w+) not-run$", re.MULTILINE)
 NavEntry = str | dict[str, "NavEntry"] | list["NavEntry"]
+
+spec = importlib.util.spec_from_file_location("diagrams", HERE / "diagrams.py")
+assert spec is not None
+assert spec.loader is not None
+diagrams = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = diagrams  # dataclasses look their module up
+spec.loader.exec_module(diagrams)
 
 #: The path in the repository of each page that is generated from a file, by the path of the page.
 _origins: dict[str, str] = {}
@@ -35,6 +44,7 @@ _origins: dict[str, str] = {}
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add the version to the name of the site."""
     config.site_name = f"{config.site_name} {version()}"
+    config.copyright = f"{config.site_name}. {config.copyright}"
     return config
 
 
@@ -150,6 +160,8 @@ def _origin(uri: str) -> str:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Returns the text with links to the pages of the site."""
     uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # it would have one entry
     here = posixpath.dirname(uri)
 
     def to_site(match: re.Match[str]) -> str:
@@ -161,6 +173,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     parts, end = [], 0
     for block in FENCED.finditer(markdown):
-        parts += [LINK.sub(to_site, markdown[end : block.start()]), NOT_RUN.sub(r"\1", block[0])]
+        shown = f"<figure>{diagrams.svg(block[2])}</figure>" if block[0].startswith("```mermaid") else block[0]
+        parts += [LINK.sub(to_site, markdown[end : block.start()]), NOT_RUN.sub(r"\1", shown)]
         end = block.end()
     return "".join([*parts, LINK.sub(to_site, markdown[end:])])
