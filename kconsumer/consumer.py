@@ -90,6 +90,15 @@ class Consumer(ConsumerBase):
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
         `timeout_ms` is an option of kafka-python and raises TypeError.
         """
+        if (
+            timeout == 0
+            and not SIGNALS.active
+            and not (self._iteration.started and self._iteration.active)
+            and (max_records is None or max_records > 0)
+            and timeout_ms is None
+            and self._engine.nothing_arrived(self._guard)
+        ):
+            return ConsumerRecords.EMPTY
         return self._poll(timeout, self._max_records(max_records, timeout_ms), None)
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:

@@ -43,7 +43,7 @@ from operations import (
 
 BOUNDS: dict[str, dict[str, int]] = {
     FETCH: {"classic": 30, "threaded": 30, "consumer protocol": 30},
-    EMPTY: {"classic": 36, "threaded": 29, "consumer protocol": 26},
+    EMPTY: {"classic": 4, "threaded": 4, "consumer protocol": 4},
     COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
 }

@@ -2,7 +2,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, final
 
+from kconsumer._core.metric_events import PollEvents
 from kconsumer._core.wire import Frame, FrameBuffer
+from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.environment import ReentrantLock
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import RequestedPartition
@@ -11,6 +13,8 @@ from kconsumer.net.node import NodeConnection
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
 from kconsumer.types import TopicPartition
+
+def count_fork() -> None: ...
 
 @final
 class FastPartition:
@@ -117,6 +121,7 @@ class FastPath:
         empty: ConsumerRecords,
         track: Callable[[object], object],
         record: Callable[[], object],
+        events: PollEvents,
         *,
         check_crcs: bool,
         read_committed: bool,
@@ -126,11 +131,13 @@ class FastPath:
         self,
         connections: list[FastConnection],
         select: Callable[[float], Sequence[tuple[Any, int]]],
+        selector: int,
         until: float,
         memory_left: int,
     ) -> None: ...
     def disarm(self) -> None: ...
     def take_samples(self) -> tuple[list[Any], list[float]]: ...
+    def nothing_arrived(self, guard: AccessGuard) -> bool: ...
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int) -> ConsumerRecords | None: ...
 
 @final

@@ -18,6 +18,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from kconsumer._core.metric_events cimport PollEvents, record_quick_poll
 from kconsumer._core.wire cimport (
     Slice,
     Span,
@@ -31,10 +32,33 @@ from kconsumer._core.wire cimport (
     take,
 )
 
+import os
 from threading import get_ident
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
+
+
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    static int kc_any_ready(int selector)
+    {
+        struct epoll_event event;
+        return epoll_wait(selector, &event, 1, 0);
+    }
+    #else
+    #include <poll.h>
+    static int kc_any_ready(int selector)
+    {
+        struct pollfd descriptor = {selector, POLLIN, 0};
+        return poll(&descriptor, 1, 0);
+    }
+    #endif
+    """
+    # Returns 0 if no descriptor of a selector is ready. `selector` is the descriptor of an epoll set or a kqueue.
+    int kc_any_ready(int selector) nogil
 
 
 cdef enum:
@@ -48,6 +72,18 @@ cdef enum:
     MAX_OUTPUT = 1 << 20               # decompressed bytes of one partition; more are handed over
     MAX_SAMPLES = 64                   # responses or polls whose metrics are recorded together
     READABLE = 1                       # selectors.EVENT_READ
+
+
+cdef long forks = 0     # how often this process and its parents have forked
+
+
+def count_fork():
+    """Count a fork. The child of a fork calls this."""
+    global forks
+    forks += 1
+
+
+os.register_at_fork(after_in_child=count_fork)
 
 
 cdef struct Update:
@@ -247,7 +283,8 @@ cdef class FastPath:
 
     `lock` is the engine's lock, without settling. `driver` has an attribute `wakeup_requested`. `now()` returns the
     time in ms. `make_batch(runs, positions, skipped)` returns a batch of records, and `empty` is a batch without
-    records. `track(memory)` counts received memory. `record()` records the metrics of `samples` and `polls`.
+    records. `track(memory)` counts received memory. `record()` records the metrics of `samples` and `polls`. `events`
+    records polls that find nothing and do not wait.
     """
 
     cdef readonly bint armed
@@ -272,7 +309,10 @@ cdef class FastPath:
     cdef object empty
     cdef object track
     cdef object record
+    cdef PollEvents events
     cdef object select
+    cdef int selector                        # the descriptor of the selector; -1: it has none
+    cdef long forks                          # the value of `forks` when the fast path was armed
     cdef bint check_crcs
     cdef bint read_committed
     cdef Py_ssize_t batch_limit
@@ -292,6 +332,7 @@ cdef class FastPath:
         empty,
         track,
         record,
+        PollEvents events not None,
         *,
         bint check_crcs,
         bint read_committed,
@@ -299,19 +340,21 @@ cdef class FastPath:
     ):
         self.lock, self.driver, self.now = lock, driver, now
         self.make_batch, self.empty, self.track, self.record = make_batch, empty, track, record
+        self.events = events
         self.check_crcs, self.read_committed, self.batch_limit = check_crcs, read_committed, batch_limit
         self.connections, self.pending, self.moved = [], [], []
         self.samples, self.polls = [], []
 
     # --- arming ------------------------------------------------------------------------------------------------
 
-    def arm(self, list connections not None, select, double until, Py_ssize_t memory_left):
+    def arm(self, list connections not None, select, int selector, double until, Py_ssize_t memory_left):
         """Give the fetches in flight on these connections to the fast path. The caller holds the lock.
 
-        `select(seconds)` waits for all descriptors of the client, as a selector does. From the time `until` (ms) on,
-        and after responses of `memory_left` bytes, `poll` returns None.
+        `select(seconds)` waits for all descriptors of the client, as a selector does, and `selector` is the descriptor
+        of this selector, or -1. From the time `until` (ms) on, and after responses of `memory_left` bytes, `poll`
+        returns None.
         """
-        self.connections, self.select = connections, select
+        self.connections, self.select, self.selector, self.forks = connections, select, selector, forks
         self.until, self.memory_left = until, memory_left
         self.pending, self.moved = [], []
         self.generation += 1
@@ -329,6 +372,28 @@ cdef class FastPath:
         return samples, polls
 
     # --- polling -----------------------------------------------------------------------------------------------
+
+    def nothing_arrived(self, guard):
+        """Returns True if a poll that does not wait would find nothing, and then records such a poll.
+
+        Returns False if `poll` must find it out, or if a thread is inside a call of the consumer: its AccessGuard has a
+        `holder`. The state is checked and changed after the last Python code, so no thread can enter meanwhile.
+        """
+        cdef double now
+        if not self.armed or self.selector < 0:
+            return False
+        if self.polls:
+            self.record()     # they began earlier than this poll
+        now = self.now()
+        if not self.armed or guard.holder or now >= self.until or self.forks != forks or self.driver.wakeup_requested:
+            return False
+        if kc_any_ready(self.selector) != 0:
+            return False
+        if self.moved:
+            self.moved = []
+        self.last_poll = now
+        record_quick_poll(self.events, now)
+        return True
 
     def poll(self, double timeout_ms, Py_ssize_t max_records, Py_ssize_t max_bytes):
         """Returns records, or an empty batch after the timeout. Waits without the lock.

@@ -15,9 +15,6 @@ cdef double NS_PER_MS = 1e6
 cdef class SensorPair:
     """Two sensors that are always recorded together, at the same time."""
 
-    cdef readonly SampledValues first
-    cdef readonly SampledValues second
-
     def __cinit__(self, SampledValues first not None, SampledValues second not None):
         self.first, self.second = first, second
 
@@ -126,12 +123,6 @@ cdef class ConnectionEvents:
 cdef class PollEvents:
     """Records when polls began, and how long they waited."""
 
-    cdef SensorPair between     # the time between two polls: the mean and the maximum
-    cdef SampledValues idle     # which share of the time between two polls the first of them waited
-    cdef double last            # when the last poll began; NaN: there was none
-    cdef double work_ms         # the time between the last poll that may have waited and the poll before it
-    cdef double waited_until    # when that poll ended its wait; 0: it did not wait, or its wait is recorded
-
     def __cinit__(self, SensorPair between not None, SampledValues idle not None):
         self.between, self.idle, self.last = between, idle, NAN
 
@@ -150,9 +141,7 @@ cdef class PollEvents:
 
     def quick_poll(self, double now):
         """Record a poll that does not wait."""
-        record_wait(self)
-        begin_poll(self, now)
-        add(self.idle, 0.0, now, 1)
+        record_quick_poll(self, now)
 
     def wait_ended(self, double now):
         """Record when the last poll stopped waiting. If it waits several times, the last end counts."""
@@ -161,6 +150,13 @@ cdef class PollEvents:
     def settle(self):
         """Record how long the last poll waited. Called before metrics are read."""
         record_wait(self)
+
+
+cdef int record_quick_poll(PollEvents polls, double now) except -1:
+    """Record a poll that does not wait."""
+    record_wait(polls)
+    begin_poll(polls, now)
+    return add(polls.idle, 0.0, now, 1)
 
 
 cdef double begin_poll(PollEvents polls, double now) except? -1:

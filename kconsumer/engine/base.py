@@ -20,6 +20,7 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
+from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
@@ -45,6 +46,10 @@ T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
 MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
+
+
+def _unknown(_guard: AccessGuard) -> bool:
+    return False
 
 
 class Engine:
@@ -73,6 +78,10 @@ class Engine:
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
         self._fast_path = FastPathControl(parts, self.driver, self._metrics) if self.driver.has_fast_path else None
+        #: Returns True if a poll that does not wait would find nothing. Returns False if only `poll` can find it out.
+        self.nothing_arrived: Callable[[AccessGuard], bool] = _unknown
+        if self._fast_path is not None:
+            self.nothing_arrived = self._fast_path.path.nothing_arrived
         add_fast_path(parts.metrics, None if self._fast_path is None else self._fast_path.path)
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
@@ -176,6 +185,8 @@ class Engine:
                 self._quiet = False
             elif timeout_ms <= 0 and self._last_poll_empty and driver.idle() and not self.callbacks.commits_pending:
                 self._quick_poll(now)
+                if self._fast_path is not None:
+                    self._fast_path.arm_for_empty_polls(now)
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         if self._closing and not self.callbacks.running:  # a signal handler polls inside close()

@@ -28,11 +28,12 @@ from kconsumer.schema.fetch import FetchRequest
 from kconsumer.state.partition import FetchPosition
 from kconsumer.types import TopicPartition
 
-Select = Callable[[float], Sequence[tuple[Any, int]]]
 FIRST_VERSION = 13
 """The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
 RETRY_AFTER_MS = 100.0
 """For how long the fast path is not armed after a response that it could not process."""
+ATTEMPT_INTERVAL_MS = 10.0
+"""The time between two attempts to arm the fast path by polls that do not wait."""
 
 
 class FastPathControl:
@@ -44,6 +45,7 @@ class FastPathControl:
         self._driver = driver
         self._metrics = metrics
         self._not_before = 0.0  # ms; the fast path is not armed earlier
+        self._next_attempt = 0.0  # ms; polls that do not wait try to arm it from then on
         self._templates: dict[str, _Template] = {}  # by connection id
         self._leases = driver.has_network_thread  # a network thread uses the sockets
         self._leased: list[NodeConnection] = []  # the nodes whose sockets are leased
@@ -62,6 +64,7 @@ class FastPathControl:
             ConsumerRecords.EMPTY,
             parts.buffer.memory.track,
             self._record,
+            metrics.polls,
             check_crcs=config.check_crcs,
             read_committed=config.isolation_level == "read_committed",
             batch_limit=config.decompressed_batch_max_bytes or 0,
@@ -117,14 +120,20 @@ class FastPathControl:
             connections.append(connection)
         if now >= until:
             return False
-        select = self._lease(connections, now) if self._leases else loop.selector.select
-        if select is None:
+        selector = self._lease(connections, now) if self._leases else loop.selector
+        if selector is None:
             return False
-        self.path.arm(connections, select, until, room)
+        self.path.arm(connections, selector.select, _descriptor(selector), until, room)
         return True
 
-    def _lease(self, connections: list[FastConnection], now: float) -> Select | None:
-        """Take the sockets from the network thread, which waits for them. Returns the function that waits for them.
+    def arm_for_empty_polls(self, now: float) -> None:
+        """Arm the fast path after a poll that did not wait and found nothing. If that fails, further calls do nothing
+        for a while, because such polls may be frequent."""
+        if now >= self._next_attempt and not self.arm(now):
+            self._next_attempt = now + ATTEMPT_INTERVAL_MS
+
+    def _lease(self, connections: list[FastConnection], now: float) -> selectors.BaseSelector | None:
+        """Take the sockets from the network thread, which waits for them. Returns a selector that waits for them.
 
         Returns None if the system has no descriptors or memory for this.
         """
@@ -142,7 +151,7 @@ class FastPathControl:
         for connection in connections:
             self._leased.append(connection.node)
             loop.lease(connection.node)
-        return self._selector.select
+        return self._selector
 
     def _open_selector(self) -> None:
         """Make the selector and the waker for leased sockets at the first call. Then clear the waker."""
@@ -318,6 +327,12 @@ def _unusable(config: ConsumerConfig) -> str:
     if config.security_protocol in ("SSL", "SASL_SSL"):
         options.append("security_protocol")
     return f"not usable with {', '.join(options)}" if options else ""
+
+
+def _descriptor(selector: selectors.BaseSelector) -> int:
+    """Returns the descriptor of a selector, with which one system call finds whether anything is ready; or -1."""
+    fileno = getattr(selector, "fileno", None)
+    return -1 if fileno is None else int(fileno())
 
 
 class _Template(NamedTuple):

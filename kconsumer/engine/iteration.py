@@ -22,14 +22,16 @@ class Iteration:
     function called for every record would cost more time than the record itself.
     """
 
-    __slots__ = ("_left", "_records")
+    __slots__ = ("_left", "_records", "started")
 
     def __init__(self) -> None:
+        self.started = False  # a loop has begun; an attribute, because each poll reads it
         self._records: ConsumerRecords | None = None
         self._left = RecordIterator(())
 
     def start(self, records: ConsumerRecords) -> None:
         """Begin to iterate over a new batch."""
+        self.started = True
         self._records = records
         self._left.restart(iter(records))
 

@@ -29,7 +29,7 @@ class ConsumerMetrics:
     """Records when polls began and how long commits took. All arguments are times in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
-        polls = PollEvents(
+        self.polls = polls = PollEvents(
             SensorPair(metrics.sensor(GROUP, BETWEEN), metrics.sensor(GROUP, LONGEST)), metrics.sensor(GROUP, IDLE)
         )
         self.poll_began, self.quick_poll, self.wait_ended, self.settle = (

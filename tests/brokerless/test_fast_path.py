@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import time
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.state_dump import full_report
+from kconsumer.errors import ForkedConsumerError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
 
 TOPIC, PARTITIONS, BROKERS = "t", 4, 2
@@ -186,6 +189,81 @@ def test_which_path_is_in_use_is_visible(cluster: FakeCluster, consumer: Consume
     counts = f"{control.path.responses} responses processed, 1 handed over"
     reason = "(last: the response has more records than a poll may return, or corrupt ones)"
     assert f"fast path: not armed, {counts} {reason}" in full_report(consumer).splitlines()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_polls_that_do_not_wait(cluster: FakeCluster, engine: str) -> None:
+    """A consumer that only calls poll(0) uses the fast path, and returns each record once, in order. While nothing
+    arrives, no managers are polled.
+    """
+    options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "auto_offset_reset": "earliest"}
+    with Consumer(TOPIC, **options, **ENGINES[engine]) as consumer:
+        seen: list[int] = []
+        end = time.monotonic() + LIMIT_S
+        for number in range(50):
+            cluster.produce(TOPIC, [b"v"])
+            while len(seen) <= number:
+                assert time.monotonic() < end
+                seen += [record.offset for record in consumer.poll(0)]
+            polls = 0
+            while not consumer._engine.nothing_arrived(consumer._guard):
+                polls += 1
+                assert not consumer.poll(0)
+                assert time.monotonic() < end, consumer
+        assert seen == list(range(50))
+        assert metric(consumer, "fast-path-response-total") > 0
+
+
+def test_polls_that_do_not_wait_check_their_arguments(cluster: FakeCluster, consumer: Consumer) -> None:
+    """While the fast path is armed, poll(0) raises the errors of `poll`."""
+    control = read_on_fast_path(cluster, consumer)
+    arm(control, consumer)
+    assert not consumer.poll(0, max_records=1)
+    with pytest.raises(ValueError, match="max_records must be at least 1"):
+        consumer.poll(0, max_records=0)
+    with pytest.raises(TypeError, match="write poll"):
+        consumer.poll(0, **cast("Any", {"timeout_ms": 1}))
+    consumer.wakeup()
+    with pytest.raises(WakeupError):
+        consumer.poll(0)
+    arm(control, consumer)
+    consumer.close()
+    with pytest.raises(StateError, match="closed"):
+        consumer.poll(0)
+
+
+def test_a_poll_that_does_not_wait_returns_what_a_loop_has_not_reached(
+    cluster: FakeCluster, consumer: Consumer
+) -> None:
+    """If a loop has stopped in the middle of a batch, poll(0) returns the rest of the batch."""
+    control = read_on_fast_path(cluster, consumer)
+    arm(control, consumer)
+    cluster.produce(TOPIC, [b"1", b"2"])
+    first = next(record for record in consumer if record.value == b"1")
+    found: list[int] = []
+    end = time.monotonic() + LIMIT_S
+    while not found:
+        assert time.monotonic() < end
+        found += [record.offset for record in consumer.poll(0)]
+    assert found == [first.offset + 1]
+
+
+def test_a_forked_child_cannot_poll(cluster: FakeCluster, consumer: Consumer) -> None:
+    """In a forked child, poll(0) raises ForkedConsumerError, although the fast path was armed in the parent."""
+    arm(read_on_fast_path(cluster, consumer), consumer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the consumer has threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            consumer.poll(0)
+        except ForkedConsumerError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not consumer.poll(0)
 
 
 def test_a_socket_is_not_closed_while_it_is_leased(

@@ -47,7 +47,7 @@ def runs_here(page: str) -> bool:
     return page not in OTHER_PAGES and not page.startswith(OTHER_FOLDERS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a worker of pytest-xdist may run tests of other modules between those of this one
 def topics(kafka: Kafka) -> dict[str, int]:
     """Create the topics that the pages name, and return how many records each has."""
     kafka.create_topic("orders", partitions=PARTITIONS)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import random
 import selectors
+import socket
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kconsumer._core.codec import encode, encode_request
-from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath, SettlingLock
+from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath, SettlingLock, count_fork
 from kconsumer._core.wire import FrameBuffer
+from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.metrics.registry import Metrics
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
@@ -91,19 +96,22 @@ class Steady:
             90.0,
             cast("Any", None),
         )
+        self.metrics = ConsumerMetrics(Metrics())
+        self.driver = SimpleNamespace(wakeup_requested=False)
         self.path = FastPath(
             threading.RLock(),
-            SimpleNamespace(wakeup_requested=False),
+            self.driver,
             lambda: self.now,
             ConsumerRecords.from_runs,
             ConsumerRecords.EMPTY,
             lambda memory: None,
             lambda: None,
+            self.metrics.polls,
             check_crcs=True,
             read_committed=read_committed,
             batch_limit=0,
         )
-        self.path.arm([self.connection], self._select, 10_000.0, 1 << 20)
+        self.path.arm([self.connection], self._select, -1, 10_000.0, 1 << 20)
 
     def _select(self, seconds: float) -> list[tuple[Any, int]]:
         if self.selects:
@@ -331,6 +339,70 @@ def test_a_handler_that_uses_the_consumer_ends_the_poll() -> None:
     assert len(steady.input) == 1
 
 
+@pytest.fixture
+def ready() -> Iterator[tuple[selectors.BaseSelector, socket.socket]]:
+    """A selector that waits for a socket, and the other end of this socket."""
+    ours, other = socket.socketpair()
+    with selectors.DefaultSelector() as selector, ours, other:
+        selector.register(ours, selectors.EVENT_READ)
+        yield selector, other
+
+
+def test_empty_polls(ready: tuple[Any, socket.socket]) -> None:
+    """A poll that does not wait finds nothing while no descriptor is ready. Each one is recorded as a poll."""
+    selector, other = ready
+    steady, guard = Steady({A0: 10}), AccessGuard()
+    metrics = steady.metrics.polls
+    assert not steady.path.nothing_arrived(guard), "without a descriptor, only the general path knows"
+    steady.path.arm([steady.connection], steady._select, selector.fileno(), 10_000.0, 1 << 20)
+    for number in range(3):
+        steady.now = 200.0 + number
+        assert steady.path.nothing_arrived(guard)
+        assert steady.path.last_poll == steady.now == metrics.last_poll
+    other.send(b"x")
+    steady.now = 300.0
+    assert not steady.path.nothing_arrived(guard)
+    assert metrics.last_poll == 202.0, "the general path records this poll"
+
+
+def test_empty_polls_hand_over(ready: tuple[Any, socket.socket]) -> None:
+    """The general path polls if a thread is inside a call, after a wakeup, once a manager is due, and if the fast path
+    is not armed.
+    """
+    selector, _other = ready
+    steady, guard = Steady({A0: 10}), AccessGuard()
+    steady.path.arm([steady.connection], steady._select, selector.fileno(), 10_000.0, 1 << 20)
+    outer = guard.enter()
+    assert not steady.path.nothing_arrived(guard)
+    guard.holder = outer
+    assert steady.path.nothing_arrived(guard)
+    steady.driver.wakeup_requested = True
+    assert not steady.path.nothing_arrived(guard)
+    steady.driver.wakeup_requested = False
+    steady.now = 10_000.0
+    assert not steady.path.nothing_arrived(guard)
+    steady.now = 200.0
+    assert steady.path.nothing_arrived(guard)
+    count_fork()  # as in a child, whose sockets are those of its parent
+    assert not steady.path.nothing_arrived(guard)
+    steady.path.arm([steady.connection], steady._select, selector.fileno(), 10_000.0, 1 << 20)
+    assert steady.path.nothing_arrived(guard)
+    steady.path.disarm()
+    assert not steady.path.nothing_arrived(guard)
+
+
+def test_an_empty_poll_keeps_no_records_of_the_poll_before_it(ready: tuple[Any, socket.socket]) -> None:
+    """An empty poll moves no position, so nothing is rolled back after it."""
+    selector, _other = ready
+    steady = Steady({A0: 10})
+    steady.path.arm([steady.connection], steady._select, selector.fileno(), 10_000.0, 1 << 20)
+    steady.input = [steady.respond(partition(A0, FOUR))]
+    assert steady.poll()
+    assert steady.path.moved
+    assert steady.path.nothing_arrived(AccessGuard())
+    assert not steady.path.moved
+
+
 def test_the_lock_settles() -> None:
     """A thread that acquires the lock finds the fast path disarmed. An error of `settle` releases the lock."""
     steady = Steady({A0: 10})
@@ -339,7 +411,7 @@ def test_the_lock_settles() -> None:
     with lock:
         assert not steady.path.armed
         assert lock._is_owned()
-    steady.path.arm([steady.connection], steady._select, 10_000.0, 1 << 20)
+    steady.path.arm([steady.connection], steady._select, -1, 10_000.0, 1 << 20)
 
     def fail() -> None:
         raise MemoryError
