@@ -17,10 +17,13 @@ from kconsumer.errors import RecordDeserializationError
 
 
 cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject* op)
     void PyObject_GC_Track(void* op)
     int PyObject_GC_IsTracked(PyObject* op)
     bint PyCoro_CheckExact(object op)
+
+
+cdef extern from "refill.h":
+    bint kc_only_reference(PyObject* op) noexcept
 
 
 cdef extern from *:
@@ -423,11 +426,12 @@ cdef class RecordIterator:
         Reuses the older of the last two records if only this iterator still refers to it. Otherwise creates a record.
         """
         cdef ConsumerRecord record
+        cdef PyObject* used
         self.turn = not self.turn
-        record = self.even if self.turn else self.odd
-        # Two references: the iterator's attribute and the local variable. Any other reference means that user code
-        # still has the record, so it cannot be reused.
-        if Py_REFCNT(<PyObject*> record) == 2 and record is not None:
+        used = <PyObject*> self.even if self.turn else <PyObject*> self.odd
+        # If the iterator's attribute is the only reference, user code has dropped the record, so it can be reused.
+        if kc_only_reference(used):
+            record = <ConsumerRecord> used
             if record.made:
                 forget(record)
             return record

@@ -31,7 +31,7 @@ typedef struct {
     int (*SSL_up_ref)(void *ssl);
     void (*SSL_free)(void *ssl);
     void (*ERR_clear_error)(void);
-    unsigned long (*ERR_peek_last_error)(void);
+    unsigned long (*ERR_peek_error)(void);
     const char *(*ERR_reason_error_string)(unsigned long code);
     unsigned long (*OpenSSL_version_num)(void);
     int (*CRYPTO_get_ex_new_index)(
@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     int error;          /* the result of SSL_get_error(); 0: bytes were transferred */
     int os_error;       /* errno, if `error` is KC_SSL_ERROR_SYSCALL */
-    unsigned long code; /* OpenSSL's last error; 0: none */
+    unsigned long code; /* OpenSSL's first error, which is the cause of later ones; 0: none */
 } kc_tls_stop;
 
 /* An SSL object and its lock. OpenSSL does not allow that two threads use an SSL object at the same time. */
@@ -80,7 +80,7 @@ static inline kc_tls_stop kc_tls_why(const kc_tls *tls, int result)
 {
     kc_tls_stop stop = {0, errno, 0};
     stop.error = tls->api->SSL_get_error(tls->ssl, result);
-    stop.code = tls->api->ERR_peek_last_error();
+    stop.code = tls->api->ERR_peek_error();
     tls->api->ERR_clear_error();
     return stop;
 }

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+GZIP_WINDOW_BITS = 31  # zlib's largest window, with a header and trailer of gzip
 
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
@@ -46,7 +48,8 @@ def compress(codec: str, data: bytes, *, snappy_framing: str = "xerial") -> byte
         case "none":
             return data
         case "gzip":
-            return gzip.compress(data, mtime=0)
+            compressor = zlib.compressobj(9, wbits=GZIP_WINDOW_BITS)  # gzip.compress depends on the version of Python
+            return compressor.compress(data) + compressor.flush()
         case "snappy":
             return _snappy(data, snappy_framing)
         case "lz4":

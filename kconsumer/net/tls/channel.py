@@ -145,7 +145,7 @@ def _reason(error: int, os_error: int, code: int) -> OSError:
         return WANT_WRITE
     if error == _ZERO_RETURN:
         return CLOSED
-    if error == _SYSCALL and not code:
+    if error == _SYSCALL and (os_error or not code):  # from OpenSSL 3.6 on, `code` repeats errno
         return OSError(os_error, os.strerror(os_error)) if os_error else CLOSED
     name = name_of_reason(openssl.reason(code))
     return CLOSED if name == _EOF else OpenSslError(name, error)
