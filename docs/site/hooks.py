@@ -108,8 +108,6 @@ def site_path(path: str) -> str:
     """Returns the path, within the site's sources, of a file or folder of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    if path == "README.md":
-        return "index.md"
     if (ROOT / path).is_dir():
         return (
             f"project/{path.rstrip('/')}/index.md"
