@@ -19,7 +19,7 @@ enum {
  *
  * The caller's reference must be counted: one of its attributes, not an argument. From Python 3.14 on, the interpreter's
  * stack may refer to an object without counting that, but only while a local variable refers to the object, too, and
- * that is counted. Without the GIL the answer is always no: another thread may be about to take a reference. */
+ * that is counted. Without the GIL the result is always 0: another thread may be about to take a reference. */
 static inline int kc_only_reference(PyObject *object)
 {
 #if defined(Py_GIL_DISABLED)
