@@ -267,6 +267,45 @@ def test_rewound_records() -> None:
     assert ["0.000 committed offset went back: t-0 from 5 to 3"] == journal.violations
 
 
+def test_rewound_behind_a_transaction() -> None:
+    """A commit that was in flight during the seek may be behind a marker of a transaction or behind deleted records."""
+    journal = journal_with(3)
+    consume(journal, "a", range(3))
+    journal.rewind("a", P0)
+    journal.commit(P0, 4)  # behind the marker at offset 3, which the member had passed
+    journal.commit(P0, 2)
+    journal.append(P0, 4)
+    journal.append(P0, 5)
+    consume(journal, "a", range(3))
+    journal.delete(P0, 5)
+    journal.rewind("a", P0)
+    journal.commit(P0, 5)
+    journal.commit(P0, 2)
+    assert [] == journal.violations
+    consume(journal, "a", range(5, 6))
+    journal.commit(P0, 6)
+    journal.commit(P0, 5)
+    assert ["0.000 committed offset went back: t-0 from 6 to 5"] == journal.violations
+
+
+def test_rewound_before_it_is_checked() -> None:
+    """A member may seek to the beginning shortly before the check of a topic begins."""
+    journal = Journal()
+    journal.unchecked.add("t")
+    journal.assign("a", [P0])
+    journal.rewind("a", P0)
+    journal.unchecked.discard("t")
+    journal.check_from(P0, 0, 3)
+    journal.commit(P0, 3)
+    journal.commit(P0, 0)
+    assert [] == journal.violations
+    journal.append(P0, 3)
+    consume(journal, "a", range(4))
+    journal.commit(P0, 4)
+    journal.commit(P0, 3)
+    assert ["0.000 committed offset went back: t-0 from 4 to 3"] == journal.violations
+
+
 def test_unchecked_topic() -> None:
     """The records of a topic are not checked until `check_from`; later ones must be processed."""
     journal = Journal()

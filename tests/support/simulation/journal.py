@@ -57,7 +57,7 @@ class Journal:
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
         self.unchecked: set[str] = set()  # topics whose records are not checked
         self._disturbed_until: dict[str, float] = {}  # the same for one member
-        self._rewound: dict[TopicPartition, int] = {}  # read again from the beginning; the offset before that
+        self._rewound: dict[TopicPartition, int] = {}  # read again from the beginning; where new records begin
         self._start: dict[TopicPartition, int] = {}  # the records before this offset were deleted
         self._processed: dict[TopicPartition, int] = {}  # all records before this offset were processed
         self._later: dict[TopicPartition, list[int]] = {}  # processed records behind it
@@ -89,6 +89,8 @@ class Journal:
         """Begin to check a partition with the records `start` to `end - 1`. Those that follow must be processed."""
         self.appended[partition] = list(range(start, end))
         self._processed[partition] = end
+        if partition in self._rewound:
+            self._rewound[partition] = end
         self._alone = {key: offset for key, offset in self._alone.items() if key[1] != partition}
 
     def following(self, partition: TopicPartition, offset: int) -> int:
@@ -225,7 +227,9 @@ class Journal:
         """A member reads from the first record again."""
         self._next.pop((member, partition), None)
         self._floor[member, partition] = 0
-        self._rewound[partition] = max(self._processed.get(partition, 0), self.committed.get(partition, 0))
+        self._rewound[partition] = max(
+            self._processed.get(partition, 0), self._start.get(partition, 0), self.committed.get(partition, 0)
+        )
 
     def deliver(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A record was returned to the application."""
@@ -293,11 +297,23 @@ class Journal:
         if first is not None and offset > first:
             self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")
         before = self.committed.get(partition, 0)
-        if offset > self._rewound.get(partition, -1):  # an equal one may have been in flight during the seek
-            self._rewound.pop(partition, None)
+        rewound = self._rewound.get(partition)
+        if rewound is not None and self._has_records(partition, rewound, offset):
+            del self._rewound[partition]
         if offset < before and partition not in self._rewound:
             self.violation(f"committed offset went back: {partition} from {before} to {offset}")
         self.committed[partition] = offset
+
+    def _has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
+        """Returns whether members must process a record at an offset from `start` to `end - 1`.
+
+        A commit that was in flight when a member sought to the beginning contains none of the records that are new
+        since then. But it may be larger than the last processed record: the position of the member has also passed the
+        markers of transactions, and records of aborted ones.
+        """
+        offsets = self.appended.get(partition, [])
+        index = bisect_left(offsets, start)
+        return index < len(offsets) and offsets[index] < end
 
     def acknowledge(self, member: str, partition: TopicPartition, offset: int) -> None:
         """A commit of an offset has returned without an error."""

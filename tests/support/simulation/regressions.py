@@ -55,4 +55,16 @@ REGRESSIONS: dict[str, Scenario] = {
         fetch_max_wait_ms=5_000,
         max_callback_ms=15_000.0,
     ),
+    # An auto-commit was in flight while the application sought to the beginning. Its offset was behind the marker of a
+    # transaction, so the journal took the commit for one of records that were read after the seek.
+    "a commit in flight during a seek": Scenario(
+        28,
+        (Member(Program.SEEK_TO_ENDS, engine="asyncio", protocol="consumer"),),
+        duration_ms=40 * MINUTE_MS,
+        partitions=12,
+        record_interval_ms=5_000.0,
+        fetch_max_wait_ms=5_000,
+        session_timeout_ms=10_000,
+        transactions=True,
+    ),
 }
