@@ -24,6 +24,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from support.harnesses.doc_blocks import PAGES
+
 ROOT = Path(__file__).parents[2]
 PHONE = 390  # px
 WAIT_S = 20
@@ -105,6 +107,20 @@ def test_links_and_anchors_exist(site: Path) -> None:
     command = [sys.executable, str(ROOT / "docs" / "site" / "check.py"), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
+
+
+def test_code_of_every_page_runs_in_tests(site: Path) -> None:
+    """A page made from Markdown has Python code only if tests know the page and run its blocks."""
+    files = [path for path in ROOT.rglob("*.md") if not set(path.relative_to(ROOT).parts) & {"build", "docs", ".venv"}]
+    shown = [path for path in files if (site / "project" / page_folder(path.relative_to(ROOT)) / "index.html").exists()]
+    with_code = {str(path.relative_to(ROOT)) for path in shown if "```py" in path.read_text(encoding="utf-8")}
+    assert len(shown) > 3
+    assert set() == with_code - set(PAGES)
+
+
+def page_folder(path: Path) -> Path:
+    """Returns the folder, below `project/`, of the page that is made from a file in Markdown."""
+    return path.parent if path.name == "README.md" else path.with_suffix("")
 
 
 def test_a_dead_link_is_found(site: Path, tmp_path: Path) -> None:
