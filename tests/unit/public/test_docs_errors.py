@@ -1,4 +1,4 @@
-"""The tables of docs/guides/errors.md have each error class of the library once."""
+"""The table of docs/guides/errors.md has each error class of the library once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from kconsumer import errors
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "errors.md"
 
 
-def test_every_error_is_in_one_table() -> None:
-    """Each class has one row."""
-    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+def test_every_error_is_in_one_row() -> None:
+    """Each class is named once."""
+    table = PAGE.read_text(encoding="utf-8").split("\n| a program | errors |\n")[1]
+    rows = re.findall(r"`(\w+Error)`", table)
     classes = {
         name
         for name in dir(errors)
