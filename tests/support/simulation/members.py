@@ -343,7 +343,9 @@ class MemberProcess:
     async def deserialize_later(self, value: bytes) -> bytes:
         """Returns the value of a record, sometimes after some time."""
         if self.chance(0.05):
+            began = self.simulation.now
             await asyncio.sleep(self.draw(0, 1.0))
+            self._callback_ms += self.simulation.now - began
         return value
 
     def on_commit(self, *_: object) -> None:

@@ -67,4 +67,14 @@ REGRESSIONS: dict[str, Scenario] = {
         session_timeout_ms=10_000,
         transactions=True,
     ),
+    # Records arrived shortly before the timeout of a poll. The deserializer then awaited something for two of them. A
+    # timeout does not limit user code, but the program did not report this time.
+    "slow results of a deserializer": Scenario(
+        1,
+        (Member(Program.CANCEL, engine="asyncio"),),
+        duration_ms=20 * MINUTE_MS,
+        partitions=1,
+        record_interval_ms=20_000.0,
+        fetch_max_wait_ms=5_000,
+    ),
 }
