@@ -19,6 +19,7 @@ from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
 from kconsumer.cli.parser import Parser, join_negative_values
+from kconsumer.cli.terminal import safe_text
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -90,4 +91,4 @@ def build_parser() -> Parser:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno and error.filename:
         return f"{error.filename}: {os.strerror(error.errno)}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return safe_text(" ".join(str(error).split())) or type(error).__name__

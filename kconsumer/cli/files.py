@@ -10,12 +10,13 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError
+from kconsumer.types import TopicPartition
 
 SUFFIXES = (".parquet", ".arrow")
 ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 17, 64 << 20  # pending rows that reach one of these are written as a row group
@@ -89,24 +90,37 @@ class ColumnFile:
         self._writer: Any = None
         try:
             import pyarrow
+            from pyarrow import compute
         except ImportError:
             raise MissingLibraryError(
                 f"writing {path.suffix} files needs pyarrow, which is not installed: pip install pyarrow"
             ) from None
-        self._pyarrow = pyarrow
+        self._pyarrow, self._compute = pyarrow, compute
         with contextlib.suppress(FileNotFoundError):
             self._part.unlink()
 
-    def write(self, batch: RecordBatch) -> int:
-        """Add rows to the file. Returns their size in memory, in bytes."""
-        rows = batch.to_pyarrow()
+    def write(self, batch: RecordBatch, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
+        """Add rows to the file, without those at or after the end of their partition in `ends`.
+
+        Returns the number of rows that were added, and their size in memory, in bytes.
+        """
+        rows = self._without_rows_beyond(batch.to_pyarrow(), ends)
         self._pending.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
             with _naming(self._path):
                 self._flush()
-        return int(rows.nbytes)
+        return rows.num_rows, int(rows.nbytes)
+
+    def _without_rows_beyond(self, rows: Any, ends: Mapping[TopicPartition, int]) -> Any:
+        compute = self._compute
+        for tp, end in ends.items():
+            other_topic = compute.not_equal(rows.column("topic"), tp.topic)
+            other_partition = compute.not_equal(rows.column("partition"), tp.partition)
+            before = compute.less(rows.column("offset"), end)
+            rows = rows.filter(compute.or_(compute.or_(other_topic, other_partition), before))
+        return rows
 
     def _flush(self, schema: Any = None) -> None:
         """Write the pending rows as one row group.

@@ -22,6 +22,7 @@ from kconsumer.cli.arguments import (
     add_format,
     with_settings,
 )
+from kconsumer.cli.lookups import offsets_at, partitions_of
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.positions import POSITION_HELP, Position, parse_partitions, parse_position
 from kconsumer.cli.table import Cell, table
@@ -173,27 +174,6 @@ def _partitions(
     return sorted(found)
 
 
-def partitions_of(
-    consumer: Consumer, topic: str, numbers: Sequence[int] | None, servers: object
-) -> list[TopicPartition]:
-    """Returns these partitions of a topic, or all of them if `numbers` is None.
-
-    Raises CommandError if the topic or one of the partitions does not exist.
-    """
-    try:
-        known = sorted(info.partition for info in consumer.partitions_for(topic))
-    except errors.StaleMetadataError as error:
-        if error.name != "UNKNOWN_TOPIC_OR_PARTITION":
-            raise
-        known = []
-    if not known:
-        raise CommandError(f"topic {topic!r} does not exist on {servers}")
-    missing = sorted(set(numbers or ()).difference(known))
-    if missing:
-        raise CommandError(f"topic {topic!r} has no partition {missing[0]}; it has 0 to {known[-1]}")
-    return [TopicPartition(topic, number) for number in (known if numbers is None else sorted(set(numbers)))]
-
-
 def new_offsets(
     consumer: Consumer,
     partitions: Sequence[TopicPartition],
@@ -207,13 +187,8 @@ def new_offsets(
         if missing:
             raise CommandError(f"--shift: {missing[0]} has no committed offset that could be moved")
         wanted = {tp: committed[tp] + target for tp in partitions}
-    elif target.kind == "time":
-        times = consumer.offsets_for_times(dict.fromkeys(partitions, target.value))
-        wanted = {tp: ends[tp] if at is None else at.offset for tp, at in times.items()}
-    elif target.kind == "offset":
-        wanted = dict.fromkeys(partitions, target.value)
     else:
-        wanted = starts if target.kind == "earliest" else ends
+        wanted = offsets_at(consumer, partitions, target, starts, ends)
     found = []
     for tp in partitions:
         offset = max(starts[tp], min(wanted[tp], ends[tp]))

@@ -2,7 +2,7 @@ r"""Formats a record as bytes: as `text`, as `json`, or with a format string of 
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` value, `%T` timestamp (ms), `%h` headers, `%K` and `%S`
 length of key and value in bytes (-1 for null), `%%` a percent sign; `\n \r \t \\ \xHH` as in C. Only `text` and `json`
-add a newline after each record.
+add a newline after each record. On a terminal control characters of records are escaped, and JSON has colors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from kconsumer.cli.terminal import color_json, color_matches, safe_bytes, safe_json
 
 if TYPE_CHECKING:
     from kconsumer import ConsumerRecord
@@ -25,13 +28,15 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 def as_bytes(value: object) -> bytes:
     """Convert a key or a value to bytes. Bytes are returned unchanged.
 
-    None becomes no bytes, a mapping or list becomes JSON, and any other object becomes its `str()`.
+    None becomes no bytes, a mapping, list or boolean becomes JSON, and any other object becomes its `str()`.
     """
     if value is None:
         return b""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    text = json.dumps(_json_value(value), ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    text = (
+        json.dumps(_json_value(value), ensure_ascii=False) if isinstance(value, Mapping | list | bool) else str(value)
+    )
     return text.encode(errors="surrogatepass")
 
 
@@ -39,12 +44,16 @@ def _headers(record: ConsumerRecord) -> bytes:
     return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
 
 
+def _value(record: ConsumerRecord) -> bytes:
+    return as_bytes(record.value)
+
+
 TOKENS: dict[str, Writer] = {
     "t": lambda record: record.topic.encode(),
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
     "k": lambda record: as_bytes(record.key),
-    "s": lambda record: as_bytes(record.value),
+    "s": _value,
     "T": lambda record: b"%d" % record.timestamp,
     "h": _headers,
     "K": lambda record: b"%d" % record.serialized_key_size,
@@ -52,20 +61,53 @@ TOKENS: dict[str, Writer] = {
 }
 
 
-def writer(spec: str) -> Writer:
-    """Returns a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token."""
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """How records are written to a terminal."""
+
+    colors: bool = False
+    pattern: re.Pattern[str] | None = None  # what is colored in values
+
+    def value(self, record: ConsumerRecord) -> bytes:
+        """Returns the value with control characters escaped, and matches of the pattern in color."""
+        text = safe_bytes(as_bytes(record.value))
+        if self.colors and self.pattern is not None:
+            text = color_matches(text, self.pattern)
+        return text.encode()
+
+    def json_line(self, record: ConsumerRecord) -> bytes:
+        """Returns the record as a line with one JSON object."""
+        text = safe_json(_json_line(record).decode().rstrip("\n"))
+        return (color_json(text) if self.colors else text).encode() + b"\n"
+
+
+def writer(spec: str, terminal: Terminal | None = None) -> Writer:
+    """Returns a function that formats a record as `spec` requires. Raises ValueError for an unknown format or token.
+
+    `terminal`: how records are written if the output is a terminal.
+    """
     if spec == "text":
-        return lambda record: as_bytes(record.value) + b"\n"
+        value = TOKENS["s"] if terminal is None else terminal.value
+        return lambda record: value(record) + b"\n"
     if spec == "json":
-        return _json_line
+        return _json_line if terminal is None else terminal.json_line
     if "%" not in spec:
         raise ValueError(f"{spec!r} is not text, json, or a format with %-tokens such as '%k %s\\n'")
-    parts = _compile(spec)
+    parts = [part if isinstance(part, bytes) else _for_terminal(part, terminal) for part in _compile(spec)]
 
     def write(record: ConsumerRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
     return write
+
+
+def _for_terminal(write: Writer, terminal: Terminal | None) -> Writer:
+    """Returns the writer of a token for a terminal. It escapes what comes from the record, not the format itself."""
+    if terminal is None:
+        return write
+    if write is TOKENS["s"]:
+        return terminal.value
+    return lambda record: safe_bytes(write(record)).encode()
 
 
 def _compile(spec: str) -> list[bytes | Writer]:
@@ -97,7 +139,7 @@ def _escape(code: bytes) -> bytes:
 
 def _json_line(record: ConsumerRecord) -> bytes:
     """Returns the record as a line with one JSON object."""
-    return json.dumps(json_fields(record), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(json_fields(record), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def json_fields(record: ConsumerRecord) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
@@ -64,6 +66,56 @@ def test_reads_a_topic(kafka: Kafka, topic: str) -> None:
     assert (0, "0/1\n0/2\n1/1\n1/2\n", "") == _sorted(kconsumer(*base, "--from", "@1700000001000", "-f", r"%p/%o\n"))
     code, out, err = kconsumer(*base, "-f", "json", "-n", "1")
     assert (0, "", "k", 1_700_000_000_000) == (code, err, json.loads(out)["key"], json.loads(out)["timestamp"])
+
+
+def test_reads_a_part_of_a_topic(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    """Partitions, a range of offsets or times, a key and a pattern select records, also for a file of columns."""
+    base = ["consume", topic, "-b", kafka.bootstrap_servers]
+    offsets = ["-f", r"%p/%o\n"]
+    assert (0, "1/0\n1/1\n1/2\n", "") == kconsumer(*base, "-p", "1", "--exit-at-end", *offsets)
+    assert (0, "0/1\n1/1\n", "") == _sorted(kconsumer(*base, "--from", "1", "--to", "2", *offsets))
+    between = ["--from", "@2023-11-14T22:13:21", "--to", "@1700000001500"]
+    assert (0, "0/1\n1/1\n", "") == _sorted(kconsumer(*base, *between, *offsets))
+    assert (0, "", "") == kconsumer(*base, "--from", "-1h", "--exit-at-end")
+    assert (0, "0/0\n1/0\n", "") == _sorted(kconsumer(*base, "--to", "-1h", "--grep", "0$", "--key", "k", *offsets))
+    file = tmp_path / "part.parquet"
+    assert (0, "", "") == kconsumer(*base, "--to", "2", "-o", str(file))
+    rows = parquet.read_table(file).select(["partition", "offset"]).to_pylist()
+    assert [(0, 0), (0, 1), (1, 0), (1, 1)] == sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_decodes_values(kafka: Kafka, topic_name: str) -> None:
+    """With a deserializer values are objects in JSON, and JSON in other formats; an invalid one is an error."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b'{"id":1,"ok":true}', b"[1,2]", b"no json"])
+    base = ["consume", topic_name, "-b", kafka.bootstrap_servers, "--from", "earliest"]
+    base += ["-X", "value_deserializer=json"]
+    code, out, _ = kconsumer(*base, "-n", "2", "-f", "json")
+    assert (0, [{"id": 1, "ok": True}, [1, 2]]) == (code, [json.loads(line)["value"] for line in out.splitlines()])
+    code, out, err = kconsumer(*base, "--exit-at-end")
+    assert (1, '{"id": 1, "ok": true}\n[1, 2]\n') == (code, out)
+    assert f"the value deserializer failed on the record of {topic_name}-0 at offset 2" in err
+
+
+def test_a_terminal_is_not_controlled(kafka: Kafka, topic_name: str) -> None:
+    """On a terminal control characters of records are escaped and matches have a color; NO_COLOR removes the color."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"an \x1b[2J error"])
+    command = [sys.executable, "-m", "kconsumer", "consume", topic_name, "-b", kafka.bootstrap_servers]
+    for settings, expected in (({}, "\x1b[1;31merror\x1b[0m"), ({"NO_COLOR": "1"}, "error")):
+        ours, theirs = pty.openpty()
+        environment = {**ENVIRONMENT, "TERM": "xterm", **settings}
+        done = subprocess.run(
+            [*command, "--exit-at-end", "--grep", "err.*"],
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=True,
+            env=environment,
+        )
+        os.close(theirs)
+        assert (f"an \\x1b[2J {expected}\r\n", b"") == (os.read(ours, 4096).decode(), done.stderr)
+        os.close(ours)
 
 
 def _sorted(result: tuple[int, str, str]) -> tuple[int, str, str]:

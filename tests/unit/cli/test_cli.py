@@ -62,6 +62,7 @@ class FakeConsumer:
     options: Mapping[str, object] = field(default_factory=dict)
     seeks: list[tuple[TopicPartition, object]] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    paused: list[TopicPartition] = field(default_factory=list)
     on_assign: Any = None
     closed: bool = False
     before_poll: Any = None
@@ -71,6 +72,7 @@ class FakeConsumer:
         return tuple(PartitionInfo(topic, number) for number in self.logs) if topic == "clicks" else ()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
+        self.paused.clear()
         latest = self.options.get("auto_offset_reset", "latest") == "latest"
         ends = self.end_offsets(partitions)
         self.positions = {partition: ends[partition] if latest else 0 for partition in partitions}
@@ -94,9 +96,8 @@ class FakeConsumer:
         self.seeks.append((partition, offset))
         self.positions[partition] = offset
 
-    def seek_to_end(self, partition: TopicPartition) -> None:
-        self.seeks.append((partition, "end"))
-        self.positions[partition] = len(self.logs[partition.partition])
+    def pause(self, partition: TopicPartition) -> None:
+        self.paused.append(partition)
 
     def position(self, partition: TopicPartition) -> int:
         return self.positions[partition]
@@ -115,7 +116,7 @@ class FakeConsumer:
             self.on_assign(self, tuple(partitions))
         for partition, position in self.positions.items():
             values = self.logs[partition.partition][position : position + (max_records or 2)]
-            if values:
+            if values and partition not in self.paused:
                 self.positions[partition] += len(values)
                 return Records(Record(position + n, value, b"k", partition.partition) for n, value in enumerate(values))
         return Records()
@@ -173,12 +174,83 @@ def test_from_an_offset(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str
     assert [(("clicks", 0), 2), (("clicks", 1), 2)] == consumer.seeks
 
 
+def test_some_partitions(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """-p reads only these partitions; one that does not exist is an error that names those that do."""
+    assert (0, "b0\nb1\n", "") == run(capfd, "--exit-at-end", "-p", "1")
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end", "-p", "1", "-p", "0-1")
+    missing = "kconsumer: topic 'clicks' has no partition 7; it has 0 to 1\n"
+    assert (1, "", missing) == run(capfd, "--exit-at-end", "-p", "0,7")
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        ("1", "a0\nb0\n"),
+        ("2", "a0\na1\nb0\nb1\n"),
+        ("99", "a0\na1\na2\nb0\nb1\n"),
+        ("0", ""),
+        ("earliest", ""),
+        ("@5", "a0\nb0\nb1\n"),
+        ("-1h", "a0\nb0\nb1\n"),
+    ],
+)
+def test_to_a_position(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], stop: str, expected: str) -> None:
+    """--to stops before the record at the position in each partition, and at the end of the log at the latest.
+
+    The partitions that have stopped are paused, and reading begins at the earliest offset by default.
+    """
+    assert (0, expected, "") == run(capfd, "--to", stop)
+    assert {TopicPartition("clicks", 0), TopicPartition("clicks", 1)} == set(consumer.paused)
+    assert "earliest" == consumer.options["auto_offset_reset"]
+
+
+def test_between_two_positions(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """--from and --to select a range of each partition; an empty range prints nothing."""
+    assert (0, "a1\nb1\n", "") == run(capfd, "--from", "1", "--to", "2")
+    assert (0, "", "") == run(capfd, "--from", "2", "--to", "1")
+
+
+@pytest.mark.parametrize("group", [[], ["-g", "team"]])
+def test_what_is_added_meanwhile_is_not_printed(
+    consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], group: list[str]
+) -> None:
+    """With --exit-at-end records beyond the end at the start are not printed, and a group gets them again."""
+
+    def add() -> None:
+        if consumer.positions and len(consumer.logs[0]) == 3:
+            consumer.logs[0].append(b"later")
+
+    consumer.before_poll = add
+    assert (0, "a0\na1\na2\nb0\nb1\n", "") == run(capfd, "--exit-at-end", *group)
+    assert 3 == consumer.positions[TopicPartition("clicks", 0)]
+
+
+def test_grep_and_key(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """--grep prints records with a match in the value, --key those with this key; -n counts printed records."""
+    assert (0, "a1\nb1\n", "") == run(capfd, "--exit-at-end", "--grep", "1$")
+    assert (0, "a1\nb1\n", "") == run(capfd, "--exit-at-end", "--grep", "(?i)[AB]1", "--key", "k")
+    assert (0, "", "") == run(capfd, "--exit-at-end", "--key", "other")
+
+
+def test_grep_with_a_count(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
+    """After the last match the position of a group is the next record, although more records were polled."""
+    assert (0, "a0\n", "") == run(capfd, "-g", "team", "--from", "earliest", "--grep", "a", "-n", "1")
+    assert 1 == consumer.positions[TopicPartition("clicks", 0)]
+
+
+def test_null_is_no_key(consumer: FakeConsumer) -> None:
+    """--key with an empty text selects empty keys, and no records without a key."""
+    selection = consume.Selection("", None)
+    chosen = [selection(Record(0, key=key)) for key in (b"", None, b"k")]  # type: ignore[arg-type]  # a stand-in record
+    assert [True, False, False] == chosen
+
+
 @pytest.mark.parametrize("when", ["@1700000000000", "@2023-11-14T22:13:20", "@2023-11-14T23:13:20+01:00"])
 def test_from_a_time(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str], when: str) -> None:
     """A time is given in ms or as ISO-8601; a partition without a record since then starts at its end."""
     assert positions.Position("time", 1700000000000) == positions.parse_position(when)
     assert (0, "a1\na2\n", "") == run(capfd, "--from", when, "--exit-at-end")
-    assert [(("clicks", 0), 1), (("clicks", 1), "end")] == consumer.seeks
+    assert [(("clicks", 0), 1), (("clicks", 1), 2)] == consumer.seeks
 
 
 def test_options(consumer: FakeConsumer, capfd: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +309,15 @@ def test_bad_option(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         (["-f", "%q"], "%q is not a token of a format; the tokens are %t"),
         (["-f", "csv"], "'csv' is not text, json, or"),
         (["-X", "novalue"], "'novalue' is not of the form key=value"),
-        (["-g", "team", "--from", "5"], "cannot be used with -g"),
+        (["-g", "team", "--from", "5"], "cannot be used with -g; use earliest or latest, or set the offsets of the"),
+        (["-g", "team", "--from", "-1h"], "cannot be used with -g"),
+        (["-g", "team", "--to", "5"], "--to cannot be used with -g; use --exit-at-end"),
+        (["-g", "team", "-p", "0"], "-p cannot be used with -g"),
+        (["--to", "5", "--exit-at-end"], "--to and --exit-at-end cannot be used together"),
+        (["-o", "x.arrow", "--grep", "x"], "--key and --grep cannot be used with -o"),
+        (["-p", "x"], "'x' is not a number of a partition, or a list such as 0,3-5"),
+        (["--grep", "("], "'(' is not a regular expression: missing )"),
+        (["-f", "jsn"], "did you mean json?"),
         (["-g", "team", "-X", "group_id=other"], "-X group_id: another argument sets this option already\n"),
         (
             ["-g", "team", "-X", "group.id=other"],
@@ -384,7 +464,7 @@ def test_decoded_values(value: object, shown: object, text: str) -> None:
 def test_help_shows_formats_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """The example in the help of `consume` works when it is copied."""
     assert 0 == cli.main(["consume", "--help"])
-    found = re.search(r"Example: -f '(.*?)'", " ".join(capsys.readouterr().out.split()))
+    found = re.search(r"-b localhost:9092 -f '(.*?)'", " ".join(capsys.readouterr().out.split()))
     assert found is not None
     assert b"3/7 k: \xffv\n" == output.writer(found[1])(RECORD)  # type: ignore[arg-type]  # a stand-in record
 
