@@ -317,7 +317,9 @@ cdef class FastPath:
     cdef bint read_committed
     cdef Py_ssize_t batch_limit
     cdef Py_ssize_t memory_left              # bytes that responses may still use
-    cdef int64_t generation                  # changes when the fast path is armed or disarmed
+    cdef int64_t generation                  # changes when the fast path is armed or disarmed, and with each poll
+    cdef int64_t polling                     # the generation of the poll that `begin_poll` has begun
+    cdef double woken                        # when the last wait began or ended; ms
     cdef int64_t poll_number
     cdef double waited_ms                    # how long `poll` has waited since the last response
     cdef int64_t parsed                      # the number of responses that were parsed
@@ -402,46 +404,108 @@ cdef class FastPath:
         exceptions of signal handlers. If it raises, or if a signal handler raises right after it, the caller must roll
         back the positions of `moved`.
         """
-        cdef double now, woken, deadline, end
-        cdef int64_t generation
-        if not self.armed:
+        cdef double now, deadline, end
+        cdef int64_t generation = self.begin()
+        if not generation:
             return None
-        self.moved = []     # before any Python code: after an exception, the caller rolls back these partitions
-        self.poll_number += 1
-        generation = self.generation = self.generation + 1    # ends an outer `poll`, in which a signal handler polls
-        now = self.last_poll = self.now()
-        if now >= self.until or self.driver.wakeup_requested:
-            return None
-        if len(self.samples) >= MAX_SAMPLES or len(self.polls) >= 2 * MAX_SAMPLES:
-            self.record()
-        self.polls += [now, 0.0]
+        now = self.last_poll
         deadline = now + timeout_ms
         end = deadline if deadline < self.until else self.until
         while True:
-            found = self.wait(end - now)
-            if self.generation != generation or self.driver.wakeup_requested:
-                return None
-            woken = self.now()
-            self.waited_ms += woken - now
-            now = woken
-            if found:
-                batch = self.serve(found, now, generation, max_records, max_bytes)
-                if batch is None:
-                    return None
-                if batch is not self.empty:
-                    self.polls[len(self.polls) - 1] = now
-                    return batch
+            found = self.wait(end - now, generation)
+            batch = self.proceed(found, generation, max_records, max_bytes)
+            if batch is not self.empty:
+                return batch
+            now = self.woken
             if now >= end:
-                if now >= self.until:
-                    return None
-                self.polls[len(self.polls) - 1] = now
-                return self.empty
+                return self.expire(now)
 
-    cdef object wait(self, double wait_ms):
-        """Wait until a descriptor is ready. Returns what `select` returns. Signal handlers may run meanwhile."""
+    def begin_poll(self):
+        """Begin a poll that waits elsewhere. Returns False if the general path must continue.
+
+        The caller calls `continue_poll` when descriptors are ready, and `end_poll` at the end of the wait.
+        """
+        self.polling = self.begin()
+        if not self.polling:
+            return False
+        self.thread = get_ident()
+        self.waiting = True     # before `generation` is read, see `wait`
+        if self.generation != self.polling:
+            self.waiting = False
+        return self.waiting
+
+    def continue_poll(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """Process what has arrived. Returns records, `empty` if there are none yet, or None like `poll`."""
+        return self.proceed(self.select(0), self.polling, max_records, max_bytes)
+
+    def end_poll(self):
+        """End the wait of a poll, which has returned records, or was cancelled."""
+        self.waiting = False
+
+    def expire_poll(self):
+        """End a poll without records at its timeout. Returns an empty batch, or None like `poll`."""
+        cdef double now = self.now()
+        return self.expire(now) if self.generation == self.polling else None
+
+    cdef int64_t begin(self) except -1:
+        """Begin a poll. Returns its generation, or 0 if the general path must continue."""
+        cdef double now
+        cdef int64_t generation
+        if not self.armed:
+            return 0
+        self.moved = []     # before any Python code: after an exception, the caller rolls back these partitions
+        self.poll_number += 1
+        generation = self.generation = self.generation + 1    # ends an outer `poll`, in which a signal handler polls
+        now = self.last_poll = self.woken = self.now()
+        if now >= self.until or self.driver.wakeup_requested:
+            return 0
+        if len(self.samples) >= MAX_SAMPLES or len(self.polls) >= 2 * MAX_SAMPLES:
+            self.record()
+        self.polls += [now, 0.0]
+        return generation
+
+    cdef object proceed(self, object found, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """Continue the poll with this `generation` after a wait, in which `select` has returned `found`.
+
+        Returns records, `empty` if there are none yet, or None if the general path must continue.
+        """
+        cdef double now
+        if self.generation != generation or self.driver.wakeup_requested:
+            return None
+        now = self.now()
+        self.waited_ms += now - self.woken
+        self.woken = now
+        if not found:
+            return self.empty
+        batch = self.serve(found, now, generation, max_records, max_bytes)
+        if batch is not None and batch is not self.empty:
+            self.wait_ended(now)
+        return batch
+
+    cdef object expire(self, double now):
+        """End a poll without records. Returns an empty batch, or None if managers or timers are due."""
+        if now >= self.until:
+            return None
+        self.wait_ended(now)
+        return self.empty
+
+    cdef int wait_ended(self, double now) except -1:
+        """Store when the last poll has stopped waiting, unless its metrics were recorded meanwhile."""
+        if self.polls:
+            self.polls[len(self.polls) - 1] = now
+        return 0
+
+    cdef object wait(self, double wait_ms, int64_t generation):
+        """Wait until a descriptor is ready. Returns what `select` returns. Signal handlers may run meanwhile.
+
+        A thread that disarms the fast path wakes a poll that waits. It changes `generation` first, and then reads
+        `waiting`. This method sets `waiting` first.
+        """
         self.thread = get_ident()
         self.waiting = True
         try:
+            if self.generation != generation:
+                return ()
             return self.select(wait_ms / 1000.0 if wait_ms > 0 else 0)
         finally:
             self.waiting = False

@@ -127,9 +127,7 @@ class AsyncConsumer(ConsumerBase):
             if engine.driver.has_urgent_io:
                 await engine.driver.yield_to_network_async()
             try:
-                records = engine.poll_without_wait(timeout_ms, max_records, max_bytes)
-                if records is None:
-                    records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+                records = await engine.poll_async(timeout_ms, max_records, max_bytes)
             except RecordDeserializationError as error:
                 if not engine.await_deserializers(error):
                     raise

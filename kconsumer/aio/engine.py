@@ -9,17 +9,19 @@ from kconsumer._core.record_run import AwaitableResultError
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
+from kconsumer.aio.fast_path import AsyncFastPath
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
-from kconsumer.engine.base import Engine
+from kconsumer.engine.base import ARMED, Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import RecordDeserializationError
+from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
 
@@ -41,13 +43,49 @@ class AsyncEngine(Engine):
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
         self.components.collector.any_awaitable = True
 
-    def fast_path_state(self) -> str:
-        """Returns why polls do not use the fast path."""
-        return "not usable with AsyncConsumer"
+    def _make_fast_path(self) -> AsyncFastPath:
+        self._async_path = AsyncFastPath(self.components, self.driver, self._metrics)
+        return self._async_path
 
-    def describe_fast_path(self) -> str:
-        """Returns why polls do not use the fast path."""
-        return self.fast_path_state()
+    async def poll_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        """Returns the result of `poll`. Suspends the calling task where it waits."""
+        control = self._async_path
+        if control.path.armed:
+            records = await self._poll_fast_async(timeout_ms, max_records, max_bytes)
+            if records is not None:
+                return records
+            timeout_ms = max(0.0, timeout_ms - (self._clock.now() - control.path.last_poll))
+        records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
+        if records is not None:
+            return records
+        if timeout_ms <= 0:
+            return await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
+        timer = Timer(self._clock, timeout_ms)
+        in_flight = self._quiet and not control.arm(self._clock.now())
+        while True:
+            if control.path.armed:
+                records = await self._poll_fast_async(timer.remaining_ms(), max_records, max_bytes)
+                if records is not None:
+                    return records
+            steps = self._poll_in_flight if in_flight else self._poll_full
+            records = await drive(steps(timer, max_records, max_bytes, control), self.driver)
+            if records is not ARMED:
+                return records
+            in_flight = False
+
+    async def _poll_fast_async(
+        self, timeout_ms: float, max_records: int, max_bytes: int | None
+    ) -> ConsumerRecords | None:
+        """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
+        try:
+            records = await self._async_path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
+        except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
+            self.rollback_last_poll()
+            raise
+        if records is None:
+            with self.changing():  # this disarms it
+                return None
+        return records
 
     async def run_async(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task until it ends. Returns its result.
@@ -119,6 +157,7 @@ class AsyncEngine(Engine):
         an exception has interrupted an earlier change of the state, nothing is sent.
         """
         self._closing = True
+        self._async_path.close()
         self.driver.close_began()
         if self.components.step.unfinished:
             self._release_lock()

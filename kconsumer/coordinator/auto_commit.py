@@ -68,8 +68,10 @@ class AutoCommit:
 
     @property
     def due(self) -> float:
-        """When the next auto-commit is due (ms). FOREVER without auto-commit, and before the first poll."""
-        return FOREVER if self._due is None or not self.enabled else self._due
+        """When a poll must call `start_if_due` again (ms). 0 if none has called it yet; FOREVER without auto-commit."""
+        if not self.enabled:
+            return FOREVER
+        return 0.0 if self._due is None else self._due
 
     def restart_interval(self, now: float) -> None:
         """Make the next auto-commit due one interval after `now`.

@@ -46,6 +46,8 @@ T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
 MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
+ARMED = ConsumerRecords()
+"""What `_poll_full` returns if it has armed the fast path. The poll then continues there."""
 
 
 def _unknown(_guard: AccessGuard) -> bool:
@@ -77,7 +79,7 @@ class Engine:
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
-        self._fast_path = FastPathControl(parts, self.driver, self._metrics) if self.driver.has_fast_path else None
+        self._fast_path = self._make_fast_path()
         #: Returns True if a poll that does not wait would find nothing. Returns False if only `poll` can find it out.
         self.nothing_arrived: Callable[[AccessGuard], bool] = _unknown
         if self._fast_path is not None:
@@ -101,6 +103,9 @@ class Engine:
     def describe_fast_path(self) -> str:
         """Returns the same for state dumps, with the numbers of responses."""
         return "" if self._fast_path is None else self._fast_path.describe()
+
+    def _make_fast_path(self) -> FastPathControl | None:
+        return FastPathControl(self.components, self.driver, self._metrics) if self.driver.has_fast_path else None
 
     def run(self, operation: Operation[T]) -> T:
         """Drive an operation on the calling thread until it ends. Returns its result."""
@@ -133,16 +138,17 @@ class Engine:
     ) -> ConsumerRecords:
         """Returns the result of `poll`, after a wait. Uses the fast path in the steady state."""
         timer = Timer(self._clock, timeout_ms)
-        if self._quiet and not fast_path.arm(self._clock.now()):
-            return run(self._poll_in_flight(timer, max_records, max_bytes), self.driver.wait)
+        in_flight = self._quiet and not fast_path.arm(self._clock.now())
         while True:
             if fast_path.path.armed:
                 found = self._poll_fast(fast_path, timer.remaining_ms(), max_records, max_bytes)
                 if found is not None:
                     return found
-            records = run(self._poll_full(timer, max_records, max_bytes, fast_path), self.driver.wait)
-            if not fast_path.path.armed:
+            steps = self._poll_in_flight if in_flight else self._poll_full
+            records = run(steps(timer, max_records, max_bytes, fast_path), self.driver.wait)
+            if records is not ARMED:
                 return records
+            in_flight = False
 
     def _poll_fast(
         self, control: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
@@ -211,7 +217,9 @@ class Engine:
             records = yield from self.poll_operation(timeout_ms, max_records, max_bytes)
         return records
 
-    def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
+    def _poll_in_flight(
+        self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
+    ) -> Operation[ConsumerRecords]:
         """Wait for a fetch in flight, without polling managers. Returns its records.
 
         If the wait ends without records, returns the result of `_poll_full`.
@@ -223,7 +231,7 @@ class Engine:
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
-        return (yield from self._poll_full(timer, max_records, max_bytes))
+        return (yield from self._poll_full(timer, max_records, max_bytes, fast_path))
 
     def _poll_full(
         self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
@@ -231,7 +239,7 @@ class Engine:
         """Returns buffered records, after it has polled the managers and run the callbacks that are due.
 
         Repeats this until there are records or the timer has expired. Then the result is empty. With a `fast_path`,
-        the result is also empty as soon as it could be armed.
+        returns ARMED as soon as it could be armed.
         """
         driver = self.driver
         self._last_poll_empty = False
@@ -260,8 +268,9 @@ class Engine:
                 self._last_poll_empty = True
                 return ConsumerRecords.EMPTY
             if fast_path is not None and fast_path.arm(self._clock.now()):
-                return ConsumerRecords.EMPTY
-            wait = Wait(timer.deadline, joining=True, fetching=True)
+                return ARMED
+            deadline = timer.deadline if fast_path is None else min(timer.deadline, fast_path.retry_at)
+            wait = Wait(deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
         """Raise the error of a partition if only the user can resolve it. Every poll without records calls this."""

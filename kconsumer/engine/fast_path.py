@@ -34,6 +34,9 @@ RETRY_AFTER_MS = 100.0
 """For how long the fast path is not armed after a response that it could not process."""
 ATTEMPT_INTERVAL_MS = 10.0
 """The time between two attempts to arm the fast path by polls that do not wait."""
+MIN_PAUSE_MS = 0.5
+"""Half of the first pause before the fast path is armed again while the network thread is busy. Each pause is twice as
+long as the one before."""
 
 
 class FastPathControl:
@@ -46,6 +49,8 @@ class FastPathControl:
         self._metrics = metrics
         self._not_before = 0.0  # ms; the fast path is not armed earlier
         self._next_attempt = 0.0  # ms; polls that do not wait try to arm it from then on
+        self.retry_at = FOREVER  # ms; when to arm it again, if it was not because the network thread was busy
+        self._pause_ms = MIN_PAUSE_MS
         self._templates: dict[str, _Template] = {}  # by connection id
         self._leases = driver.has_network_thread  # a network thread uses the sockets
         self._leased: list[NodeConnection] = []  # the nodes whose sockets are leased
@@ -92,6 +97,7 @@ class FastPathControl:
 
         The caller has checked that no manager has to be polled now.
         """
+        self.retry_at = FOREVER
         if self._unusable or now < self._not_before:
             return False
         # The network thread must not use or close a socket between the first check and the lease.
@@ -108,6 +114,8 @@ class FastPathControl:
         if loop.selector is None or parts.closed or self._disabled:
             return False
         if self._leases and (self._leased or not self._driver.can_lease()):
+            self._pause_ms = min(2 * self._pause_ms, RETRY_AFTER_MS)
+            self.retry_at = now + self._pause_ms
             return False
         until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
         connections = []
@@ -123,7 +131,8 @@ class FastPathControl:
         selector = self._lease(connections, now) if self._leases else loop.selector
         if selector is None:
             return False
-        self.path.arm(connections, selector.select, _descriptor(selector), until, room)
+        self.path.arm(connections, selector.select, descriptor_of(selector), until, room)
+        self._pause_ms = MIN_PAUSE_MS
         return True
 
     def arm_for_empty_polls(self, now: float) -> None:
@@ -181,11 +190,15 @@ class FastPathControl:
         for call in handed_over:
             call(now)
 
-    def disable(self) -> None:
-        """Never arm the fast path again, because the consumer is being closed."""
+    def disable(self, *, end_leases: bool = True) -> None:
+        """Never arm the fast path again, because the consumer is being closed.
+
+        `end_leases` is False if the network thread still runs, which then gives the sockets back itself.
+        """
         with self._parts.changing():
             self._disabled = True
-            self._end_leases(self._parts.clock.now())
+            if end_leases:
+                self._end_leases(self._parts.clock.now())
             if self._selector is not None and self._waker is not None:
                 self._selector.close()
                 self._waker.close()
@@ -329,7 +342,7 @@ def _unusable(config: ConsumerConfig) -> str:
     return f"not usable with {', '.join(options)}" if options else ""
 
 
-def _descriptor(selector: selectors.BaseSelector) -> int:
+def descriptor_of(selector: selectors.BaseSelector) -> int:
     """Returns the descriptor of a selector, with which one system call finds whether anything is ready; or -1."""
     fileno = getattr(selector, "fileno", None)
     return -1 if fileno is None else int(fileno())

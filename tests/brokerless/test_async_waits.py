@@ -171,9 +171,10 @@ def total(consumer: AsyncConsumer, name: str) -> float:
 
 
 async def fetches(consumer: AsyncConsumer, count: int) -> None:
-    """Wait until the consumer has received this many more Fetch responses."""
-    before = total(consumer, "fetch-total")
-    while total(consumer, "fetch-total") < before + count:
+    """Wait until the consumer has received this many more Fetch responses on the fast path."""
+    path = consumer._engine._async_path.path
+    before = path.responses
+    while path.responses < before + count:
         await asyncio.sleep(0.005)
 
 
@@ -186,8 +187,6 @@ async def idle_poll(cluster: FakeCluster, **options: object) -> AsyncIterator[tu
         while await consumer.position(TP) < (await consumer.end_offsets([TP]))[TP]:
             await consumer.poll(0.1)
         polling = asyncio.create_task(consumer.poll(15))
-        while not consumer._engine.driver._waits.joining:  # the poll only waits for the fetch in flight, for 50 ms
-            await asyncio.sleep(0.005)
         await fetches(consumer, 3)
         yield consumer, polling
         polling.cancel()

@@ -300,6 +300,14 @@ def test_auto_commit_follows_the_interval() -> None:
     assert 1 == len(sent(group))
 
 
+def test_the_first_poll_starts_the_interval() -> None:
+    """A poll must call maybe_auto_commit at once if none has called it yet, and then after the interval."""
+    group = GroupHarness(auto_commit_interval_ms=5000)
+    assert 0 == group.commits.auto_commit_due
+    group.commits.maybe_auto_commit(group.now)
+    assert group.now + 5000 == group.commits.auto_commit_due
+
+
 def test_failed_auto_commit_is_tried_again_soon() -> None:
     """After a retriable failure the next auto-commit comes after retry_backoff_ms, not a whole interval."""
     group = member(auto_commit_interval_ms=60_000)

@@ -1,0 +1,158 @@
+"""The fast path of fetching for an AsyncConsumer: polls wait for the leased sockets in the event loop.
+
+The sockets are in a selector of their own, and the event loop watches the descriptor of that selector. So any thread
+may add and remove sockets, and the event loop knows nothing of them. When the selector is ready, a callback of the
+event loop processes the responses. A response without records does not resume the task that polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+import weakref
+from collections.abc import Callable
+
+from kconsumer.aio.driver import AsyncDriver
+from kconsumer.engine.components import Components
+from kconsumer.engine.fast_path import FastPathControl, descriptor_of
+from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.managers import FOREVER
+from kconsumer.records import ConsumerRecords
+
+CANNOT_WATCH = (NotImplementedError, ValueError, OSError)
+"""What `add_reader` raises if the event loop cannot watch the selector: on Windows, or if the selector has no
+descriptor."""
+
+
+class LoopReader:
+    """Lets an event loop call a function while a selector is ready. It does not keep the object of the method alive."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = weakref.WeakMethod(call)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._selector: selectors.BaseSelector | None = None  # the one that the loop watches; None: it watches none
+
+    def start(self, loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> None:
+        """Watch a selector, unless it is being watched. Raises an error in CANNOT_WATCH if the loop cannot do this."""
+        if self._selector is None:
+            loop.add_reader(descriptor_of(selector), self._ready)
+            self._loop, self._selector = loop, selector
+
+    def stop(self) -> None:
+        """Stop watching. Must be called before the selector is closed: its descriptor may become that of a file."""
+        selector, self._selector = self._selector, None
+        if selector is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(descriptor_of(selector))
+
+    def stop_soon(self) -> None:
+        """Call `stop` in the event loop. Any thread may call this. Keeps the selector open until then."""
+        if self._selector is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.stop)
+
+    def _ready(self) -> None:
+        call = self._call()
+        if call is None:
+            self.stop()
+        else:
+            call()
+
+
+class AsyncFastPath(FastPathControl):
+    """Arms and settles the fast path of an AsyncConsumer, and waits in its event loop."""
+
+    _driver: AsyncDriver
+
+    def __init__(self, parts: Components, driver: AsyncDriver, metrics: ConsumerMetrics) -> None:
+        super().__init__(parts, driver, metrics)
+        self._reader = LoopReader(self._ready)
+        self._waiter: asyncio.Future[ConsumerRecords | None] | None = None  # of the poll that waits
+        self._limits = 0, 0  # the most records and bytes that this poll may return
+        # Records have been received, and the poll has not returned them yet. Protected by the engine's lock: who
+        # acquires it moves the positions back, so that no other task commits records that may never be returned.
+        self._undelivered = False
+        driver.has_idle_fetches = bool(self._unusable)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_reader"):  # not set if an exception has ended __init__
+            self._reader.stop_soon()
+
+    async def poll(self, timeout_ms: float, max_records: int, max_bytes: int) -> ConsumerRecords | None:
+        """Returns records, or an empty batch after the timeout. Suspends the task.
+
+        Returns None if the general path must continue. If it raises, the caller must roll back the last poll.
+        """
+        path, loop = self.path, asyncio.get_running_loop()
+        if self._selector is None or not path.begin_poll():
+            return None
+        try:
+            self._reader.start(loop, self._selector)
+        except CANNOT_WATCH:
+            self._unusable = "not usable with this event loop, which cannot watch sockets"
+            self._driver.has_idle_fetches = True
+            path.end_poll()
+            return None
+        self._driver.count_suspension()
+        self._limits = max_records, max_bytes
+        waiter = self._waiter = loop.create_future()
+        timer = self._start_timer(loop, timeout_ms)
+        try:
+            records = await waiter
+        finally:
+            self._waiter = None
+            path.end_poll()
+            if timer is not None:
+                timer.cancel()
+        return records if not records or self._deliver() else None
+
+    def close(self) -> None:
+        """Never arm the fast path again, because the consumer is being closed. A poll that waits returns None."""
+        self._reader.stop()
+        self._end_wait(None)
+        self.disable(end_leases=False)
+
+    def _ready(self) -> None:
+        """Process the responses that have arrived. The event loop calls this."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._reader.stop()  # no poll waits: the next one starts it again
+            return
+        self._undelivered = True
+        try:
+            records = self.path.continue_poll(*self._limits)
+        except BaseException as error:  # of a signal handler; `poll` raises it
+            waiter.set_exception(error)
+            return
+        if records is ConsumerRecords.EMPTY:
+            self._undelivered = False
+        else:
+            waiter.set_result(records)
+
+    def _start_timer(self, loop: asyncio.AbstractEventLoop, timeout_ms: float) -> asyncio.TimerHandle | None:
+        """End the wait at the timeout, or earlier when managers or timers are due."""
+        until_ms = self.path.until - self.path.last_poll
+        if until_ms <= timeout_ms:
+            return None if until_ms >= FOREVER else loop.call_later(until_ms / 1000, self._end_wait, None)
+        return loop.call_later(timeout_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._end_wait(self.path.expire_poll())
+
+    def _end_wait(self, records: ConsumerRecords | None) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(records)
+
+    def _deliver(self) -> bool:
+        """Mark the received records as returned. Returns False if their positions were moved back before."""
+        with self._parts.lock.inner:
+            delivered, self._undelivered = self._undelivered, False
+        return delivered
+
+    def _settle(self) -> None:
+        super()._settle()
+        if self._undelivered:
+            self._undelivered = False
+            self._parts.collector.rollback()
+            self._driver.request_manager_poll()
