@@ -54,6 +54,8 @@ class AsyncEngine(Engine):
             records = await self._poll_fast_async(timeout_ms, max_records, max_bytes)
             if records is not None:
                 return records
+            if not self._ready_to_poll:  # another task unsubscribed
+                return ConsumerRecords.EMPTY
             timeout_ms = max(0.0, timeout_ms - (self._clock.now() - control.path.last_poll))
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
         if records is not None:

@@ -125,6 +125,8 @@ class Engine:
             records = self._poll_fast(fast_path, timeout_ms, max_records, max_bytes)
             if records is not None:
                 return records
+            if not self._ready_to_poll:  # a signal handler unsubscribed
+                return ConsumerRecords.EMPTY
             timeout_ms = max(0.0, timeout_ms - (self._clock.now() - fast_path.path.last_poll))
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
         if records is not None:

@@ -29,6 +29,7 @@ EXPECTED = {
     "ApiVersions": (18, 0, 5, 3, 2),
     "OffsetForLeaderEpoch": (23, 2, 4, 4, 2),
     "SaslAuthenticate": (36, 0, 2, 2, None),
+    "DeleteGroups": (42, 0, 3, 2, 1),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0, 0),
     "ConsumerGroupDescribe": (69, 0, 1, 0, 0),
     "ShareGroupDescribe": (77, 1, 1, 0, 0),
