@@ -20,12 +20,12 @@ PROGRAMS = ROOT / "examples" / "migration"
 DATA = ROOT / "tests" / "unit" / "config" / "data"
 NAMES: dict[str, list[str]] = json.loads((DATA / "option_names.json").read_text(encoding="utf-8"))
 DEFAULTS: dict[str, dict[str, Any]] = json.loads((DATA / "option_defaults.json").read_text(encoding="utf-8"))
-PRODUCERS = "librdkafka 2.15 (producer)"
 # For each page, the lists of option_names.json.
 LISTS = {
     "confluent-kafka": ("librdkafka 2.15 (consumer)", "confluent-kafka 2.16"),
     "kafka-python": ("kafka-python 3.0", "kafka-python 2.3"),
     "aiokafka": ("aiokafka 0.14",),
+    "java": ("Java 4.4 (consumer)",),
 }
 BEGIN = "<!-- {}: written by docs/make_pages.py; do not edit. -->\n"
 END = "<!-- Until here. -->\n"
@@ -33,14 +33,8 @@ Table = Callable[[Collection[str], Iterable[Collection[str]]], str]
 
 
 def names(client: str) -> list[str]:
-    """Returns the names of options, as the client writes them. For Java, only those without a counterpart."""
-    if client != "java":
-        return sorted({name for names in LISTS[client] for name in NAMES[names]})
-    others = {name.replace(".", "_") for names in NAMES.values() for name in names}
-    own = [name for name, advice in FOREIGN.items() if name not in others and "producers" not in advice]
-    later = [name for name, row in OPTIONS.items() if row.later]
-    renamed = [row.java_key for name, row in OPTIONS.items() if row.java_key.replace(".", "_") != name]
-    return sorted(name.replace("_", ".") for name in {*own, *later, *renamed, "partition.assignment.strategy"})
+    """Returns the names of a client's options, as its documentation writes them."""
+    return sorted({name for names in LISTS[client] for name in NAMES[names]})
 
 
 def renamed(client: str) -> Iterator[tuple[str, str]]:
@@ -58,7 +52,7 @@ def without_counterpart(client: str) -> Iterator[tuple[str, str]]:
         if snake in FOREIGN:
             rows.setdefault(FOREIGN[snake], []).append(f"`{name}`")
         elif snake in OPTIONS and OPTIONS[snake].later:
-            rows.setdefault("not in this version", []).append(f"`{name}`")
+            rows.setdefault("not in this version: only the default is accepted", []).append(f"`{name}`")
     for advice, found in sorted(rows.items(), key=lambda row: row[1]):
         yield ", ".join(found), advice
 
@@ -99,16 +93,17 @@ def page(client: str, table: Table) -> str:
     text = (FOLDER / f"{client}.md").read_text(encoding="utf-8")
     stem = client.replace("-kafka", "").replace("-", "_")
     before = next(path.name for path in sorted(PROGRAMS.glob(f"{stem}_before.*")))
+    title = "Java" if client == "java" else client
     text = replaced(text, "Before", program(before))
     text = replaced(text, "After", program(f"{stem}_after.py"))
     if rows := [*renamed(client)]:
-        text = replaced(text, "Other names", table((client, "kconsumer"), rows))
-    text = replaced(text, "No counterpart", table((client, "instead"), without_counterpart(client)))
+        text = replaced(text, "Other names", table((title, "kconsumer"), rows))
+    text = replaced(text, "No counterpart", table((title, "instead"), without_counterpart(client)))
     if client in DEFAULTS:
-        text = replaced(text, "Other defaults", table(("option", client, "kconsumer"), defaults(client)))
+        text = replaced(text, "Other defaults", table(("option", title, "kconsumer"), defaults(client)))
     return text
 
 
 def pages(table: Table) -> dict[Path, str]:
     """Returns each page with its current text."""
-    return {FOLDER / f"{client}.md": page(client, table) for client in (*LISTS, "java")}
+    return {FOLDER / f"{client}.md": page(client, table) for client in LISTS}

@@ -46,7 +46,8 @@ _HINTS: dict[str, tuple[str, ...]] = {
         "sasl_oauthbearer_jwks_endpoint_refresh_ms", "sasl_oauthbearer_jwks_endpoint_retry_backoff_ms",
         "sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms", "sasl_oauthbearer_clock_skew_seconds",
         "sasl_oauthbearer_sub_claim_name", "sasl_oauthbearer_scope_claim_name",
-        "sasl_oauthbearer_jwt_validator_class",
+        "sasl_oauthbearer_jwt_validator_class", "sasl_oauthbearer_allow_unverified_audience",
+        "sasl_oauthbearer_allow_unverified_issuer",
     ),
     _ASSERTION: (
         "sasl_oauthbearer_assertion_algorithm", "sasl_oauthbearer_assertion_file",

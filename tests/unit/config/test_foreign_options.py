@@ -1,5 +1,5 @@
-"""Options of librdkafka, confluent-kafka, kafka-python and aiokafka are accepted under their own name, or refused with
-their replacement. `data/option_names.json` has the names that these clients document.
+"""Options of librdkafka, confluent-kafka, kafka-python, aiokafka and Java are accepted under their own name, or refused
+with their replacement. `data/option_names.json` has the names that these clients document.
 """
 
 from __future__ import annotations

@@ -86,9 +86,13 @@ def librdkafka() -> dict[str, object]:
     library.rd_kafka_conf_new.restype = ctypes.c_void_p
     library.rd_kafka_conf_dump.restype = ctypes.POINTER(ctypes.c_char_p)
     library.rd_kafka_conf_dump.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
-    count = ctypes.c_size_t()
-    words = library.rd_kafka_conf_dump(library.rd_kafka_conf_new(), ctypes.byref(count))
+    library.rd_kafka_conf_dump_free.argtypes = [ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t]
+    library.rd_kafka_conf_destroy.argtypes = [ctypes.c_void_p]
+    configuration, count = library.rd_kafka_conf_new(), ctypes.c_size_t()
+    words = library.rd_kafka_conf_dump(configuration, ctypes.byref(count))
     texts = [words[index].decode() if words[index] else "" for index in range(count.value)]
+    library.rd_kafka_conf_dump_free(words, count)
+    library.rd_kafka_conf_destroy(configuration)
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
