@@ -339,7 +339,7 @@ KIPS_HEAD = """\
 {written}
 The Kafka Improvement Proposals that concern a consumer, and how kconsumer supports them. *Brokers*: the first release
 of Kafka whose brokers are needed for it; empty if any supported broker (2.1 and newer) will do, or if it concerns the
-client alone. Everything in the table is part of version 0.1.0.
+client alone. What is supported is so since version 0.1.0.
 """
 
 #: Number, what it is, how kconsumer supports it, and since when brokers do.
@@ -359,7 +359,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (82, "record headers", "`ConsumerRecord.headers`", ""),
     (84, "SCRAM", "`sasl_mechanism`", ""),
     (98, "transactions", '`isolation_level="read_committed"`', ""),
-    (110, "zstd", "records compressed by zstd are read", "2.1"),
+    (110, "zstd", "records compressed by zstd are read", ""),
     (152, "errors of SASL", "`AuthenticationError` has the broker's message", ""),
     (219, "throttling by the client", "the client waits for the throttle time that a broker returns", ""),
     (227, "fetch sessions", "requests name only partitions that changed", ""),
