@@ -77,4 +77,15 @@ REGRESSIONS: dict[str, Scenario] = {
         record_interval_ms=20_000.0,
         fetch_max_wait_ms=5_000,
     ),
+    # The process crashed in a callback. When the simulation had ended, the callback and the poll of the crashed process
+    # returned, and the journal took that for a late call.
+    "a crash in a callback": Scenario(
+        3,
+        (Member(Program.AUTO_COMMIT, engine="asyncio", protocol="consumer"),),
+        (Fault(FaultKind.CRASH, 100.0),),
+        duration_ms=20 * MINUTE_MS,
+        partitions=1,
+        record_interval_ms=60_000.0,
+        session_timeout_ms=10_000,
+    ),
 }
