@@ -107,7 +107,7 @@ class Consumer(ConsumerBase):
         try:
             # The common case is computed without a call.
             timeout_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
-            if self._iteration.active:
+            if self._iteration.started and self._iteration.active:
                 self._rewind()
             return self._engine.poll(timeout_ms, max_records, max_bytes)
         finally:

@@ -42,7 +42,7 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 30, "threaded": 30, "consumer protocol": 30},
+    FETCH: {"classic": 18, "threaded": 18, "consumer protocol": 18},
     EMPTY: {"classic": 4, "threaded": 4, "consumer protocol": 4},
     COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},

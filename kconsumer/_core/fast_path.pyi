@@ -126,6 +126,7 @@ class FastPath:
         check_crcs: bool,
         read_committed: bool,
         batch_limit: int,
+        system_clock: bool = False,
     ) -> None: ...
     def arm(
         self,

@@ -15,6 +15,9 @@ changes the copies and sends the request. No Python code runs in it, so it is ne
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR
+from libc.math cimport ceil
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -33,32 +36,19 @@ from kconsumer._core.wire cimport (
 )
 
 import os
-from threading import get_ident
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
 
 
-cdef extern from *:
-    """
-    #ifdef __linux__
-    #include <sys/epoll.h>
-    static int kc_any_ready(int selector)
-    {
-        struct epoll_event event;
-        return epoll_wait(selector, &event, 1, 0);
-    }
-    #else
-    #include <poll.h>
-    static int kc_any_ready(int selector)
-    {
-        struct pollfd descriptor = {selector, POLLIN, 0};
-        return poll(&descriptor, 1, 0);
-    }
-    #endif
-    """
-    # Returns 0 if no descriptor of a selector is ready. `selector` is the descriptor of an epoll set or a kqueue.
-    int kc_any_ready(int selector) nogil
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
+
+
+cdef extern from "fast_wait.h" nogil:
+    const int KC_SYSTEM_WAITS
+    int kc_wait(int selector, int* readable, int limit, int timeout_ms)
+    double kc_monotonic_ms()
 
 
 cdef enum:
@@ -71,8 +61,11 @@ cdef enum:
     MAX_FRAME_BYTES = 1 << 16          # of a response that arrives in parts; a larger one is handed over
     MAX_OUTPUT = 1 << 20               # decompressed bytes of one partition; more are handed over
     MAX_SAMPLES = 64                   # responses or polls whose metrics are recorded together
+    MAX_READY = 32                     # descriptors that one wait reports
     READABLE = 1                       # selectors.EVENT_READ
 
+
+cdef double MAX_WAIT_MS = 1e9
 
 cdef long forks = 0     # how often this process and its parents have forked
 
@@ -282,9 +275,10 @@ cdef class FastPath:
     """The fast path of one consumer.
 
     `lock` is the engine's lock, without settling. `driver` has an attribute `wakeup_requested`. `now()` returns the
-    time in ms. `make_batch(runs, positions, skipped)` returns a batch of records, and `empty` is a batch without
-    records. `track(memory)` counts received memory. `record()` records the metrics of `samples` and `polls`. `events`
-    records polls that find nothing and do not wait.
+    time in ms; with `system_clock`, this is the time of the system's monotonic clock. `make_batch(runs, positions,
+    skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory)` counts received
+    memory. `record()` records the metrics of `samples` and `polls`. `events` records polls that find nothing and do not
+    wait.
     """
 
     cdef readonly bint armed
@@ -311,7 +305,9 @@ cdef class FastPath:
     cdef object record
     cdef PollEvents events
     cdef object select
-    cdef int selector                        # the descriptor of the selector; -1: it has none
+    cdef int selector                        # its descriptor, if C code may wait for it; else -1
+    cdef bint system_clock                   # C code may read the clock
+    cdef int ready[MAX_READY]                # the descriptors that a wait has reported; -1: one that can be written
     cdef long forks                          # the value of `forks` when the fast path was armed
     cdef bint check_crcs
     cdef bint read_committed
@@ -339,7 +335,9 @@ cdef class FastPath:
         bint check_crcs,
         bint read_committed,
         Py_ssize_t batch_limit,
+        bint system_clock=False,
     ):
+        self.system_clock = system_clock and KC_SYSTEM_WAITS
         self.lock, self.driver, self.now = lock, driver, now
         self.make_batch, self.empty, self.track, self.record = make_batch, empty, track, record
         self.events = events
@@ -353,10 +351,11 @@ cdef class FastPath:
         """Give the fetches in flight on these connections to the fast path. The caller holds the lock.
 
         `select(seconds)` waits for all descriptors of the client, as a selector does, and `selector` is the descriptor
-        of this selector, or -1. From the time `until` (ms) on, and after responses of `memory_left` bytes, `poll`
-        returns None.
+        of this selector if that is an epoll set, or -1. From the time `until` (ms) on, and after responses of
+        `memory_left` bytes, `poll` returns None.
         """
-        self.connections, self.select, self.selector, self.forks = connections, select, selector, forks
+        self.connections, self.select, self.forks = connections, select, forks
+        self.selector = selector if KC_SYSTEM_WAITS else -1
         self.until, self.memory_left = until, memory_left
         self.pending, self.moved = [], []
         self.generation += 1
@@ -386,10 +385,10 @@ cdef class FastPath:
             return False
         if self.polls:
             self.record()     # they began earlier than this poll
-        now = self.now()
+        now = self.time()
         if not self.armed or guard.holder or now >= self.until or self.forks != forks or self.driver.wakeup_requested:
             return False
-        if kc_any_ready(self.selector) != 0:
+        if kc_wait(self.selector, self.ready, MAX_READY, 0) != 0:
             return False
         if self.moved:
             self.moved = []
@@ -405,6 +404,7 @@ cdef class FastPath:
         back the positions of `moved`.
         """
         cdef double now, deadline, end
+        cdef int count
         cdef int64_t generation = self.begin()
         if not generation:
             return None
@@ -412,8 +412,8 @@ cdef class FastPath:
         deadline = now + timeout_ms
         end = deadline if deadline < self.until else self.until
         while True:
-            found = self.wait(end - now, generation)
-            batch = self.proceed(found, generation, max_records, max_bytes)
+            count = self.wait(end - now, generation)
+            batch = self.proceed(count, generation, max_records, max_bytes)
             if batch is not self.empty:
                 return batch
             now = self.woken
@@ -428,7 +428,7 @@ cdef class FastPath:
         self.polling = self.begin()
         if not self.polling:
             return False
-        self.thread = get_ident()
+        self.thread = PyThread_get_thread_ident()
         self.waiting = True     # before `generation` is read, see `wait`
         if self.generation != self.polling:
             self.waiting = False
@@ -436,7 +436,7 @@ cdef class FastPath:
 
     def continue_poll(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
         """Process what has arrived. Returns records, `empty` if there are none yet, or None like `poll`."""
-        return self.proceed(self.select(0), self.polling, max_records, max_bytes)
+        return self.proceed(self.find_ready(0), self.polling, max_records, max_bytes)
 
     def end_poll(self):
         """End the wait of a poll, which has returned records, or was cancelled."""
@@ -444,7 +444,7 @@ cdef class FastPath:
 
     def expire_poll(self):
         """End a poll without records at its timeout. Returns an empty batch, or None like `poll`."""
-        cdef double now = self.now()
+        cdef double now = self.time()
         return self.expire(now) if self.generation == self.polling else None
 
     cdef int64_t begin(self) except -1:
@@ -456,7 +456,7 @@ cdef class FastPath:
         self.moved = []     # before any Python code: after an exception, the caller rolls back these partitions
         self.poll_number += 1
         generation = self.generation = self.generation + 1    # ends an outer `poll`, in which a signal handler polls
-        now = self.last_poll = self.woken = self.now()
+        now = self.last_poll = self.woken = self.time()
         if now >= self.until or self.driver.wakeup_requested:
             return 0
         if len(self.samples) >= MAX_SAMPLES or len(self.polls) >= 2 * MAX_SAMPLES:
@@ -464,20 +464,20 @@ cdef class FastPath:
         self.polls += [now, 0.0]
         return generation
 
-    cdef object proceed(self, object found, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """Continue the poll with this `generation` after a wait, in which `select` has returned `found`.
+    cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes):
+        """Continue the poll with this `generation` after a wait, which has found `count` descriptors.
 
         Returns records, `empty` if there are none yet, or None if the general path must continue.
         """
         cdef double now
         if self.generation != generation or self.driver.wakeup_requested:
             return None
-        now = self.now()
+        now = self.time()
         self.waited_ms += now - self.woken
         self.woken = now
-        if not found:
+        if not count:
             return self.empty
-        batch = self.serve(found, now, generation, max_records, max_bytes)
+        batch = self.serve(count, now, generation, max_records, max_bytes)
         if batch is not None and batch is not self.empty:
             self.wait_ended(now)
         return batch
@@ -495,38 +495,62 @@ cdef class FastPath:
             self.polls[len(self.polls) - 1] = now
         return 0
 
-    cdef object wait(self, double wait_ms, int64_t generation):
-        """Wait until a descriptor is ready. Returns what `select` returns. Signal handlers may run meanwhile.
+    cdef double time(self) except? -1:
+        """Returns the present time in ms."""
+        return kc_monotonic_ms() if self.system_clock else self.now()
 
-        A thread that disarms the fast path wakes a poll that waits. It changes `generation` first, and then reads
-        `waiting`. This method sets `waiting` first.
+    cdef int wait(self, double wait_ms, int64_t generation) except -1:
+        """Wait until a descriptor is ready. Returns how many of them are in `ready`. Signal handlers may run meanwhile.
+
+        A signal may end the wait early. A thread that disarms the fast path wakes a poll that waits. It changes
+        `generation` first, and then reads `waiting`. This method sets `waiting` first.
         """
-        self.thread = get_ident()
+        self.thread = PyThread_get_thread_ident()
         self.waiting = True
         try:
             if self.generation != generation:
-                return ()
-            return self.select(wait_ms / 1000.0 if wait_ms > 0 else 0)
+                return 0
+            return self.find_ready(wait_ms)
         finally:
             self.waiting = False
 
+    cdef int find_ready(self, double wait_ms) except -1:
+        """Returns how many descriptors are in `ready`, after a wait until there are any."""
+        cdef int count = 0, timeout_ms
+        if self.selector < 0:
+            for key, mask in self.select(wait_ms / 1000.0 if wait_ms > 0 else 0)[:MAX_READY]:
+                self.ready[count] = key.fd if mask == READABLE else -1
+                count += 1
+            return count
+        timeout_ms = <int> min(ceil(wait_ms), MAX_WAIT_MS) if wait_ms > 0 else 0
+        with nogil:
+            count = kc_wait(self.selector, self.ready, MAX_READY, timeout_ms)
+        if count == -EINTR:
+            PyErr_CheckSignals()
+            return 0
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
+        return count
+
     cdef object serve(
-        self, object found, double now, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes
+        self, int count, double now, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes
     ):
-        """Process the responses on the connections that are ready.
+        """Process the responses on the connections whose descriptors are the first `count` in `ready`.
 
         Returns a batch of records, `empty` if there are none yet, or None if the general path must continue.
         """
         cdef list ready = [], runs = []
         cdef dict positions = {}, skipped = {}
         cdef bint ordinary = True
+        cdef FastConnection connection
+        cdef int index
         self.lock.acquire()
         try:
             if self.generation != generation:
                 return None
-            for key, mask in found:
-                connection = self.connection_of(key.fd)
-                if connection is None or mask != READABLE:
+            for index in range(count):
+                connection = self.connection_of(self.ready[index])
+                if connection is None:
                     return None
                 ready.append(connection)
             for connection in ready:
@@ -801,8 +825,9 @@ cdef class SettlingLock:
         another thread then gets the lock only if it is willing to wait for it.
         """
         cdef FastPath fast_path = self.fast_path
-        if not blocking and fast_path is not None and fast_path.waiting and fast_path.thread != get_ident():
-            return False
+        if not blocking and fast_path is not None and fast_path.waiting:
+            if fast_path.thread != PyThread_get_thread_ident():
+                return False
         if not self.inner.acquire(blocking, timeout):
             return False
         if fast_path is not None and fast_path.armed:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath
+from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
@@ -32,6 +33,7 @@ FIRST_VERSION = 13
 """The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
 RETRY_AFTER_MS = 100.0
 """For how long the fast path is not armed after a response that it could not process."""
+EPOLL: Any = getattr(selectors, "EpollSelector", None)
 ATTEMPT_INTERVAL_MS = 10.0
 """The time between two attempts to arm the fast path by polls that do not wait."""
 MIN_PAUSE_MS = 0.5
@@ -73,6 +75,7 @@ class FastPathControl:
             check_crcs=config.check_crcs,
             read_committed=config.isolation_level == "read_committed",
             batch_limit=config.decompressed_batch_max_bytes or 0,
+            system_clock=type(parts.clock) is Clock,
         )
         parts.lock.settle_with(self.path, self.settle)
 
@@ -131,7 +134,8 @@ class FastPathControl:
         selector = self._lease(connections, now) if self._leases else loop.selector
         if selector is None:
             return False
-        self.path.arm(connections, selector.select, descriptor_of(selector), until, room)
+        descriptor = descriptor_of(selector) if type(selector) is EPOLL else -1
+        self.path.arm(connections, selector.select, descriptor, until, room)
         self._pause_ms = MIN_PAUSE_MS
         return True
 
@@ -343,7 +347,7 @@ def _unusable(config: ConsumerConfig) -> str:
 
 
 def descriptor_of(selector: selectors.BaseSelector) -> int:
-    """Returns the descriptor of a selector, with which one system call finds whether anything is ready; or -1."""
+    """Returns the descriptor of a selector, which is readable if anything that the selector watches is ready; or -1."""
     fileno = getattr(selector, "fileno", None)
     return -1 if fileno is None else int(fileno())
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 import selectors
+import signal
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,7 +73,15 @@ def requested(tp: TopicPartition, offset: int) -> Any:
 class Steady:
     """A fast path that is armed, with one connection whose socket returns the bytes that a test gives."""
 
-    def __init__(self, offsets: dict[TopicPartition, int], version: int = 17, *, read_committed: bool = False) -> None:
+    def __init__(
+        self,
+        offsets: dict[TopicPartition, int],
+        version: int = 17,
+        *,
+        read_committed: bool = False,
+        descriptor: int = 3,
+        system_clock: bool = False,
+    ) -> None:
         self.version = version
         self.offsets = offsets
         self.now = 100.0
@@ -83,7 +93,7 @@ class Steady:
         self.connection = FastConnection(
             cast("Any", None),
             cast("Any", "node"),
-            3,
+            descriptor,
             FrameBuffer(),
             self._receive,
             self._send,
@@ -110,6 +120,7 @@ class Steady:
             check_crcs=True,
             read_committed=read_committed,
             batch_limit=0,
+            system_clock=system_clock,
         )
         self.path.arm([self.connection], self._select, -1, 10_000.0, 1 << 20)
 
@@ -365,6 +376,54 @@ def test_empty_polls(ready: tuple[Any, socket.socket]) -> None:
     assert metrics.last_poll == 202.0, "the general path records this poll"
 
 
+def test_waiting_for_an_epoll_set(ready: tuple[Any, socket.socket]) -> None:
+    """A poll waits for the descriptors of an epoll set until its timeout. It is handed over if one of them is not that
+    of a connection. A signal handler runs inside the wait, and its exception ends the poll.
+    """
+    selector, other = ready
+    steady = Steady({A0: 10}, system_clock=True)
+    until = time.monotonic() * 1000 + 60_000
+    steady.path.arm([steady.connection], steady._select, selector.fileno(), until, 1 << 20)
+    began = time.monotonic()
+    assert steady.poll(20.0) is ConsumerRecords.EMPTY
+    assert 0.02 <= time.monotonic() - began < 10
+    ran: list[float] = []
+    with handler(signal.SIGALRM, lambda: ran.append(time.monotonic())):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        assert steady.poll(200.0) is ConsumerRecords.EMPTY
+    assert ran[0] + 0.1 < time.monotonic()
+
+    def fail() -> None:
+        raise KeyError
+
+    with handler(signal.SIGALRM, fail):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyError):
+            steady.poll(60_000.0)
+    assert not steady.path.waiting
+    other.send(b"x")
+    assert steady.poll(60_000.0) is None
+
+
+def test_a_wait_that_fails(ready: tuple[Any, socket.socket]) -> None:
+    """An error of the system while the fast path waits is raised."""
+    steady = Steady({A0: 10})
+    steady.path.arm([steady.connection], steady._select, ready[1].fileno(), 10_000.0, 1 << 20)
+    with pytest.raises(OSError, match="Invalid argument"):
+        steady.poll(10.0)
+    assert not steady.path.nothing_arrived(AccessGuard())
+
+
+@contextlib.contextmanager
+def handler(number: int, call: Callable[[], object]) -> Iterator[None]:
+    """Install a handler for a signal."""
+    before = signal.signal(number, lambda *_: call())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def test_empty_polls_hand_over(ready: tuple[Any, socket.socket]) -> None:
     """The general path polls if a thread is inside a call, after a wakeup, once a manager is due, and if the fast path
     is not armed.
@@ -393,12 +452,15 @@ def test_empty_polls_hand_over(ready: tuple[Any, socket.socket]) -> None:
 
 def test_an_empty_poll_keeps_no_records_of_the_poll_before_it(ready: tuple[Any, socket.socket]) -> None:
     """An empty poll moves no position, so nothing is rolled back after it."""
-    selector, _other = ready
-    steady = Steady({A0: 10})
+    selector, other = ready
+    (key,) = selector.get_map().values()
+    steady = Steady({A0: 10}, descriptor=key.fd)
     steady.path.arm([steady.connection], steady._select, selector.fileno(), 10_000.0, 1 << 20)
     steady.input = [steady.respond(partition(A0, FOUR))]
+    other.send(b"x")
     assert steady.poll()
     assert steady.path.moved
+    key.fileobj.recv(1)
     assert steady.path.nothing_arrived(AccessGuard())
     assert not steady.path.moved
 
