@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from kconsumer import __version__, errors
-from kconsumer.cli import assignors, consume, dump, fake_cluster, groups, topics
+from kconsumer.cli import assignors, completion, consume, dump, fake_cluster, groups, topics
 from kconsumer.cli.arguments import UsageError
 from kconsumer.cli.files import drop_output, writing_output
 from kconsumer.cli.notices import Notices
@@ -85,6 +85,8 @@ def build_parser() -> Parser:
     assignors.add_parser(commands, common)
     dump.add_parser(commands, common)
     fake_cluster.add_parser(commands, common)
+    completion.add_parser(commands, common)
+    parser.set_defaults(root=parser)
     return parser
 
 

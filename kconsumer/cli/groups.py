@@ -33,7 +33,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "groups",
         help="list groups; show state, members, offsets, lag; reset, delete",
-        description="List groups; show their state, members, offsets and lag; reset their offsets, and delete them.",
+        description="List groups, show their state, members, offsets and lag, reset their offsets, and delete them.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, (view, meaning) in ACTIONS.items():

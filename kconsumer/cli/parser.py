@@ -70,6 +70,10 @@ class Parser(argparse.ArgumentParser):
         choices = [action.choices for action in self._actions if isinstance(action.choices, dict)]
         return {name: found for known in choices for name, found in known.items() if isinstance(found, Parser)}
 
+    def arguments(self) -> list[argparse.Action]:
+        """Returns the options and positional arguments, in the order of the help."""
+        return list(self._actions)
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with the message of argparse, and with a suggestion if a word is misspelled."""
         found = _INVALID_CHOICE.fullmatch(message)
