@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kconsumer.testing import FakeCluster
-from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, read_until_the_end, run_python
+from support.harnesses.doc_blocks import BLOCKS, Block, read_until_the_end, run_python
 
 FOLDER = "docs/guides/"
 RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_security_recipes.py runs its programs
@@ -60,8 +60,7 @@ def run_file(block: Block, cluster: FakeCluster, folder: Path) -> None:
     """Run a program that starts processes, from a file, and print what it prints."""
     file = folder / "program.py"
     file.write_text(block.text.replace("localhost:9092", cluster.bootstrap_servers), encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert (0, "") == (done.returncode, done.stderr)

@@ -23,8 +23,7 @@ SAVED = re.compile(r"\s`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re
 CONSOLE = [block for block in BLOCKS if block.page == PAGE and block.language == "console"]
 STEPS = [step for block in CONSOLE for step in commands(block.text)]
 PROGRAMS = {"kconsumer": f"{sys.executable} -m kconsumer", "python": sys.executable}
-PATH = [str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATH), "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from support.brokers.kafka_jars import kafka_jars, program
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "migration"
-PATH = [str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(PATH), "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
 PARTITIONS, RECORDS = 3, 40  # records of each partition
 DEADLINE_S = 60
 
