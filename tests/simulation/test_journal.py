@@ -230,6 +230,21 @@ def test_two_owners_after_a_fault() -> None:
     assert "6000.000 two owners of t-0: a and c" in journal.violations
 
 
+def test_forgotten_owner() -> None:
+    """If the coordinator has forgotten what a member owns, another one may own it, until the first one gives it up."""
+    journal = journal_with(1)
+    journal.now = 1.0
+    journal.forget_owners()
+    journal.assign("b", [P0])
+    journal.take_away("a", [P0])
+    assert [] == journal.violations
+    journal.assign("a", [P0])
+    assert ["1.000 two owners of t-0: b and a"] == journal.violations
+    journal.take_away("b", [P0])
+    journal.assign("b", [P0])
+    assert ["1.000 two owners of t-0: a and b"] == journal.violations[1:]
+
+
 def test_lost_record() -> None:
     """A record that no member processed is found at the end."""
     journal = journal_with(3)

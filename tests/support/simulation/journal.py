@@ -8,7 +8,8 @@ A violation is recorded when it happens, with the virtual time. The rules:
 - `committed too early`: an offset is committed although an earlier record was not processed by the application.
 - `committed offset went back`: a committed offset is smaller than the one before it.
 - `commit not stored`: a call of `commit` returns, but the coordinator has not stored the offset.
-- `two owners`: two members own a partition, and no fault kept one of them from learning that it lost the partition.
+- `two owners`: two members own a partition, and neither a fault nor a change of the group's protocol kept one of them
+  from learning that it lost the partition.
 - `lost without a fault`: on_lost is called in a poll, and no fault made the group remove the member.
 - `late call`: a call takes longer than its timeout, or continues after the consumer was closed.
 - `not stable`: a partition has no owner, or several, two session timeouts after the last fault.
@@ -53,6 +54,7 @@ class Journal:
         self.returned: dict[TopicPartition, int] = {}  # how many records were returned, of each partition
         self.committed: dict[TopicPartition, int] = {}
         self.owners: dict[TopicPartition, dict[str, None]] = {}
+        self._forgotten: set[tuple[str, TopicPartition]] = set()  # owned, but the coordinator does not know this
         self.all_disturbed_until = 0.0  # until then, a fault may keep any member from learning what it lost
         self.changes_protocol = False  # members of both protocols: a change of the group's protocol ends generations
         self.unchecked: set[str] = set()  # topics whose records are not checked
@@ -123,7 +125,7 @@ class Journal:
         """A member was notified that it owns partitions."""
         for tp in partitions:
             for other in self.owners.get(tp, ()):
-                if other != member and not self._disturbed(other):
+                if other != member and (other, tp) not in self._forgotten and not self._disturbed(other):
                     self.violation(f"two owners of {tp}: {other} and {member}")
             self.owners.setdefault(tp, {})[member] = None
             if (member, tp) not in self._floor:
@@ -134,6 +136,10 @@ class Journal:
         """A member was notified that it no longer owns partitions."""
         for tp in partitions:
             self._forget(member, tp)
+
+    def forget_owners(self) -> None:
+        """The coordinator has forgotten what members own. It may assign a partition before its owner gives it up."""
+        self._forgotten.update((member, tp) for tp, members in self.owners.items() for member in members)
 
     def lose(self, member: str, partitions: Iterable[TopicPartition], since: float | None = None) -> None:
         """A poll has called on_lost: the group has removed the member at `since` (ms) or later; None means now."""
@@ -199,6 +205,7 @@ class Journal:
 
     def _forget(self, member: str, partition: TopicPartition) -> None:
         self.owners.get(partition, {}).pop(member, None)
+        self._forgotten.discard((member, partition))
         self._floor.pop((member, partition), None)
         self._next.pop((member, partition), None)
 

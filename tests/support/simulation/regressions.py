@@ -88,4 +88,15 @@ REGRESSIONS: dict[str, Scenario] = {
         record_interval_ms=60_000.0,
         session_timeout_ms=10_000,
     ),
+    # The last member of the consumer protocol left, and another one joined before the classic members had joined again.
+    # The coordinator, as Kafka's, had stored a target assignment as what they own, and gave one partition away.
+    "a group that changes its protocol twice": Scenario(
+        7,
+        (Member(Program.AUTO_COMMIT), Member(Program.CLOSE_IN_HANDLER, protocol="consumer")),
+        duration_ms=20 * MINUTE_MS,
+        partitions=3,
+        record_interval_ms=60_000.0,
+        fetch_max_wait_ms=5_000,
+        session_timeout_ms=10_000,
+    ),
 }

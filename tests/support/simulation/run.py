@@ -12,8 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kconsumer import TopicPartition
+from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.faults import Fault, Faults
+from kconsumer.testing.cluster.groups.classic import ClassicGroup
+from kconsumer.testing.cluster.groups.classic_rebalance import COMPLETING_REBALANCE, PREPARING_REBALANCE
+from kconsumer.testing.cluster.groups.group import Group
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
 from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.sasl import SaslSettings
@@ -88,7 +92,19 @@ class _Requests(Faults):
         fault = super().take(request)
         if fault is not None:
             self._journal.disturb_all(self._journal.now + self._disturbance_ms)
+        elif request.api is CONSUMER_GROUP_HEARTBEAT and request.message.member_epoch == 0:
+            self._joins(self._simulation.cluster.groups.get(request.message.group_id))
         return fault
+
+    def _joins(self, group: Group | None) -> None:
+        """A member of the consumer protocol joins a group.
+
+        If the group was one of the consumer protocol and has become a classic one, its first rebalance may not have
+        ended. Until then Kafka's coordinator takes the last target assignment for what the members own, although they
+        may not have given up other partitions. These are assigned to the new member at once.
+        """
+        if isinstance(group, ClassicGroup) and group.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE):
+            self._journal.forget_owners()
 
 
 class _Offsets(OffsetStore):
