@@ -40,7 +40,7 @@ Messages name the topic, partition, group or broker, and what to change.
 
 A `BrokerError` has the broker's error `code` and Kafka's `name` for it. [The table of codes](#error-codes) says which
 class each code becomes. [State machines and error actions](../design/state-machines.md#error-codes) has what the
-consumer does about each code.
+consumer does about each code, and [the guide to errors](../guides/errors.md) how a program handles them.
 """
 
 #: What a program or its operator can do about each class of errors.
@@ -169,6 +169,7 @@ METRICS_HEAD = """\
 {written}
 `Consumer.metrics()` returns a value for each `MetricName`, and a [reporter](monitoring.md) is notified of names that
 come and go. Names and groups are those of the Java consumer, so that dashboards for it can be used.
+[Operating](../guides/operating.md) says which of them to watch.
 
 - Every metric has the tag `client-id`, the option `client_id`; the tables show the other tags.
 - Averages, extremes and rates are taken over `metrics_num_samples` windows of `metrics_sample_window_ms`, by default
