@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kconsumer import Consumer, errors
-from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, UsageError, add_connection, with_settings
+from kconsumer.cli.arguments import COMMAND_TIMEOUT_MS, CommandError, UsageError, add_connection, with_settings
 from kconsumer.cli.files import ColumnFile, column_file, write_all
 from kconsumer.cli.lookups import offsets_at, partitions_of
 from kconsumer.cli.notices import waiting
@@ -161,9 +161,11 @@ def run(args: argparse.Namespace) -> int:
                 except errors.WakeupError:
                     if not caught:
                         raise
-                except errors.KafkaError:
+                except errors.KafkaError as error:
                     if args.debug:
                         _print_state(consumer)
+                    if isinstance(error, errors.RecordDeserializationError):
+                        raise CommandError(_how_to_skip(error, args.group)) from error
                     raise
             if file is not None and args.group is not None:
                 consumer.commit(timeout=CLOSE_S)
@@ -189,6 +191,17 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--to and --exit-at-end cannot be used together")
     if args.output is not None and (args.key is not None or args.grep is not None):
         raise UsageError("--key and --grep cannot be used with -o")
+
+
+def _how_to_skip(error: errors.RecordDeserializationError, group: str | None) -> str:
+    """Returns the message of an error, with the arguments that skip the record in place of the advice to seek."""
+    what = str(error).partition("; seek")[0]
+    topic, partition = error.topic_partition
+    after = error.offset + 1
+    if group is None:
+        return f"{what}; read the following records with -p {partition} --from {after}"
+    skip = f"kconsumer groups reset {group} --topic {topic}:{partition} --to {after} --execute"
+    return f"{what}; to skip it, stop the other members of the group, and run {skip}"
 
 
 def _options(args: argparse.Namespace, start: Position) -> dict[str, object]:

@@ -26,6 +26,7 @@ from kconsumer.cli.segment import (
     partition_of,
     read_segment,
 )
+from kconsumer.cli.terminal import safe_text
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def text_lines(batch: Batch, records: ConsumerRecords, with_records: bool) -> It
         parts.append(" ".join(["control", *map(control_type, records)]))
     yield ", ".join(parts)
     for record in records if with_records else ():
-        headers = " ".join(f"{name}={value!r}" for name, value in record.headers)
+        headers = " ".join(f"{safe_text(name)}={value!r}" for name, value in record.headers)
         line = f"  {record.offset} {record.timestamp} {record.key!r} {record.value!r} {headers}"
         yield line.rstrip()
 

@@ -92,9 +92,18 @@ def test_decodes_values(kafka: Kafka, topic_name: str) -> None:
     base += ["-X", "value_deserializer=json"]
     code, out, _ = kconsumer(*base, "-n", "2", "-f", "json")
     assert (0, [{"id": 1, "ok": True}, [1, 2]]) == (code, [json.loads(line)["value"] for line in out.splitlines()])
+    kafka.produce(topic_name, [b"3"])
     code, out, err = kconsumer(*base, "--exit-at-end")
     assert (1, '{"id": 1, "ok": true}\n[1, 2]\n') == (code, out)
     assert f"the value deserializer failed on the record of {topic_name}-0 at offset 2" in err
+    skip = "-p 0 --from 3"
+    assert err.endswith(f"; read the following records with {skip}\n")
+    assert (0, "3\n", "") == kconsumer(*base[:4], *base[6:], *skip.split(), "--exit-at-end")
+    code, out, err = kconsumer(*base, "-g", topic_name)
+    advice = err.rpartition(" and run kconsumer ")[2].split()
+    assert (1, '{"id": 1, "ok": true}\n[1, 2]\n') == (code, out)
+    assert 0 == kconsumer(*advice, "-b", kafka.bootstrap_servers)[0]
+    assert (0, "3\n", "") == kconsumer(*base, "-g", topic_name, "--exit-at-end")
 
 
 def test_a_terminal_is_not_controlled(kafka: Kafka, topic_name: str) -> None:

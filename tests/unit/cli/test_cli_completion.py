@@ -53,8 +53,8 @@ def bash(script: Path, line: str) -> set[str]:
 
 def fish(script: Path, line: str) -> set[str]:
     """Returns what fish offers for the last word of a command line."""
-    command = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
-    environment = {**os.environ, "HOME": str(script.parent)}
+    command = ["fish", "-c", f"source {script}; complete -C '{line}'"]
+    environment = {**os.environ, **dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), str(script.parent))}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=script.parent, env=environment)
     assert "" == done.stderr
     return {offered.partition("\t")[0].removeprefix("--format=") for offered in done.stdout.splitlines()}
