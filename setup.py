@@ -5,16 +5,18 @@ asan (address and undefined-behaviour checks)
 """
 
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+WINDOWS = sys.platform == "win32"
 KIND = os.environ.get("KCONSUMER_BUILD", "release")
 WARNINGS = ["-Wall", "-Wsign-compare", "-Wconversion"]
 KINDS = {
-    "release": {"extra_compile_args": ["-O2", *WARNINGS]},
-    "quick": {"extra_compile_args": ["-O0", "-g0", *WARNINGS]},
+    "release": {"extra_compile_args": ["/O2", "/W3"] if WINDOWS else ["-O2", *WARNINGS]},
+    "quick": {"extra_compile_args": ["/Od"] if WINDOWS else ["-O0", "-g0", *WARNINGS]},
     "trace": {
         "extra_compile_args": ["-O0", *WARNINGS],
         "define_macros": [

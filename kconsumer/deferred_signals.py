@@ -112,7 +112,8 @@ def _forked() -> None:
     SIGNALS.main = get_ident()  # fork() leaves one thread, which is the main thread of the child
 
 
-os.register_at_fork(after_in_child=_forked)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)
 
 
 class HandlersRunning:

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "atomics.h"
+
 struct ArrowSchema {
     const char *format, *name, *metadata;
     int64_t flags, n_children;
@@ -61,15 +63,15 @@ static const kc_type KC_TYPES[] = {
     {"value", "z", 0, {0}},
 };
 
-static inline void kc_count_up(long *count)
+static inline void kc_count_up(int32_t *count)
 {
-    __atomic_add_fetch(count, 1, __ATOMIC_RELAXED);
+    kc_atomic_add(count, 1);
 }
 
 /* Decrement the count and return the new value. */
-static inline long kc_count_down(long *count)
+static inline int32_t kc_count_down(int32_t *count)
 {
-    return __atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL);
+    return kc_atomic_add(count, -1);
 }
 
 #endif

@@ -8,7 +8,7 @@ Contents:
     kinds_of                converts names of columns to kinds
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 
 cdef extern from "arrow_abi.h" nogil:
@@ -33,8 +33,8 @@ cdef extern from "arrow_abi.h" nogil:
         const int* children
 
     const kc_type* KC_TYPES
-    void kc_count_up(long* count) noexcept
-    long kc_count_down(long* count) noexcept
+    void kc_count_up(int32_t* count) noexcept
+    int32_t kc_count_down(int32_t* count) noexcept
 
 
 cdef enum:
@@ -42,7 +42,7 @@ cdef enum:
 
 
 cdef struct Column:
-    long references
+    int32_t references
     int64_t length         # number of rows
     int64_t nulls          # number of rows that are null
     int n_buffers

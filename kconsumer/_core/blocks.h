@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atomics.h"
+
 #define KC_MIN_POOLED_BYTES ((size_t) 1 << 16)
 #define KC_MAX_POOLED_BYTES ((size_t) 1 << 24) /* total capacity of the blocks in the pool */
 #ifdef __SANITIZE_ADDRESS__
@@ -27,8 +29,8 @@ typedef struct {
 
 #define KC_ALIGNMENT ((size_t) 64)
 
-static kc_block_head *kc_slots[KC_SLOTS + 1];
-static size_t kc_pooled_bytes;
+static void *kc_slots[KC_SLOTS + 1]; /* heads of blocks, or NULL; atomic */
+static int64_t kc_pooled_bytes;       /* atomic */
 
 static inline kc_block_head *kc_block_head_of(void *data)
 {
@@ -42,18 +44,18 @@ static inline void *kc_block_new(size_t size)
     unsigned char *start;
     int i;
     for (i = 0; i < KC_SLOTS && size >= KC_MIN_POOLED_BYTES; i++) {
-        if (__atomic_load_n(&kc_slots[i], __ATOMIC_RELAXED) == NULL)
+        if (kc_atomic_load(&kc_slots[i]) == NULL)
             continue;
-        head = __atomic_exchange_n(&kc_slots[i], NULL, __ATOMIC_ACQ_REL);
+        head = kc_atomic_exchange(&kc_slots[i], NULL);
         if (head == NULL)
             continue;
         if (head->capacity >= size && head->capacity / 2 <= size) {
-            __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
+            kc_atomic_add_64(&kc_pooled_bytes, -(int64_t) head->capacity);
             return head + 1;
         }
-        head = __atomic_exchange_n(&kc_slots[i], head, __ATOMIC_ACQ_REL);
+        head = kc_atomic_exchange(&kc_slots[i], head);
         if (head != NULL) { /* meanwhile another thread has used the entry */
-            __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
+            kc_atomic_add_64(&kc_pooled_bytes, -(int64_t) head->capacity);
             free(head->start);
         }
     }
@@ -72,13 +74,13 @@ static inline void *kc_block_new(size_t size)
  * the entry. In this way blocks of sizes that are no longer used leave the pool. */
 static inline void kc_block_replace(kc_block_head *head)
 {
-    static unsigned turn;
-    unsigned slot = __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % (KC_SLOTS + !KC_SLOTS);
+    static int32_t turn;
+    unsigned slot = (unsigned) kc_atomic_add(&turn, 1) % (KC_SLOTS + !KC_SLOTS);
     if (head != NULL)
-        __atomic_add_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
-    head = __atomic_exchange_n(&kc_slots[slot], head, __ATOMIC_ACQ_REL);
+        kc_atomic_add_64(&kc_pooled_bytes, (int64_t) head->capacity);
+    head = kc_atomic_exchange(&kc_slots[slot], head);
     if (head != NULL) {
-        __atomic_sub_fetch(&kc_pooled_bytes, head->capacity, __ATOMIC_RELAXED);
+        kc_atomic_add_64(&kc_pooled_bytes, -(int64_t) head->capacity);
         free(head->start);
     }
 }
@@ -95,7 +97,7 @@ static inline void kc_block_free(void *data)
         return;
     }
     kc_block_replace(kc_block_head_of(data));
-    for (i = 0; i < KC_SLOTS && __atomic_load_n(&kc_pooled_bytes, __ATOMIC_RELAXED) > KC_MAX_POOLED_BYTES; i++)
+    for (i = 0; i < KC_SLOTS && kc_atomic_load_64(&kc_pooled_bytes) > (int64_t) KC_MAX_POOLED_BYTES; i++)
         kc_block_replace(NULL);
 }
 

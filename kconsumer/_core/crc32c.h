@@ -17,8 +17,13 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
+#ifdef __clang__ /* for GCC, sse4.2 includes the CRC32 instruction */
+#define KC_SSE __attribute__((target("sse4.2,crc32,pclmul")))
+#define KC_AVX512 __attribute__((target("sse4.2,crc32,pclmul,avx512f,vpclmulqdq")))
+#else
 #define KC_SSE __attribute__((target("sse4.2,pclmul")))
 #define KC_AVX512 __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq")))
+#endif
 
 #define KC_FOLD_128 0x14cd00bd6, 0x0f20c0dfe
 #define KC_FOLD_512 0x09e4addf8, 0x0740eef02

@@ -11,6 +11,10 @@
 #ifndef KCONSUMER_DECOMPRESSOR_H
 #define KCONSUMER_DECOMPRESSOR_H
 
+#ifdef _WIN32
+#include "windows_stubs.h"
+#else
+
 #include <Python.h>
 
 #include <dlfcn.h>
@@ -292,4 +296,5 @@ static inline ptrdiff_t kc_task_end(kc_task *task, int wanted)
     return wanted ? task->result : -1;
 }
 
+#endif
 #endif

@@ -9,6 +9,11 @@
 #define KC_BE16(x) (x)
 #define KC_BE32(x) (x)
 #define KC_BE64(x) (x)
+#elif defined(_MSC_VER) && !defined(__clang__)
+#include <stdlib.h>
+#define KC_BE16(x) _byteswap_ushort(x)
+#define KC_BE32(x) _byteswap_ulong(x)
+#define KC_BE64(x) _byteswap_uint64(x)
 #else
 #define KC_BE16(x) __builtin_bswap16(x)
 #define KC_BE32(x) __builtin_bswap32(x)

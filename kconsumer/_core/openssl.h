@@ -7,6 +7,10 @@
 #ifndef KCONSUMER_OPENSSL_H
 #define KCONSUMER_OPENSSL_H
 
+#ifdef _WIN32
+#include "windows_stubs.h"
+#else
+
 #include <dlfcn.h>
 #include <time.h>
 
@@ -100,4 +104,5 @@ static inline void *kc_found_ssl(int fd)
     return kc_created_ssl;
 }
 
+#endif
 #endif

@@ -10,12 +10,17 @@
 #ifndef KCONSUMER_RECEIVER_H
 #define KCONSUMER_RECEIVER_H
 
+#ifdef _WIN32
+#include "windows_stubs.h"
+#else
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -339,4 +344,10 @@ static inline int kc_jobs_completed(const kc_receiver *receiver)
     return __atomic_load_n(&receiver->ended, __ATOMIC_ACQUIRE);
 }
 
+static inline int64_t kc_process_id(void)
+{
+    return getpid();
+}
+
+#endif
 #endif

@@ -10,7 +10,6 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport errno
 from libc.stdint cimport int64_t
-from posix.unistd cimport getpid
 
 from kconsumer._core.openssl cimport TlsChannel, kc_tls
 
@@ -35,6 +34,7 @@ cdef extern from "receiver.h" nogil:
     int kc_jobs_completed(const kc_receiver* receiver)
     size_t kc_job_filled(const kc_receiver* receiver, int number)
     void kc_drain_pipe(int fd)
+    int64_t kc_process_id()
 
 
 @cython.final
@@ -43,7 +43,7 @@ cdef class Receiver:
     """Receives from sockets into memory. Only one thread at a time may use it, but any thread may read `completed`."""
 
     cdef kc_receiver* state       # NULL: the thread was not started, or was stopped
-    cdef int pid                  # of the process that started the thread
+    cdef int64_t pid              # of the process that started the thread
     cdef Py_buffer[KC_JOBS] views   # the memory of each job, by index in `state`
     cdef int64_t[KC_JOBS] job_ids   # the id of each job, by index in `state`; 0: no job
     cdef int64_t last_job_id
@@ -69,7 +69,7 @@ cdef class Receiver:
             self.state = kc_receiver_new()
             if self.state == NULL:
                 raise OSError(errno, os.strerror(errno))
-            self.pid = getpid()
+            self.pid = kc_process_id()
         return self.state.completed_pipe[0]
 
     def begin(self, int fd, view, tag, bint framed, TlsChannel channel=None):
@@ -149,7 +149,7 @@ cdef class Receiver:
 
     cdef int stop(self) except -1:
         cdef kc_receiver* state = self.state
-        cdef bint alive = self.pid == getpid()
+        cdef bint alive = self.pid == kc_process_id()
         cdef int index
         self.state = NULL
         if state != NULL:

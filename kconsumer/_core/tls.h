@@ -4,6 +4,10 @@
 #ifndef KCONSUMER_TLS_H
 #define KCONSUMER_TLS_H
 
+#ifdef _WIN32
+#include "windows_stubs.h"
+#else
+
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -175,4 +179,5 @@ static inline int kc_tls_ended(kc_tls *tls)
     return found;
 }
 
+#endif
 #endif

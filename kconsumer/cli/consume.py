@@ -238,7 +238,9 @@ def _signals_wake(consumer: Consumer) -> Iterator[list[int]]:
     def report(number: int, frame: FrameType | None) -> None:
         _print_state(consumer)
 
-    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGUSR1: report}
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop}
+    if sys.platform != "win32":
+        handlers[signal.SIGUSR1] = report
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield caught

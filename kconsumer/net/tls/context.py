@@ -188,10 +188,12 @@ def _as_file(text: str) -> Iterator[str]:
         finally:
             os.close(fd)
     else:
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(text)
-            file.flush()
-            yield file.name
+        with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as copy:
+            copy.write(text)
+        try:
+            yield copy.name  # closed, because Windows does not open an open file again
+        finally:
+            os.unlink(copy.name)
 
 
 # --- reading options ---
