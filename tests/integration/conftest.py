@@ -120,7 +120,7 @@ def _fast_path_is_used(request: pytest.FixtureRequest, fast_path: FastPathUse) -
     responses = fast_path.responses - before
     if not fast_path.on:
         assert responses == 0
-    elif request.node.get_closest_marker("fast_path") is not None and not uses_asyncio(request):
+    elif request.node.get_closest_marker("fast_path") is not None:
         assert responses > 0
 
 
