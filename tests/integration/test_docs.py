@@ -53,7 +53,7 @@ def topics(kafka: Kafka) -> dict[str, int]:
     kafka.create_topic("orders", partitions=PARTITIONS)
     kafka.create_topic("invoices", partitions=1)
     for partition in range(PARTITIONS):
-        values = [f'{{"order_id": {partition}{number}}}'.encode() for number in range(RECORDS // PARTITIONS)]
+        values = [f'{{"order_id": {10 * partition + number}}}'.encode() for number in range(RECORDS // PARTITIONS)]
         kafka.produce("orders", values, partition=partition, keys=[b"k"] * len(values))
     return {"orders": RECORDS, "invoices": 0}
 
