@@ -36,6 +36,7 @@ from kconsumer._core.wire cimport (
 )
 
 import os
+import sys
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
@@ -76,7 +77,8 @@ def count_fork():
     forks += 1
 
 
-os.register_at_fork(after_in_child=count_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=count_fork)
 
 
 cdef struct Update:
