@@ -14,8 +14,9 @@ from setuptools import Extension, setup
 WINDOWS = sys.platform == "win32"
 KIND = os.environ.get("KCONSUMER_BUILD", "release")
 WARNINGS = ["-Wall", "-Wsign-compare", "-Wconversion"]
+# -g0: debug information would name the folder of the build, so that no two builds were equal.
 KINDS = {
-    "release": {"extra_compile_args": ["/O2", "/W3"] if WINDOWS else ["-O2", *WARNINGS]},
+    "release": {"extra_compile_args": ["/O2", "/W3"] if WINDOWS else ["-O2", "-g0", *WARNINGS]},
     "quick": {"extra_compile_args": ["/Od"] if WINDOWS else ["-O0", "-g0", *WARNINGS]},
     "trace": {
         "extra_compile_args": ["-O0", *WARNINGS],
