@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import selectors
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.engine.components import Components
-from kconsumer.engine.fast_path import FastPathControl, descriptor_of
+from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
@@ -31,19 +31,19 @@ class LoopReader:
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = weakref.WeakMethod(call)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._selector: selectors.BaseSelector | None = None  # the one that the loop watches; None: it watches none
+        self._selector: Any = None  # the selector that the loop watches; None: it watches none
 
-    def start(self, loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, selector: Any) -> None:
         """Watch a selector, unless it is being watched. Raises an error in CANNOT_WATCH if the loop cannot do this."""
         if self._selector is None:
-            loop.add_reader(descriptor_of(selector), self._ready)
+            loop.add_reader(selector, self._ready)
             self._loop, self._selector = loop, selector
 
     def stop(self) -> None:
         """Stop watching. Must be called before the selector is closed: its descriptor may become that of a file."""
         selector, self._selector = self._selector, None
         if selector is not None and self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(descriptor_of(selector))
+            self._loop.remove_reader(selector)
 
     def stop_soon(self) -> None:
         """Call `stop` in the event loop. Any thread may call this. Keeps the selector open until then."""

@@ -309,6 +309,12 @@ class SimulatedSelector(selectors.BaseSelector):
         self._network = network
         self._keys: dict[int, selectors.SelectorKey] = {}
         self._waiting: Task | None = None
+        self.on_ready: Callable[[], object] = bool  # an event loop watches the selector
+
+    @property
+    def ready(self) -> bool:
+        """Returns whether `select` would return at once."""
+        return bool(self._found())
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Watch a descriptor."""
@@ -340,7 +346,10 @@ class SimulatedSelector(selectors.BaseSelector):
     def notify(self, descriptor: Descriptor) -> None:
         """End the wait of the task in `select`, if it waits for an event of this descriptor."""
         key = self._keys.get(descriptor.number)
-        if self._waiting is not None and key is not None and key.events & descriptor.events():
+        if key is None or not key.events & descriptor.events():
+            return
+        self.on_ready()
+        if self._waiting is not None:
             self._network.scheduler.wake(self._waiting)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
