@@ -63,6 +63,7 @@ class SimulatedSocket(Descriptor):
         self.error = 0  # an errno, after the connection was refused or reset
         self.closed = False
         self.fetches = False  # Fetch requests were sent
+        self._sent_in_part = False  # the next call of `send` gets the rest of a request
         self._connected = False
         self._handshake_sent = False  # the client has sent its part of the TLS handshake
         self._handshake_received = False  # the broker's part of the TLS handshake has arrived
@@ -129,9 +130,10 @@ class SimulatedSocket(Descriptor):
         """Send bytes. Returns their number, which may be smaller than the size of `data`."""
         self._check()
         size = len(data)
-        self.fetches |= bytes(data[4:6]) == FETCH_KEY
+        self.fetches |= not self._sent_in_part and bytes(data[4:6]) == FETCH_KEY
         if size > 1 and self.network.scheduler.random.random() < PARTIAL_WRITE_CHANCE:
             size = self.network.scheduler.random.randrange(1, size)
+        self._sent_in_part = size < len(data)
         sent = bytes(data[:size])
         self.network.deliver(self._requests, lambda: self._received_by_broker(sent))
         return size
