@@ -294,7 +294,7 @@ cdef class FastPath:
     #: records: (partition, bytes, records, end offset, log start offset, next offset) of each partition with records.
     cdef readonly list samples
     cdef readonly list polls                 # when each poll began, and when it stopped waiting (0: unknown); ms
-    cdef readonly double last_poll           # when the last poll began; ms
+    cdef readonly double last_poll           # when the last poll began, or has armed the fast path; ms
     cdef readonly int64_t responses          # the number of responses that were processed
     cdef readonly int64_t handed_over        # the number of responses that were handed over
     cdef readonly str gave_up                # why the last one was; None: there was none
@@ -350,7 +350,7 @@ cdef class FastPath:
     # --- arming ------------------------------------------------------------------------------------------------
 
     def arm(self, list connections not None, select, int selector, double until, Py_ssize_t memory_left):
-        """Give the fetches in flight on these connections to the fast path. The caller holds the lock.
+        """Give the fetches in flight on these connections to the fast path. A poll that holds the lock calls this.
 
         `select(seconds)` waits for all descriptors of the client, as a selector does, and `selector` is the descriptor
         of this selector if that is an epoll set, or -1. From the time `until` (ms) on, and after responses of
@@ -360,6 +360,7 @@ cdef class FastPath:
         self.selector = selector if KC_SYSTEM_WAITS else -1
         self.until, self.memory_left = until, memory_left
         self.pending, self.moved = [], []
+        self.last_poll = self.time()
         self.generation += 1
         self.armed = True
 

@@ -482,3 +482,14 @@ def test_the_lock_settles() -> None:
     with contextlib.suppress(MemoryError), lock:
         pytest.fail("the state is not settled")
     assert not lock._is_owned()
+
+
+def test_arming_counts_as_a_poll() -> None:
+    """The last poll is the one that has armed the fast path, if none has begun since then. Otherwise the member would
+    leave the group as one that does not poll.
+    """
+    steady = Steady({A0: 10})
+    assert steady.now == steady.path.last_poll
+    steady.now += 500
+    steady.path.arm([steady.connection], steady._select, -1, 10_000.0, 1 << 20)
+    assert steady.now == steady.path.last_poll
