@@ -439,6 +439,8 @@ cdef class FastPath:
 
     def continue_poll(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
         """Process what has arrived. Returns records, `empty` if there are none yet, or None like `poll`."""
+        if self.generation != self.polling:
+            return None
         return self.proceed(self.find_ready(0), self.polling, max_records, max_bytes)
 
     def end_poll(self):

@@ -104,7 +104,9 @@ class AsyncFastPath(FastPathControl):
             path.end_poll()
             if timer is not None:
                 timer.cancel()
-        return records if not records or self._deliver() else None
+        if records is None or records is ConsumerRecords.EMPTY:
+            return records
+        return records if self._deliver() else None
 
     def close(self) -> None:
         """Never arm the fast path again, because the consumer is being closed. A poll that waits returns None."""
