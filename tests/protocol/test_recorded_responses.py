@@ -104,6 +104,11 @@ def check_leave_group(message: Any, version: int) -> None:
     assert [0] * (version >= 3) == [member.error_code for member in message.members]
 
 
+def check_delete_groups(message: Any, version: int) -> None:
+    """A group whose member has left was deleted, the other group does not exist."""
+    assert {f"classic-{version}": 0, "none": 69} == {row.group_id: row.error_code for row in message.results}
+
+
 def check_offset_commit(message: Any, version: int) -> None:
     """The commit of one partition succeeded, the other partition is unknown."""
     (topic,) = message.topics
@@ -227,6 +232,7 @@ CHECKS = {
     "JoinGroup": check_join_group,
     "SyncGroup": check_sync_group,
     "Heartbeat": check_no_error,
+    "DeleteGroups": check_delete_groups,
     "LeaveGroup": check_leave_group,
     "OffsetCommit": check_offset_commit,
     "OffsetFetch": check_offset_fetch,

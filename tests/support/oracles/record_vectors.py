@@ -24,6 +24,7 @@ from kconsumer.schema import (
     APIS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
+    DELETE_GROUPS,
     DESCRIBE_GROUPS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     FETCH,
@@ -57,6 +58,7 @@ from kconsumer.schema.consumer_group import ConsumerGroupHeartbeatRequest
 from kconsumer.schema.dsl import Message
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartitions
 from kconsumer.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from kconsumer.schema.group_deletion import DeleteGroupsRequest
 from kconsumer.schema.metadata import (
     ApiVersionsRequest,
     FindCoordinatorRequest,
@@ -153,6 +155,7 @@ def record(recorder: Recorder) -> None:
         groups = [f"consumers-{version}" for version in recorder.versions(CONSUMER_GROUP_HEARTBEAT)]
         recorder.each(CONSUMER_GROUP_DESCRIBE, lambda _: ConsumerGroupDescribeRequest(group_ids=[*groups, "none"]))
     recorder.each(LIST_GROUPS, lambda _: ListGroupsRequest())
+    recorder.each(DELETE_GROUPS, lambda version: DeleteGroupsRequest(groups_names=[f"classic-{version}", "none"]))
     recorder.each(SASL_HANDSHAKE, lambda _: SaslHandshakeRequest(mechanism="PLAIN"))
     recorder.each(SASL_AUTHENTICATE, lambda _: SaslAuthenticateRequest(auth_bytes=b"\0user\0password"))
 
