@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -266,6 +267,22 @@ def test_a_forked_child_cannot_poll(cluster: FakeCluster, consumer: Consumer) ->
     assert not consumer.poll(0)
 
 
+class WatchedLock:
+    """A reentrant lock. `wanted` is set when a thread has to wait for it."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.Event()
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.wanted.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 def test_a_socket_is_not_closed_while_it_is_leased(
     cluster: FakeCluster, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,15 +291,17 @@ def test_a_socket_is_not_closed_while_it_is_leased(
     """
     read_on_fast_path(cluster, consumer)
     consumer.position(TopicPartition(TOPIC, 0))  # settles the fast path
+    lock = WatchedLock()
     original, waited, loop = FastPathControl._connection, [], consumer._engine.components.client.loop
 
     def slow(control: FastPathControl, node: Any, flight: Any) -> Any:
         if not waited:
             cluster.kill(1)
-            time.sleep(0.2)  # the network thread could have closed the socket by then
+            assert lock.wanted.wait(LIMIT_S)  # the network thread would close the socket next
             waited.append(loop.selecting)
         return original(control, node, flight)
 
+    monkeypatch.setattr(loop, "lease_lock", lock)
     monkeypatch.setattr(FastPathControl, "_connection", slow)
     end = time.monotonic() + LIMIT_S
     while not waited:
