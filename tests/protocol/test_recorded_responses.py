@@ -187,6 +187,45 @@ def check_consumer_group_describe(message: Any, version: int) -> None:
     assert 69 == nothing.error_code
 
 
+def check_share_group_heartbeat(message: Any, version: int) -> None:
+    """A member joined with the id that it chose and was assigned both partitions."""
+    (topic,) = message.assignment.topic_partitions
+    assert (0, 36, [0, 1]) == (message.error_code, len(message.member_id), sorted(topic.partitions))
+    assert message.member_epoch > 0
+    assert message.heartbeat_interval_ms > 0
+
+
+def check_share_fetch(message: Any, version: int) -> None:
+    """A member acquired records for the first time, for the duration of the acquisition lock."""
+    assert (0, 30_000) == (message.error_code, message.acquisition_lock_timeout_ms)
+    (topic,) = message.responses
+    (partition,) = topic.partitions
+    assert (1, 0, 0) == (partition.partition_index, partition.error_code, partition.acknowledge_error_code)
+    (acquired,) = partition.acquired_records
+    assert (1, 1) == (acquired.last_offset - acquired.first_offset, acquired.delivery_count)
+    assert len(partition.records) > 0
+
+
+def check_share_acknowledge(message: Any, version: int) -> None:
+    """The records of a partition were acknowledged, and those of a partition that does not exist were not."""
+    (topic,) = message.responses
+    assert [(1, 0), (9, 3)] == [(row.partition_index, row.error_code) for row in topic.partitions]
+    assert (30_000 if version >= 2 else 0) == message.acquisition_lock_timeout_ms
+
+
+def check_alter_share_group_offsets(message: Any, version: int) -> None:
+    """The offset of a partition was changed, and that of a partition that does not exist was not."""
+    (topic,) = message.responses
+    rows = [(row.partition_index, row.error_code, bool(row.error_message)) for row in topic.partitions]
+    assert ("vectors", [(1, 0, False), (9, 3, True)]) == (topic.topic_name, rows)
+
+
+def check_delete_share_group_offsets(message: Any, version: int) -> None:
+    """The offsets of a topic were deleted, and those of a topic that does not exist were not."""
+    rows = [(row.topic_name, row.error_code, bool(row.error_message)) for row in message.responses]
+    assert [("vectors", 0, False), ("none", 3, True)] == rows
+
+
 def check_share_group_describe(message: Any, version: int) -> None:
     """The response contains a share group with a member, and a group that does not exist."""
     group, nothing = message.groups
@@ -243,7 +282,12 @@ CHECKS = {
     "DescribeGroups": check_describe_groups,
     "ConsumerGroupHeartbeat": check_consumer_group_heartbeat,
     "ConsumerGroupDescribe": check_consumer_group_describe,
+    "ShareGroupHeartbeat": check_share_group_heartbeat,
     "ShareGroupDescribe": check_share_group_describe,
+    "ShareFetch": check_share_fetch,
+    "ShareAcknowledge": check_share_acknowledge,
+    "AlterShareGroupOffsets": check_alter_share_group_offsets,
+    "DeleteShareGroupOffsets": check_delete_share_group_offsets,
     "DescribeShareGroupOffsets": check_share_group_offsets,
     "SaslHandshake": check_sasl,
     "SaslAuthenticate": check_sasl,

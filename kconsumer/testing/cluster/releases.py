@@ -110,8 +110,13 @@ HISTORY: dict[str, str] = {
     "DescribeCluster": "2.8:0 3.7:0-1 4.0:0-2",
     "ConsumerGroupHeartbeat": "4.0:0-1",
     "ConsumerGroupDescribe": "4.0:0-1",
+    "ShareGroupHeartbeat": "4.2:1",
     "ShareGroupDescribe": "4.2:1",
+    "ShareFetch": "4.2:1-2",
+    "ShareAcknowledge": "4.2:1-2",
     "DescribeShareGroupOffsets": "4.2:0-1",
+    "AlterShareGroupOffsets": "4.2:0",
+    "DeleteShareGroupOffsets": "4.2:0",
 }
 
 

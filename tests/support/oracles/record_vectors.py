@@ -12,6 +12,7 @@ import itertools
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from kconsumer._core.codec import decode_response, encode_request
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment, encode_subscription
 from kconsumer.schema import (
+    ALTER_SHARE_GROUP_OFFSETS,
     API_VERSIONS,
     APIS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_GROUPS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     FETCH,
@@ -40,7 +43,10 @@ from kconsumer.schema import (
     OFFSET_FOR_LEADER_EPOCH,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
     SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     Api,
 )
@@ -82,9 +88,22 @@ from kconsumer.schema.offsets import (
 )
 from kconsumer.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kconsumer.schema.share_group import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareAcknowledgementBatch,
+    ShareAcknowledgePartition,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeTopic,
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchTopic,
     ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.members.java_groups import share_consumer
@@ -108,12 +127,13 @@ class Recorder:
         response = self.ask(API_VERSIONS, 0, ApiVersionsRequest())
         self._supported = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    def ask(self, api: Api, version: int, message: Message) -> Any:
-        """Send a request and record what comes back."""
+    def ask(self, api: Api, version: int, message: Message, *, keep: bool = True) -> Any:
+        """Send a request and record what comes back, unless `keep` is False."""
         number = next(self._ids)
         self._socket.sendall(encode_request(api, version, number, "recorder", message))
         frame = self._receive()
-        self.frames[api.name, version] = frame
+        if keep:
+            self.frames[api.name, version] = frame
         found, response = decode_response(api, version, frame)
         assert found == number
         return response
@@ -328,6 +348,60 @@ def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
         recorder.each(DESCRIBE_SHARE_GROUP_OFFSETS, lambda _: offsets)
 
 
+def record_share_member(recorder: Recorder, kafka: Kafka) -> None:
+    """A member that acquires records, accepts one of them, and leaves. Then offsets of its group are changed."""
+    topic = recorder.ask(METADATA, 10, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])).topics[0]
+    member = {"group_id": "share-members", "member_id": str(uuid.uuid4())}
+    joining = ShareGroupHeartbeatRequest(**member, subscribed_topic_names=[TOPIC])
+    while not settled(recorder, SHARE_GROUP_HEARTBEAT, 1, joining).assignment.topic_partitions:
+        time.sleep(0.1)
+    for version in recorder.versions(SHARE_FETCH):
+        sequence = itertools.count()
+        while not acquired(response := share_fetch(recorder, version, next(sequence), member, topic.topic_id)):
+            kafka.produce(TOPIC, [b"shared", b"rejected"], partition=1)
+        first = acquired(response)[0]
+        accepted = ShareAcknowledgementBatch(
+            first_offset=first.first_offset, last_offset=first.last_offset, acknowledge_types=[1]
+        )
+        partitions = [
+            ShareAcknowledgePartition(partition_index=number, acknowledgement_batches=[accepted]) for number in (1, 9)
+        ]
+        acknowledging = ShareAcknowledgeRequest(
+            **member, topics=[ShareAcknowledgeTopic(topic_id=topic.topic_id, partitions=partitions)]
+        )
+        acknowledging.share_session_epoch = next(sequence)
+        recorder.ask(SHARE_ACKNOWLEDGE, version, acknowledging)
+        recorder.ask(SHARE_FETCH, version, ShareFetchRequest(**member, share_session_epoch=-1), keep=False)
+    leaving = ShareGroupHeartbeatRequest(**member, member_epoch=-1)
+    recorder.ask(SHARE_GROUP_HEARTBEAT, 1, leaving, keep=False)
+    rows = [AlterShareGroupOffsetsRequestPartition(partition_index=n, start_offset=1) for n in (1, 9)]
+    altered = [AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=rows)]
+    change = AlterShareGroupOffsetsRequest(group_id="share-members", topics=altered)
+    settled(recorder, ALTER_SHARE_GROUP_OFFSETS, 0, change)
+    deleted = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in (TOPIC, "none")]
+    deletion = DeleteShareGroupOffsetsRequest(group_id="share-members", topics=deleted)
+    settled(recorder, DELETE_SHARE_GROUP_OFFSETS, 0, deletion)
+
+
+def share_fetch(recorder: Recorder, version: int, epoch: int, member: dict[str, str], topic_id: bytes) -> Any:
+    """Send a ShareFetch for one partition. Returns the response."""
+    partitions = [ShareFetchPartition(partition_index=1)]
+    request = ShareFetchRequest(
+        **member,
+        share_session_epoch=epoch,
+        max_wait_ms=500,
+        max_records=10,
+        batch_size=10,
+        topics=[ShareFetchTopic(topic_id=topic_id, partitions=partitions)] if epoch == 0 else [],
+    )
+    return recorder.ask(SHARE_FETCH, version, request)
+
+
+def acquired(response: Any) -> list[Any]:
+    """Returns the ranges of offsets that a response to ShareFetch contains."""
+    return [row for topic in response.responses for part in topic.partitions for row in part.acquired_records]
+
+
 def share_starts(response: Any) -> list[int]:
     """Returns the first group's start offset in each partition, or -1 until the partition was assigned."""
     return [row.start_offset for topic in response.groups[0].topics for row in topic.partitions]
@@ -344,6 +418,7 @@ def main(versions: list[str]) -> None:
             record(recorder)
             if recorder.versions(SHARE_GROUP_DESCRIBE):
                 record_share_group(recorder, kafka)
+                record_share_member(recorder, kafka)
             recorder.close()
         lines = [f"{name} {number} {frame.hex()}\n" for (name, number), frame in sorted(recorder.frames.items())]
         VECTORS.mkdir(exist_ok=True)

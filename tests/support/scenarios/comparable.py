@@ -50,6 +50,11 @@ LEFT_OUT = {
 APIS_LEFT_OUT = {
     ("ShareGroupDescribe", None): "the model has no share groups",
     ("DescribeShareGroupOffsets", None): "the model has no share groups",
+    ("ShareGroupHeartbeat", None): "the model has no share groups",
+    ("ShareFetch", None): "the model has no share groups",
+    ("ShareAcknowledge", None): "the model has no share groups",
+    ("AlterShareGroupOffsets", None): "the model has no share groups",
+    ("DeleteShareGroupOffsets", None): "the model has no share groups",
     ("ConsumerGroupHeartbeat", 0): "the preview of Kafka 3.9 is not in the model",
     ("ConsumerGroupDescribe", 0): "the preview of Kafka 3.9 is not in the model",
 }

@@ -32,8 +32,13 @@ EXPECTED = {
     "DeleteGroups": (42, 0, 3, 2, 1),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0, 0),
     "ConsumerGroupDescribe": (69, 0, 1, 0, 0),
+    "ShareGroupHeartbeat": (76, 1, 1, 0, 0),
     "ShareGroupDescribe": (77, 1, 1, 0, 0),
+    "ShareFetch": (78, 1, 2, 0, 0),
+    "ShareAcknowledge": (79, 1, 2, 0, 0),
     "DescribeShareGroupOffsets": (90, 0, 1, 0, 0),
+    "AlterShareGroupOffsets": (91, 0, 0, 0, 0),
+    "DeleteShareGroupOffsets": (92, 0, 0, 0, 0),
 }
 
 
