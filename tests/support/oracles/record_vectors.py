@@ -351,7 +351,7 @@ def record_share_group(recorder: Recorder, kafka: Kafka) -> None:
 def record_share_member(recorder: Recorder, kafka: Kafka) -> None:
     """A member that acquires records, accepts one of them, and leaves. Then offsets of its group are changed."""
     topic = recorder.ask(METADATA, 10, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])).topics[0]
-    member = {"group_id": "share-members", "member_id": str(uuid.uuid4())}
+    member: dict[str, Any] = {"group_id": "share-members", "member_id": str(uuid.uuid4())}
     joining = ShareGroupHeartbeatRequest(**member, subscribed_topic_names=[TOPIC])
     while not settled(recorder, SHARE_GROUP_HEARTBEAT, 1, joining).assignment.topic_partitions:
         time.sleep(0.1)
@@ -383,7 +383,7 @@ def record_share_member(recorder: Recorder, kafka: Kafka) -> None:
     settled(recorder, DELETE_SHARE_GROUP_OFFSETS, 0, deletion)
 
 
-def share_fetch(recorder: Recorder, version: int, epoch: int, member: dict[str, str], topic_id: bytes) -> Any:
+def share_fetch(recorder: Recorder, version: int, epoch: int, member: dict[str, Any], topic_id: bytes) -> Any:
     """Send a ShareFetch for one partition. Returns the response."""
     partitions = [ShareFetchPartition(partition_index=1)]
     request = ShareFetchRequest(
