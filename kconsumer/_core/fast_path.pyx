@@ -14,31 +14,20 @@ changes the copies and sends the request. No Python code runs in it, so it is ne
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR
 from libc.math cimport ceil
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t
 
+from kconsumer._core.fast_connection cimport FastConnection, FastPartition, Update, following_epoch
+from kconsumer._core.fast_request cimport next_request
+from kconsumer._core.fast_response cimport ResponseParser
 from kconsumer._core.metric_events cimport PollEvents, record_quick_poll
-from kconsumer._core.wire cimport (
-    Slice,
-    Span,
-    kc_store_be32,
-    kc_store_be64,
-    read_i16,
-    read_i32,
-    read_i64,
-    read_uvarint,
-    slice_of,
-    take,
-)
+from kconsumer._core.wire cimport Slice
 
 import os
 import sys
 
-from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
 
 
@@ -53,16 +42,8 @@ cdef extern from "fast_wait.h" nogil:
 
 
 cdef enum:
-    TOPIC_ID_BYTES = 16
-    KEY_BYTES = TOPIC_ID_BYTES + 4     # topic id and partition
-    PARTITION_BYTES = 33               # one partition of a request
-    CORRELATION_ID_AT = 8              # in a request: after its size, API key and version
-    EPOCH_BYTES = 4                    # of the fetch session epoch, the last field before the topics
-    MAX_PARTITIONS = 256               # of one response; one with more is handed over
     MAX_FRAME_BYTES = 1 << 16          # of a response that arrives in parts; a larger one is handed over
-    MAX_OUTPUT = 1 << 20               # decompressed bytes of one partition; more are handed over
     MAX_SAMPLES = 64                   # responses or polls whose metrics are recorded together
-    MAX_READY = 32                     # descriptors that one wait reports
     READABLE = 1                       # selectors.EVENT_READ
 
 
@@ -81,197 +62,6 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=count_fork)
 
 
-cdef struct Update:
-    # What a response reports of one partition.
-    int64_t high_watermark
-    int64_t last_stable_offset
-    int64_t log_start_offset
-    int64_t next_offset                # equal to the position if there are no records
-
-
-@cython.final
-cdef class FastPartition:
-    """The copy of one partition's state. `requested` is its RequestedPartition in the fetch session."""
-
-    cdef readonly object requested
-    cdef readonly object topic_partition
-    cdef bytes topic_id
-    cdef int32_t number
-    cdef int32_t leader_epoch
-    cdef int32_t max_bytes
-    cdef readonly int64_t offset             # the position, and the offset in the fetch in flight
-    cdef readonly object offset_epoch        # the leader epoch of the record before `offset`, or None
-    cdef readonly int64_t offset_before      # the position before the last poll that has moved it
-    cdef readonly object epoch_before
-    cdef readonly bint advanced              # the position has moved since the fast path was armed
-    cdef readonly int64_t high_watermark     # -1: not reported since then, as the next two
-    cdef readonly int64_t last_stable_offset
-    cdef readonly int64_t log_start_offset
-    cdef Slice records                       # while a response is processed: its records, as the next one
-    cdef object next_epoch                   # the leader epoch of the record before the next offset, or None
-    cdef int64_t moved_in                    # the number of the last poll that has moved the position
-    cdef int64_t seen_in                     # the number of the last response that contained the partition
-
-    def __init__(self, requested, bytes topic_id not None, position):
-        row = requested.row
-        self.requested = requested
-        self.topic_partition = requested.chain.topic_partition
-        self.topic_id = topic_id
-        self.number, self.leader_epoch = row.partition, row.current_leader_epoch
-        self.max_bytes = row.partition_max_bytes
-        self.offset, self.offset_epoch = position.offset, position.offset_epoch
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.moved_in = self.seen_in = -1
-
-
-@cython.final
-cdef class FastConnection:
-    """The copy of the state of one connection, on which only a fetch is in flight.
-
-    `head` and `tail` are the bytes of an incremental Fetch request before and after its topics. `recv_into` and `send`
-    are methods of its socket or transport. `find(topic_id, partition)` returns the FastPartition of a partition of the
-    session, or None if its response needs the general path.
-    """
-
-    cdef readonly object flight              # the InFlightFetch with which the fast path was armed
-    cdef readonly object unsent              # the UnsentRequest of that fetch
-    cdef readonly object node                # its NodeConnection
-    cdef readonly int descriptor
-    cdef object frames                       # its FrameBuffer
-    cdef object recv_into
-    cdef object send
-    cdef object find
-    cdef bytes head
-    cdef bytes tail
-    cdef int32_t session_id
-    cdef readonly int32_t epoch              # of the request in flight, as the next two
-    cdef readonly int32_t correlation_id
-    cdef readonly double sent_at             # ms
-    cdef readonly double responded_at        # ms; 0: there was no response since the fast path was armed
-    cdef Py_ssize_t received                 # bytes of the response to the request in flight
-    cdef readonly dict partitions            # FastPartitions by topic id and number (bytes)
-    cdef readonly bytes request              # the last request, if the socket has not taken all of it; None: it has
-    cdef readonly Py_ssize_t sent            # the number of bytes of `request` that the socket has taken
-    cdef readonly object error               # the exception of the last recv or send; None: there was none
-
-    def __init__(
-        self,
-        flight,
-        node,
-        int descriptor,
-        frames,
-        recv_into,
-        send,
-        find,
-        bytes head not None,
-        bytes tail not None,
-        int32_t session_id,
-        int32_t epoch,
-        int32_t correlation_id,
-        double sent_at,
-        unsent,
-    ):
-        self.unsent = unsent
-        self.flight, self.node, self.descriptor, self.frames = flight, node, descriptor, frames
-        self.recv_into, self.send, self.find = recv_into, send, find
-        self.head, self.tail = head, tail
-        self.session_id, self.epoch = session_id, epoch
-        self.correlation_id, self.sent_at = correlation_id, sent_at
-        self.partitions = {}
-
-    cdef FastPartition partition(self, Span* topic_id, int32_t number):
-        """Returns the partition with this topic id and number, or None if its response needs the general path."""
-        cdef bytes key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
-        cdef unsigned char* p = <unsigned char*> PyBytes_AS_STRING(key)
-        memcpy(p, topic_id.p, TOPIC_ID_BYTES)
-        kc_store_be32(p + TOPIC_ID_BYTES, <uint32_t> number)
-        found = self.partitions.get(key)
-        if found is None:
-            found = self.find(key[:TOPIC_ID_BYTES], number)
-            if found is not None:
-                self.partitions[key] = found
-        return found
-
-    cdef bytes next_request(self, list seen, Update* updates):
-        """Returns the next request of the session. It contains those partitions in `seen` that moved."""
-        cdef list moved = []
-        cdef Py_ssize_t topics = 0, index = 0, first, at
-        cdef FastPartition partition
-        cdef bytes topic_id = b""
-        for at in range(len(seen)):
-            if updates[at].next_offset != (<FastPartition> seen[at]).offset:
-                moved.append(at)
-        for at in moved:
-            partition = seen[at]
-            if partition.topic_id != topic_id:
-                topics += 1
-                topic_id = partition.topic_id
-        cdef Py_ssize_t room = (
-            len(self.head) + len(self.tail) + 5 + topics * (TOPIC_ID_BYTES + 6) + len(moved) * PARTITION_BYTES
-        )
-        cdef bytes data = PyBytes_FromStringAndSize(NULL, room)
-        cdef unsigned char* start = <unsigned char*> PyBytes_AS_STRING(data)
-        cdef unsigned char* p = start + len(self.head)
-        memcpy(start, PyBytes_AS_STRING(self.head), <size_t> len(self.head))
-        kc_store_be32(start + CORRELATION_ID_AT, <uint32_t> (self.correlation_id + 1))
-        kc_store_be32(p - EPOCH_BYTES, <uint32_t> following_epoch(self.epoch))
-        p = store_uvarint(p, <uint32_t> topics + 1)
-        while index < len(moved):
-            first = index
-            topic_id = (<FastPartition> seen[moved[first]]).topic_id
-            while index < len(moved) and (<FastPartition> seen[moved[index]]).topic_id == topic_id:
-                index += 1
-            memcpy(p, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
-            p = store_uvarint(p + TOPIC_ID_BYTES, <uint32_t> (index - first) + 1)
-            for at in moved[first:index]:
-                p = store_partition(p, <FastPartition> seen[at], updates[at].next_offset)
-            p[0] = 0     # no tagged fields of the topic
-            p += 1
-        memcpy(p, PyBytes_AS_STRING(self.tail), <size_t> len(self.tail))
-        p += len(self.tail)
-        kc_store_be32(start, <uint32_t> (p - start - 4))
-        return data[:p - start]
-
-
-cdef inline int32_t following_epoch(int32_t epoch) noexcept:
-    """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
-    return <int32_t> (epoch + 1) if epoch < INT32_MAX else 1
-
-
-cdef inline unsigned char* store_uvarint(unsigned char* p, uint32_t value) noexcept:
-    """Store an unsigned varint at `p`. Returns the address after it."""
-    while value >= 0x80:
-        p[0] = <unsigned char> ((value & 0x7F) | 0x80)
-        value >>= 7
-        p += 1
-    p[0] = <unsigned char> value
-    return p + 1
-
-
-cdef unsigned char* store_partition(unsigned char* p, FastPartition partition, int64_t offset) noexcept:
-    """Store the part of a Fetch request for one partition at `p`. Returns the address after it."""
-    kc_store_be32(p, <uint32_t> partition.number)
-    kc_store_be32(p + 4, <uint32_t> partition.leader_epoch)
-    kc_store_be64(p + 8, <uint64_t> offset)
-    kc_store_be32(p + 16, 0xFFFFFFFFu)                   # last fetched epoch: none
-    kc_store_be64(p + 20, 0xFFFFFFFFFFFFFFFFu)           # log start offset: only followers send it
-    kc_store_be32(p + 28, <uint32_t> partition.max_bytes)
-    p[32] = 0                                           # no tagged fields
-    return p + PARTITION_BYTES
-
-
-cdef inline bint read_no_tags(Span* span) noexcept:
-    """Read the number of tagged fields. Returns False if there are any."""
-    cdef uint32_t count
-    return read_uvarint(span, &count) and count == 0
-
-
-cdef inline bint read_no_rows(Span* span) noexcept:
-    """Read the size of an array. Returns False unless it is null or empty."""
-    cdef uint32_t size
-    return read_uvarint(span, &size) and size <= 1
-
-
 @cython.final
 cdef class FastPath:
     """The fast path of one consumer.
@@ -282,46 +72,6 @@ cdef class FastPath:
     memory. `record()` records the metrics of `samples` and `polls`. `events` records polls that find nothing and do not
     wait.
     """
-
-    cdef readonly bint armed
-    cdef readonly bint waiting               # `poll` waits, without the lock
-    cdef readonly unsigned long thread       # the thread that called `poll` last
-    cdef readonly double until               # ms; from then on `poll` returns None, because managers or timers are due
-    cdef readonly list connections
-    cdef readonly list pending               # (connection, frames, bytes): what the general path must handle
-    cdef readonly list moved                 # the partitions whose positions the last poll has moved
-    #: (node, time, latency, time waited, bytes received, bytes sent, records) of each response, times in ms.
-    #: records: (partition, bytes, records, end offset, log start offset, next offset) of each partition with records.
-    cdef readonly list samples
-    cdef readonly list polls                 # when each poll began, and when it stopped waiting (0: unknown); ms
-    cdef readonly double last_poll           # when the last poll began, or has armed the fast path; ms
-    cdef readonly int64_t responses          # the number of responses that were processed
-    cdef readonly int64_t handed_over        # the number of responses that were handed over
-    cdef readonly str gave_up                # why the last one was; None: there was none
-    cdef object lock
-    cdef object driver
-    cdef object now
-    cdef object make_batch
-    cdef object empty
-    cdef object track
-    cdef object record
-    cdef PollEvents events
-    cdef object select
-    cdef int selector                        # its descriptor, if C code may wait for it; else -1
-    cdef bint system_clock                   # C code may read the clock
-    cdef int ready[MAX_READY]                # the descriptors that a wait has reported; -1: one that can be written
-    cdef long forks                          # the value of `forks` when the fast path was armed
-    cdef bint check_crcs
-    cdef bint read_committed
-    cdef Py_ssize_t batch_limit
-    cdef Py_ssize_t memory_left              # bytes that responses may still use
-    cdef int64_t generation                  # changes when the fast path is armed or disarmed, and with each poll
-    cdef int64_t polling                     # the generation of the poll that `begin_poll` has begun
-    cdef double woken                        # when the last wait began or ended; ms
-    cdef int64_t poll_number
-    cdef double waited_ms                    # how long `poll` has waited since the last response
-    cdef int64_t parsed                      # the number of responses that were parsed
-    cdef Update updates[MAX_PARTITIONS]
 
     def __init__(
         self,
@@ -343,7 +93,9 @@ cdef class FastPath:
         self.lock, self.driver, self.now = lock, driver, now
         self.make_batch, self.empty, self.track, self.record = make_batch, empty, track, record
         self.events = events
-        self.check_crcs, self.read_committed, self.batch_limit = check_crcs, read_committed, batch_limit
+        self.parser = ResponseParser(
+            track, check_crcs=check_crcs, read_committed=read_committed, batch_limit=batch_limit
+        )
         self.connections, self.pending, self.moved = [], [], []
         self.samples, self.polls = [], []
 
@@ -618,13 +370,13 @@ cdef class FastPath:
         if len(frames) != 1 or connection.frames.pending:
             return self.give_up("the response is large")
         frame = frames[0]
-        if not self.parse(connection, Slice(frame), seen):
+        if not self.parser.parse(connection, Slice(frame), seen):
             return self.give_up("the response is not ordinary")
         max_records -= sum(map(len, runs))
         max_bytes -= sum([run.size for run in runs])
-        if not self.take_records(seen, max_records, max_bytes, new_runs, new_skipped, records):
+        if not self.parser.take_records(seen, max_records, max_bytes, new_runs, new_skipped, records):
             return self.give_up("the response has more records than a poll may return, or corrupt ones")
-        request = connection.next_request(seen, self.updates)
+        request = next_request(connection, seen, self.parser.updates)
         if new_runs:
             self.memory_left -= frame.capacity
             if self.memory_left < 0:
@@ -632,8 +384,8 @@ cdef class FastPath:
             self.track(frame)
         for index in range(len(seen)):
             partition = seen[index]
-            if self.updates[index].next_offset != partition.offset:
-                new_positions[partition.topic_partition] = self.updates[index].next_offset, partition.next_epoch
+            if self.parser.updates[index].next_offset != partition.offset:
+                new_positions[partition.topic_partition] = self.parser.updates[index].next_offset, partition.next_epoch
                 if partition.moved_in != self.poll_number:
                     moved.append(partition)
         latency_ms = now - connection.sent_at
@@ -642,7 +394,7 @@ cdef class FastPath:
         # The second phase. No Python code runs before `send`.
         self.moved = moved
         self.commit(connection, seen, request, now)
-        self.send(connection)
+        connection.send_request()
         self.pending.pop()
         self.samples.append(
             (connection.node, now, latency_ms, self.waited_ms, connection.received, connection.sent, records)
@@ -659,117 +411,13 @@ cdef class FastPath:
         self.gave_up = reason
         return False
 
-    cdef bint parse(self, FastConnection connection, Slice frame, list seen) except -1:
-        """Parse a response. Appends its partitions to `seen`, and stores what it reports of them in `updates`.
-
-        The field `records` of each partition refers to its records. Returns False if the response is not ordinary.
-        """
-        cdef Span span = frame.span
-        cdef Span topic_id, records
-        cdef int32_t correlation_id, throttle_ms, session_id, number, replica
-        cdef int16_t code
-        cdef uint32_t topics, partitions, size
-        cdef Update* update
-        cdef FastPartition partition
-        self.parsed += 1
-        if not (
-            read_i32(&span, &correlation_id)
-            and correlation_id == connection.correlation_id
-            and read_no_tags(&span)
-            and read_i32(&span, &throttle_ms)
-            and throttle_ms == 0
-            and read_i16(&span, &code)
-            and code == 0
-            and read_i32(&span, &session_id)
-            and session_id == connection.session_id
-            and read_uvarint(&span, &topics)
-            and topics > 0
-        ):
-            return False
-        while topics > 1:
-            topics -= 1
-            if not (take(&span, TOPIC_ID_BYTES, &topic_id) and read_uvarint(&span, &partitions) and partitions > 0):
-                return False
-            while partitions > 1:
-                partitions -= 1
-                if len(seen) == MAX_PARTITIONS:
-                    return False
-                update = &self.updates[len(seen)]
-                if not (
-                    read_i32(&span, &number)
-                    and read_i16(&span, &code)
-                    and code == 0
-                    and read_i64(&span, &update.high_watermark)
-                    and read_i64(&span, &update.last_stable_offset)
-                    and read_i64(&span, &update.log_start_offset)
-                    and read_no_rows(&span)
-                    and read_i32(&span, &replica)
-                    and replica < 0
-                    and read_uvarint(&span, &size)
-                    and take(&span, <Py_ssize_t> size - 1 if size else 0, &records)
-                    and read_no_tags(&span)
-                ):
-                    return False
-                partition = connection.partition(&topic_id, number)
-                if partition is None or partition.seen_in == self.parsed:
-                    return False
-                partition.seen_in = self.parsed
-                partition.records = slice_of(frame.owner, records.p, records.end - records.p)
-                seen.append(partition)
-            if not read_no_tags(&span):
-                return False
-        return read_no_tags(&span) and span.p == span.end
-
-    cdef bint take_records(
-        self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped, list records
-    ) except -1:
-        """Take the records of the partitions in `seen`, and set the `next_offset` of their `updates`.
-
-        Returns False unless all records are valid, and are at most `max_records`.
-        """
-        cdef Py_ssize_t index, size
-        cdef Update* update
-        cdef FastPartition partition
-        for index in range(len(seen)):
-            partition, update = seen[index], &self.updates[index]
-            update.next_offset, partition.next_epoch = partition.offset, partition.offset_epoch
-            size = partition.records.span.end - partition.records.span.p
-            if size == 0:
-                continue
-            fetch = PartitionFetch(
-                partition.topic_partition,
-                partition.records,
-                partition.offset,
-                check_crcs=self.check_crcs,
-                read_committed=self.read_committed,
-                on_decompressed=self.track,
-                batch_limit=self.batch_limit,
-            )
-            try:
-                run = fetch.take(max_records, max_bytes, MAX_OUTPUT)
-            except KafkaError:
-                return False
-            max_records -= len(run)
-            max_bytes -= run.size
-            if not fetch.exhausted or fetch.output_bytes > MAX_OUTPUT or fetch.next_offset <= partition.offset:
-                return False
-            update.next_offset, partition.next_epoch = fetch.next_offset, fetch.next_leader_epoch
-            if len(run):
-                runs.append(run)
-            passed_over = fetch.take_skipped()
-            if passed_over:
-                skipped[partition.topic_partition] = passed_over
-            end = update.last_stable_offset if self.read_committed else update.high_watermark
-            records.append((partition, size, len(run), end, update.log_start_offset, fetch.next_offset))
-        return True
-
     cdef int commit(self, FastConnection connection, list seen, bytes request, double now) noexcept:
         """Move the positions, and make `request` the one in flight."""
         cdef Py_ssize_t index
         cdef Update* update
         cdef FastPartition partition
         for index in range(len(seen)):
-            partition, update = <FastPartition> seen[index], &self.updates[index]
+            partition, update = <FastPartition> seen[index], &self.parser.updates[index]
             partition.records = None
             if update.high_watermark >= 0:
                 partition.high_watermark = update.high_watermark
@@ -790,68 +438,3 @@ cdef class FastPath:
         connection.request, connection.sent = request, 0
         self.responses += 1
         return 0
-
-    cdef int send(self, FastConnection connection) except -1:
-        """Send the request of a connection, or as much of it as the socket takes."""
-        try:
-            connection.sent = connection.send(connection.request)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            connection.error = error
-            return 0
-        if connection.sent == len(connection.request):
-            connection.request = None
-        return 0
-
-
-@cython.final
-cdef class SettlingLock:
-    """The engine's lock. A thread that acquires it finds the state settled, because that disarms the fast path.
-
-    `settle()` disarms the fast path and writes its state back.
-    """
-
-    cdef readonly object inner
-    cdef object settle
-    cdef FastPath fast_path
-
-    def __init__(self, lock):
-        self.inner = lock
-
-    def settle_with(self, FastPath fast_path not None, settle):
-        """Set the fast path, and the function that disarms it."""
-        self.fast_path, self.settle = fast_path, settle
-
-    def acquire(self, blocking=True, timeout=-1):
-        """Acquire the lock. Returns False if that was not possible.
-
-        While the fast path waits, its thread is inside a call, and does not hold the lock. As on the general path,
-        another thread then gets the lock only if it is willing to wait for it.
-        """
-        cdef FastPath fast_path = self.fast_path
-        if not blocking and fast_path is not None and fast_path.waiting:
-            if fast_path.thread != PyThread_get_thread_ident():
-                return False
-        if not self.inner.acquire(blocking, timeout):
-            return False
-        if fast_path is not None and fast_path.armed:
-            try:
-                self.settle()
-            except BaseException:
-                self.inner.release()
-                raise
-        return True
-
-    def release(self):
-        """Release the lock."""
-        self.inner.release()
-
-    def __enter__(self):
-        self.acquire()
-
-    def __exit__(self, kind, error, trace):
-        self.inner.release()
-
-    def _is_owned(self):
-        return self.inner._is_owned()

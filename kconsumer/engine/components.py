@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kconsumer._core.fast_path import SettlingLock
+from kconsumer._core.settling_lock import SettlingLock
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath
+from kconsumer._core.fast_connection import FastConnection, FastPartition
+from kconsumer._core.fast_path import FastPath
 from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components

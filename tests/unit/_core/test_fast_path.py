@@ -16,7 +16,9 @@ from typing import Any, cast
 import pytest
 
 from kconsumer._core.codec import encode, encode_request
-from kconsumer._core.fast_path import FastConnection, FastPartition, FastPath, SettlingLock, count_fork
+from kconsumer._core.fast_connection import FastConnection, FastPartition
+from kconsumer._core.fast_path import FastPath, count_fork
+from kconsumer._core.settling_lock import SettlingLock
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.metrics import ConsumerMetrics

@@ -1,0 +1,75 @@
+"""The copies of state that the fast path of fetching changes.
+
+Contents:
+    Update                    what a response reports of one partition
+    FastPartition             the copy of the state of one partition
+    FastConnection            the copy of the state of one connection
+"""
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
+
+from kconsumer._core.wire cimport Slice, Span
+
+
+cdef enum:
+    TOPIC_ID_BYTES = 16
+    MAX_PARTITIONS = 256               # of one response; one with more is handed over
+
+
+cdef struct Update:
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t next_offset                # equal to the position if there are no records
+
+
+cdef class FastPartition:
+    cdef readonly object requested
+    cdef readonly object topic_partition
+    cdef bytes topic_id
+    cdef int32_t number
+    cdef int32_t leader_epoch
+    cdef int32_t max_bytes
+    cdef readonly int64_t offset             # the position, and the offset in the fetch in flight
+    cdef readonly object offset_epoch        # the leader epoch of the record before `offset`, or None
+    cdef readonly int64_t offset_before      # the position before the last poll that has moved it
+    cdef readonly object epoch_before
+    cdef readonly bint advanced              # the position has moved since the fast path was armed
+    cdef readonly int64_t high_watermark     # -1: not reported since then, as the next two
+    cdef readonly int64_t last_stable_offset
+    cdef readonly int64_t log_start_offset
+    cdef Slice records                       # while a response is processed: its records, as the next one
+    cdef object next_epoch                   # the leader epoch of the record before the next offset, or None
+    cdef int64_t moved_in                    # the number of the last poll that has moved the position
+    cdef int64_t seen_in                     # the number of the last response that contained the partition
+
+
+cdef class FastConnection:
+    cdef readonly object flight              # the InFlightFetch with which the fast path was armed
+    cdef readonly object unsent              # the UnsentRequest of that fetch
+    cdef readonly object node                # its NodeConnection
+    cdef readonly int descriptor
+    cdef object frames                       # its FrameBuffer
+    cdef object recv_into
+    cdef object send
+    cdef object find
+    cdef bytes head
+    cdef bytes tail
+    cdef int32_t session_id
+    cdef readonly int32_t epoch              # of the request in flight, as the next two
+    cdef readonly int32_t correlation_id
+    cdef readonly double sent_at             # ms
+    cdef readonly double responded_at        # ms; 0: there was no response since the fast path was armed
+    cdef Py_ssize_t received                 # bytes of the response to the request in flight
+    cdef readonly dict partitions            # FastPartitions by topic id and number (bytes)
+    cdef readonly bytes request              # the last request, if the socket has not taken all of it; None: it has
+    cdef readonly Py_ssize_t sent            # the number of bytes of `request` that the socket has taken
+    cdef readonly object error               # the exception of the last recv or send; None: there was none
+
+    cdef FastPartition partition(self, Span* topic_id, int32_t number)
+    cdef int send_request(self) except -1
+
+
+cdef inline int32_t following_epoch(int32_t epoch) noexcept:
+    """Returns the next fetch session epoch. After the largest epoch, this is 1, because 0 starts a session."""
+    return <int32_t> (epoch + 1) if epoch < INT32_MAX else 1

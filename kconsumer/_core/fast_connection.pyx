@@ -1,0 +1,92 @@
+"""The copies of state that the fast path of fetching changes: one per partition, and one per connection.
+
+`FastPathControl` (engine/fast_path.py) creates these copies, and writes them back when the fast path is disarmed.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, uint32_t
+from libc.string cimport memcpy
+
+from kconsumer._core.wire cimport Span, kc_store_be32
+
+
+cdef enum:
+    KEY_BYTES = TOPIC_ID_BYTES + 4     # topic id and partition
+
+
+@cython.final
+cdef class FastPartition:
+    """The copy of one partition's state. `requested` is its RequestedPartition in the fetch session."""
+
+    def __init__(self, requested, bytes topic_id not None, position):
+        row = requested.row
+        self.requested = requested
+        self.topic_partition = requested.chain.topic_partition
+        self.topic_id = topic_id
+        self.number, self.leader_epoch = row.partition, row.current_leader_epoch
+        self.max_bytes = row.partition_max_bytes
+        self.offset, self.offset_epoch = position.offset, position.offset_epoch
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        self.moved_in = self.seen_in = -1
+
+
+@cython.final
+cdef class FastConnection:
+    """The copy of the state of one connection, on which only a fetch is in flight.
+
+    `head` and `tail` are the bytes of an incremental Fetch request before and after its topics. `recv_into` and `send`
+    are methods of its socket or transport. `find(topic_id, partition)` returns the FastPartition of a partition of the
+    session, or None if its response needs the general path.
+    """
+
+    def __init__(
+        self,
+        flight,
+        node,
+        int descriptor,
+        frames,
+        recv_into,
+        send,
+        find,
+        bytes head not None,
+        bytes tail not None,
+        int32_t session_id,
+        int32_t epoch,
+        int32_t correlation_id,
+        double sent_at,
+        unsent,
+    ):
+        self.unsent = unsent
+        self.flight, self.node, self.descriptor, self.frames = flight, node, descriptor, frames
+        self.recv_into, self.send, self.find = recv_into, send, find
+        self.head, self.tail = head, tail
+        self.session_id, self.epoch = session_id, epoch
+        self.correlation_id, self.sent_at = correlation_id, sent_at
+        self.partitions = {}
+
+    cdef FastPartition partition(self, Span* topic_id, int32_t number):
+        """Returns the partition with this topic id and number, or None if its response needs the general path."""
+        cdef bytes key = PyBytes_FromStringAndSize(NULL, KEY_BYTES)
+        cdef unsigned char* p = <unsigned char*> PyBytes_AS_STRING(key)
+        memcpy(p, topic_id.p, TOPIC_ID_BYTES)
+        kc_store_be32(p + TOPIC_ID_BYTES, <uint32_t> number)
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.find(key[:TOPIC_ID_BYTES], number)
+            if found is not None:
+                self.partitions[key] = found
+        return found
+
+    cdef int send_request(self) except -1:
+        """Send `request`, or as much of it as the socket takes."""
+        try:
+            self.sent = self.send(self.request)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.error = error
+            return 0
+        if self.sent == len(self.request):
+            self.request = None
+        return 0
