@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline import dry_run, parse, run
+from kconsumer.spark.pipeline import dry_run, parse, run, status
+from kconsumer.spark.pipeline.checkpoint import LocalFiles
 from kconsumer.spark.pipeline.runner import PipelineError
+from kconsumer.spark.pipeline.sinks import Folder
+from kconsumer.spark.pipeline.status import find_status
 from support.brokers.kafka import Kafka
 
 GOOD = 300
@@ -125,12 +129,41 @@ def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_pat
         newest = max(int(path.name) for path in commits.glob("[0-9]*"))
         for path in (commits / str(newest), commits / f".{newest}.crc"):
             path.unlink()
+    interrupted = [check.text for check in status(config) if check.what == "rows"]
+    assert "and did not finish; the next start runs it again" in interrupted[-1]
     (tmp_path / "rows.staging").mkdir(exist_ok=True)
     again = run(config, spark)
     assert 0 < again.rows < GOOD
     assert ["warn"] * 2 == [check.level for check in again.findings if check.what == "checkpoint"]
     check_outputs(tmp_path)
     assert [] == list(tmp_path.glob("*.staging/*"))
+
+
+def test_where_a_pipeline_is(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """After a run, and after one that failed, the status says so; Hadoop reads the same as Python."""
+    config = parse(document)
+    run(config, spark)
+    topic = document["source"]["subscribe"]
+    found = status(config)
+    assert "finished at " in found[0].text
+    assert f"ok    lag         {topic}: 0 offsets in 3 partitions" == found[-1].line()
+    assert {"ok"} == {check.level for check in found}
+    now_ms = Clock().wall_ms()
+    checkpoint = tmp_path / "checkpoint"
+    local = find_status(config, now_ms, LocalFiles(checkpoint))
+    assert local == find_status(config, now_ms, Folder(spark, str(checkpoint)))
+    document["decode"]["on_invalid"] = "fail"
+    document["run"]["checkpoint"] = str(tmp_path / "second")
+    with pytest.raises(PipelineError):
+        run(parse(document), spark)
+    failed = status(parse(document))[0]
+    assert "fail" == failed.level
+    assert "PipelineError: " in failed.text
+    (tmp_path / "file").touch()
+    document["dead_letters"]["path"] = str(tmp_path / "file")
+    document["decode"]["on_invalid"] = "deadletter"
+    with pytest.raises(PipelineError, match=r"dead_letters.path = '.*' is a file; give a folder"):
+        run(parse(document), spark)
 
 
 def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ It is run with `python -m kconsumer.spark.pipeline CONF.toml`, or in Python:
 
 docs/pipeline.md lists the keys of the file and the guarantees. `settings.py` reads the file, `frames.py` turns records
 into rows, `sinks.py` writes a micro-batch exactly once, `checks.py` checks everything before the start, `runner.py`
-starts and stops the queries.
+starts and stops the queries, `status.py` says where a pipeline is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kconsumer.spark.pipeline.checks import Check
     from kconsumer.spark.pipeline.runner import Outcome
 
-__all__ = ["PipelineConfig", "dry_run", "load", "parse", "run"]
+__all__ = ["PipelineConfig", "dry_run", "load", "parse", "run", "status"]
 
 
 def run(config: PipelineConfig, spark: Any = None) -> Outcome:
@@ -41,3 +41,22 @@ def dry_run(config: PipelineConfig, spark: Any = None) -> list[Check]:
     from kconsumer.spark.pipeline.runner import dry_run
 
     return dry_run(config, spark)
+
+
+def status(config: PipelineConfig, spark: Any = None) -> list[Check]:
+    """Say where a pipeline is, running or not: its process, its micro-batches, its lag, and what is wrong.
+
+    Reads the checkpoint, and requests offsets from the brokers; nothing is written. Without `spark`, a session is
+    created only if the checkpoint is not in a folder of this machine. Returns findings, which include errors.
+    """
+    from kconsumer.spark.pipeline.checkpoint import LocalFiles, local_folder
+
+    folder = local_folder(config.run.checkpoint)
+    if folder is None:
+        from kconsumer.spark.pipeline.runner import status
+
+        return status(config, spark)
+    from kconsumer.clock import Clock
+    from kconsumer.spark.pipeline.status import find_status
+
+    return find_status(config, Clock().wall_ms(), LocalFiles(folder))

@@ -11,7 +11,7 @@ import logging
 import sys
 
 from kconsumer.errors import ConfigError, KafkaError
-from kconsumer.spark.pipeline import dry_run, load, run
+from kconsumer.spark.pipeline import dry_run, load, run, status
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -21,6 +21,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("config", metavar="CONF.toml", help="file with source, valid rows, and sink of the pipeline")
     parser.add_argument("--dry-run", action="store_true", help="check everything and show the plan; write nothing")
+    parser.add_argument("--status", action="store_true",
+                        help="say where the pipeline is, running or not, and what is wrong with it; write nothing"
+                        )  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="override a key of the file, such as run.trigger='10 seconds'; may be repeated"
                         )  # fmt: skip
@@ -33,8 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         config = load(given.config, given.overrides)
-        if given.dry_run:
-            found = dry_run(config)
+        if given.dry_run or given.status:
+            found = dry_run(config) if given.dry_run else status(config)
             sys.stdout.write("".join(check.line() + "\n" for check in found))
             return int(any(check.level == "fail" for check in found))
         outcome = run(config)

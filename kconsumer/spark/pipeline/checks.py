@@ -57,10 +57,10 @@ def broker(config: PipelineConfig) -> Iterator[Check]:
 
 def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
     """Report where the queries start. Warn of ignored starting options, and of output files of another checkpoint."""
-    outputs: list[tuple[str, str, str | None]] = [("rows", "sink.path", config.sink.path)]
+    written: list[tuple[str, str, str | None]] = [("rows", "sink.path", config.sink.path)]
     if config.aggregate is not None:
-        outputs.append(("windows", "aggregate.path", config.aggregate.path))
-    for query, key, path in outputs:
+        written.append(("windows", "aggregate.path", config.aggregate.path))
+    for query, key, path in written:
         numbers = batches(spark, f"{config.run.checkpoint}/{query}")
         if numbers:
             text = f"{query}: continues after micro-batch {max(numbers)}"
@@ -70,9 +70,15 @@ def checkpoint(config: PipelineConfig, spark: Any) -> Iterator[Check]:
             yield Check("checkpoint", level, text + ignored)
             continue
         yield Check("checkpoint", "ok", f"{query}: no checkpoint yet, starts from source.startingOffsets")
-        if config.sink.format == "parquet" and path is not None and Folder(spark, path).files():
+        if config.sink.format == "parquet" and path is not None and holds_files(spark, path):
             text = f"{key} = {path!r} has files from another checkpoint: records may be repeated in it"
             yield Check("output", "warn", text)
+
+
+def holds_files(spark: Any, path: str) -> bool:
+    """Returns True if `path` is a folder with data files."""
+    folder = Folder(spark, path)
+    return not folder.is_file() and bool(folder.files())
 
 
 def batches(spark: Any, path: str) -> list[int]:
@@ -125,8 +131,20 @@ def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
                                     " add it to spark.jars.packages")  # fmt: skip
 
 
+def outputs(config: PipelineConfig, spark: Any) -> Iterator[Check]:
+    """Check that no output folder is a file."""
+    paths = {
+        "sink.path": config.sink.path,
+        "dead_letters.path": config.dead_letters.path,
+        "aggregate.path": None if config.aggregate is None else config.aggregate_sink.path,
+    }
+    for key, path in paths.items():
+        if path is not None and Folder(spark, path).is_file():
+            yield Check("output", "fail", f"{key} = {path!r} is a file; give a folder, which may be missing")
+
+
 SessionCheck = Callable[[PipelineConfig, Any], Iterator[Check]]
-IN_SESSION: tuple[SessionCheck, ...] = (checkpoint, packages, executors)
+IN_SESSION: tuple[SessionCheck, ...] = (outputs, checkpoint, packages, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -21,16 +23,21 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everyone writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from kconsumer import __version__
 from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
+from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.spark.pipeline.sinks import Batch
+from kconsumer.spark.pipeline.status import find_status
 
-__all__ = ["Outcome", "PipelineError", "dry_run", "run"]
+__all__ = ["Outcome", "PipelineError", "dry_run", "run", "status"]
+
+log = logging.getLogger(__name__)
 
 # Defaults, which the file may override. Spark's own default for timestamps in Parquet is the deprecated type INT96.
 SESSION = {
@@ -292,9 +299,31 @@ def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | No
         listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
         spark.streams.addListener(listener)
         try:
-            return _run(spark, config, reporter, streams, queries, stop, findings)
+            with _noted(spark, config, stop):
+                return _run(spark, config, reporter, streams, queries, stop, findings)
         finally:
             spark.streams.removeListener(listener)
+
+
+@contextlib.contextmanager
+def _noted(spark: Any, config: PipelineConfig, stop: threading.Event) -> Iterator[None]:
+    """Store in the checkpoint that this process runs the pipeline, and afterwards how the run ended."""
+    _note(spark, config, "running")
+    try:
+        yield
+    except BaseException as error:
+        _note(spark, config, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+        raise
+    _note(spark, config, "stopped" if stop.is_set() else "finished")
+
+
+def _note(spark: Any, config: PipelineConfig, state: str, error: str = "") -> None:
+    """Write the file that `--status` reads. A failure is logged and does not end the pipeline."""
+    note = RunNote(state, Clock().wall_ms(), socket.gethostname(), os.getpid(), __version__, error)
+    try:
+        sinks.Folder(spark, config.run.checkpoint).write_text(NOTE, note.to_json())
+    except Exception as failure:  # whatever the JVM raises, which may have ended
+        log.warning("cannot write %s/%s: %s", config.run.checkpoint, NOTE, failure)
 
 
 def _run(
@@ -378,6 +407,12 @@ def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
             windows = frames.partitioned(streams["windows"], config.aggregate_sink, "window_start")
             found.append(_planned("windows", config.aggregate_sink, windows))
     return found
+
+
+def status(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
+    """Say where a pipeline is, as `kconsumer.spark.pipeline.status` describes, if its checkpoint is elsewhere."""
+    with _session(config, given) as spark:
+        return find_status(config, Clock().wall_ms(), sinks.Folder(spark, config.run.checkpoint))
 
 
 def _planned(name: str, sink: Sink, frame: Any) -> checks.Check:

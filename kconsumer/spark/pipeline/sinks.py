@@ -66,6 +66,10 @@ class Folder:
         """Returns True if the folder exists."""
         return bool(self._files.exists(self.root))
 
+    def is_file(self) -> bool:
+        """Returns True if the path is a file, which cannot be written to as a folder."""
+        return bool(self._files.isFile(self.root))
+
     def files(self) -> list[str]:
         """Returns the data files in the folder and its subfolders, as sorted relative paths."""
         if not self.exists():
@@ -74,6 +78,32 @@ class Folder:
         while listed.hasNext():
             found.append(str(base.relativize(listed.next().getPath().toUri()).getPath()))
         return sorted(name for name in found if not any(part[0] in "._" for part in name.split("/")))
+
+    def times(self, folder: str) -> dict[str, int]:
+        """Returns the names of the entries of a subfolder, with the times (ms since 1970) of their last change."""
+        path = self.at(f"{self.root}/{folder}")
+        if not self._files.exists(path):
+            return {}
+        return {each.getPath().getName(): each.getModificationTime() for each in self._files.listStatus(path)}
+
+    def text(self, path: str) -> str | None:
+        """Returns the text of a file, or None if it does not exist."""
+        file = self.at(f"{self.root}/{path}")
+        if not self._files.exists(file):
+            return None
+        stream = self._files.open(file)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a file, in place of one with the same name."""
+        stream = self._files.create(self.at(f"{self.root}/{path}"), True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
 
     def matching(self, pattern: str) -> list[Any]:
         """Returns the paths in the folder that match a glob pattern."""
