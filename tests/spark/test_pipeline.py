@@ -11,8 +11,9 @@ import pytest
 
 from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError
-from kconsumer.spark.pipeline import dry_run, parse, run, status
+from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
 from kconsumer.spark.pipeline.checkpoint import LocalFiles
+from kconsumer.spark.pipeline.replay import Replayed
 from kconsumer.spark.pipeline.runner import PipelineError
 from kconsumer.spark.pipeline.sinks import Folder
 from kconsumer.spark.pipeline.status import find_status
@@ -164,6 +165,32 @@ def test_where_a_pipeline_is(spark: Any, document: dict[str, Any], tmp_path: Pat
     document["decode"]["on_invalid"] = "deadletter"
     with pytest.raises(PipelineError, match=r"dead_letters.path = '.*' is a file; give a folder"):
         run(parse(document), spark)
+
+
+def test_a_replay_writes_what_the_table_lacks(
+    spark: Any, kafka: Kafka, document: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rows that were deleted, or were invalid under earlier rules, are written once, those in the range only."""
+    document["decode"]["rules"]["even"] = "id % 2 = 0"
+    config = parse(document)
+    with pytest.raises(ConfigError, match="has no finished micro-batch"):
+        replay(config, "2026-01-01", "2030-01-01", spark)
+    run(config, spark)
+    kafka.produce(document["source"]["subscribe"], [good(GOOD)])  # for the next run, which has not begun
+    assert list(range(0, GOOD, 2)) == sorted(row["id"] for row in read(tmp_path / "rows"))
+    assert Replayed(GOOD + len(BAD), len(BAD) + GOOD // 2, 0) == replay(config, "2026-01-01", "2030-01-01", spark)
+    del document["decode"]["rules"]["even"]
+    letters = read(tmp_path / "dead")
+    for _ in range(2):  # the second time there is nothing to do
+        replay(parse(document), "2026-01-01", "2030-01-01", spark)
+        assert list(range(GOOD)) == sorted(row["id"] for row in read(tmp_path / "rows"))
+    assert letters == read(tmp_path / "dead")
+    assert Replayed(0, 0, 0) == replay(parse(document), "2020-01-01", "2020-01-02", spark)
+    document["decode"]["metadata"] = ["kafka_offset"]
+    with pytest.raises(ConfigError, match=r"add kafka_partition to decode\.metadata"):
+        replay(parse(document), "2026-01-01", "2030-01-01", spark)
+    with pytest.raises(ConfigError, match="'yesterday' is not a time; write one such as"):
+        replay(parse(document), "yesterday", "2030-01-01", spark)
 
 
 def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ It is run with `python -m kconsumer.spark.pipeline CONF.toml`, or in Python:
 
 docs/pipeline.md lists the keys of the file and the guarantees. `settings.py` reads the file, `frames.py` turns records
 into rows, `sinks.py` writes a micro-batch exactly once, `checks.py` checks everything before the start, `runner.py`
-starts and stops the queries, `status.py` says where a pipeline is.
+starts and stops the queries, `status.py` says where a pipeline is,
+`replay.py` reads a range of time again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from kconsumer.spark.pipeline.settings import PipelineConfig, load, parse
 
 if TYPE_CHECKING:
     from kconsumer.spark.pipeline.checks import Check
+    from kconsumer.spark.pipeline.replay import Replayed
     from kconsumer.spark.pipeline.runner import Outcome
 
-__all__ = ["PipelineConfig", "dry_run", "load", "parse", "run", "status"]
+__all__ = ["PipelineConfig", "dry_run", "load", "parse", "replay", "run", "status"]
 
 
 def run(config: PipelineConfig, spark: Any = None) -> Outcome:
@@ -41,6 +43,18 @@ def dry_run(config: PipelineConfig, spark: Any = None) -> list[Check]:
     from kconsumer.spark.pipeline.runner import dry_run
 
     return dry_run(config, spark)
+
+
+def replay(config: PipelineConfig, start: str, end: str, spark: Any = None) -> Replayed:
+    """Read the records with timestamps in [`start`, `end`) again, and write the valid rows that the table lacks.
+
+    `start` and `end` are times in ISO 8601, in UTC if they have no zone. Only offsets that the pipeline has passed are
+    read, so it may run at the same time. Windows and dead letters are not written. Returns the numbers of records.
+    Raises ConfigError if the times or the settings do not allow a replay.
+    """
+    from kconsumer.spark.pipeline.runner import replay
+
+    return replay(config, start, end, spark)
 
 
 def status(config: PipelineConfig, spark: Any = None) -> list[Check]:

@@ -11,7 +11,7 @@ import logging
 import sys
 
 from kconsumer.errors import ConfigError, KafkaError
-from kconsumer.spark.pipeline import dry_run, load, run, status
+from kconsumer.spark.pipeline import dry_run, load, replay, run, status
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -23,6 +23,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="check everything and show the plan; write nothing")
     parser.add_argument("--status", action="store_true",
                         help="say where the pipeline is, running or not, and what is wrong with it; write nothing"
+                        )  # fmt: skip
+    parser.add_argument("--replay", nargs=2, metavar=("FROM", "TO"),
+                        help="read a range of time again, such as 2026-05-01 2026-05-02T12:00, and write the valid rows"
+                             " that the table lacks"
                         )  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="override a key of the file, such as run.trigger='10 seconds'; may be repeated"
@@ -40,6 +44,11 @@ def main(argv: list[str] | None = None) -> int:
             found = dry_run(config) if given.dry_run else status(config)
             sys.stdout.write("".join(check.line() + "\n" for check in found))
             return int(any(check.level == "fail" for check in found))
+        if given.replay:
+            done = replay(config, *given.replay)
+            sys.stderr.write(f"{done.records:,} records read, {done.invalid:,} of them invalid; {done.written:,} rows"
+                             " were not in the table and have been written\n")  # fmt: skip
+            return 0
         outcome = run(config)
     except ConfigError as error:
         sys.stderr.write(f"{given.config}: {error}\n")

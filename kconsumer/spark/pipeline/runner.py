@@ -30,12 +30,13 @@ from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
 from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
+from kconsumer.spark.pipeline.replay import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.spark.pipeline.sinks import Batch
 from kconsumer.spark.pipeline.status import find_status
 
-__all__ = ["Outcome", "PipelineError", "dry_run", "run", "status"]
+__all__ = ["Outcome", "PipelineError", "dry_run", "replay", "run", "status"]
 
 log = logging.getLogger(__name__)
 
@@ -413,6 +414,13 @@ def status(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
     """Say where a pipeline is, as `kconsumer.spark.pipeline.status` describes, if its checkpoint is elsewhere."""
     with _session(config, given) as spark:
         return find_status(config, Clock().wall_ms(), sinks.Folder(spark, config.run.checkpoint))
+
+
+def replay(config: PipelineConfig, start: str, end: str, given: Any = None) -> Replayed:
+    """Read a range of time again, as `kconsumer.spark.pipeline.replay` describes."""
+    with _session(config, given) as spark:
+        _report_findings([check for found in (checks.outputs, checks.packages) for check in found(config, spark)])
+        return replay_in(spark, config, start, end)
 
 
 def _planned(name: str, sink: Sink, frame: Any) -> checks.Check:
