@@ -140,7 +140,11 @@ $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/Spar
 	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_jars >/dev/null
 	touch $@
 
-spark: setup $(STAMPS)/spark-jars  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
+$(STAMPS)/postgres:
+	@tools/system-packages $(PYTHON) postgres
+	mkdir -p $(STAMPS) && touch $@
+
+spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark session, beside Spark's own Kafka source (T= picks tests)
 	$(PYTEST) tests/spark -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(T),-k '$(T)',-m 'not long')
 
 # These compute, and their results do not depend on the time they take.

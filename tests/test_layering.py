@@ -239,6 +239,7 @@ def test_documents_import_public_names() -> None:
 # Private modules that the command and the Spark source import, with the reason.
 INTERNAL_MODULES = {
     "kconsumer.clock": "tests inject virtual time",
+    "kconsumer.config.kinds": "how a secret refers to the environment or a file",
     "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
     "kconsumer.engine.state_dump": "the report that the command prints on SIGUSR1",
 }

@@ -14,7 +14,7 @@ import pytest
 from support.brokers.kafka import DEFAULT_VERSION, Kafka
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
-from support.spark.spark_jars import spark_kafka_jars
+from support.spark.spark_jars import postgres_driver, spark_kafka_jars
 
 LONGEST = (
     "test_pipeline_kill.py",
@@ -60,7 +60,7 @@ def spark() -> Iterator[Any]:
     import kconsumer.spark
 
     builder = SparkSession.builder.master("local[2]").appName("kconsumer tests")
-    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    jars = ",".join(str(jar) for jar in (*spark_kafka_jars(), *postgres_driver()))
     for key, value in {**session_settings(), "spark.jars": jars}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

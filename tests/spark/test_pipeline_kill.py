@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 from support.brokers import processes
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
+from support.databases.postgres import Postgres
+from support.spark.spark_jars import postgres_driver
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "1"))  # the long form: 20
@@ -37,8 +40,7 @@ metadata = []
 path = "{folder}/dead"
 
 [sink]
-path = "{folder}/rows"
-partition_by = ["date"]
+{sink}
 
 [run]
 name = "killed"
@@ -92,34 +94,72 @@ def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subpr
     return running()
 
 
+def run_with_kills(
+    kafka: Kafka,
+    topic_name: str,
+    folder: Path,
+    sink: str,
+    settings: str = "",
+    restart: Callable[[], None] = lambda: None,
+) -> None:
+    """Kill a pipeline `KILLS` times, stop it once, and let it read to the end. All dead letters are there once.
+
+    `restart` is called while it runs, before the kill in the middle.
+    """
+    kafka.create_topic(topic_name, 3)
+    values = [b'{"id": %d}' % number if number % 100 else b"bad" for number in range(RECORDS)]
+    for partition in range(3):
+        kafka.produce(topic_name, values[partition::3], partition=partition)
+    text = FILE.format(servers=kafka.bootstrap_servers, topic=topic_name, folder=folder, per_batch=PER_BATCH, sink=sink)
+    (folder / "killed.toml").write_text(text + settings)
+    for number in range(KILLS):
+        with run_some(folder, 1) as process, contextlib.suppress(subprocess.TimeoutExpired):
+            if number == KILLS // 2:
+                restart()
+            process.wait(random.uniform(0.0, 0.8))
+    with run_some(folder, 1) as process:
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(60), (folder / "output").read_text()[-3000:]
+    offsets = len(list((folder / "checkpoint" / "rows" / "offsets").glob("[0-9]*")))
+    assert 0 <= offsets - commits(folder) <= 1
+    assert commits(folder) < RECORDS // PER_BATCH, "there was nothing left to continue with"
+    with pipeline(folder) as process:
+        assert 0 == process.wait(200), (folder / "output").read_text()[-3000:]
+    import pyarrow.dataset as ds
+
+    letters = ds.dataset(folder / "dead", format="parquet").to_table(columns=["partition", "offset"]).to_pylist()
+    assert RECORDS // 100 == len(letters) == len({tuple(letter.values()) for letter in letters})
+
+
+def check_once(ids: Iterable[int]) -> None:
+    """Check that every valid record is a row once."""
+    found = Counter(ids)
+    assert {number for number in range(RECORDS) if number % 100} == set(found)
+    assert {1} == set(found.values())
+
+
 @pytest.mark.kills
 @pytest.mark.timeout(400 + 150 * KILLS)
 def test_it_continues_after_kill_and_stop(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """After SIGKILL no record is lost or repeated. SIGTERM ends the command with exit code 0 after a whole batch. The
     last run reads to the end.
     """
-    kafka.create_topic(topic_name, 3)
-    values = [b'{"id": %d}' % number if number % 100 else b"bad" for number in range(RECORDS)]
-    for partition in range(3):
-        kafka.produce(topic_name, values[partition::3], partition=partition)
-    text = FILE.format(servers=kafka.bootstrap_servers, topic=topic_name, folder=tmp_path, per_batch=PER_BATCH)
-    (tmp_path / "killed.toml").write_text(text)
-    for _ in range(KILLS):
-        with run_some(tmp_path, 1) as process, contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(random.uniform(0.0, 0.8))
-    with run_some(tmp_path, 1) as process:
-        process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(60), (tmp_path / "output").read_text()[-3000:]
-    offsets = len(list((tmp_path / "checkpoint" / "rows" / "offsets").glob("[0-9]*")))
-    assert 0 <= offsets - commits(tmp_path) <= 1
-    assert commits(tmp_path) < RECORDS // PER_BATCH, "there was nothing left to continue with"
-    with pipeline(tmp_path) as process:
-        assert 0 == process.wait(200), (tmp_path / "output").read_text()[-3000:]
+    run_with_kills(kafka, topic_name, tmp_path, f'path = "{tmp_path}/rows"\npartition_by = ["date"]')
     import pyarrow.dataset as ds
 
-    rows = ds.dataset(tmp_path / "rows", format="parquet").to_table(columns=["id"])
-    found = Counter(rows["id"].to_pylist())
-    assert {number for number in range(RECORDS) if number % 100} == set(found)
-    assert {1} == set(found.values())
-    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table(columns=["partition", "offset"]).to_pylist()
-    assert RECORDS // 100 == len(letters) == len({tuple(letter.values()) for letter in letters})
+    check_once(ds.dataset(tmp_path / "rows", format="parquet").to_table(columns=["id"])["id"].to_pylist())
+
+
+@pytest.mark.long
+@pytest.mark.kills
+@pytest.mark.timeout(400 + 150 * KILLS)
+def test_a_database_has_every_row_once(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    """After SIGKILL of the pipeline, and a crash of the database, every record is a row of its table once."""
+    jars = ",".join(str(jar) for jar in postgres_driver())
+    with Postgres() as postgres:
+        sink = f'format = "jdbc"\ntable = "orders"\nurl = "{postgres.jdbc_url}"'
+        run_with_kills(kafka, topic_name, tmp_path, sink, f'jars = "{jars}"\n', postgres.restart)
+        check_once(int(number) for (number,) in postgres.rows("SELECT id FROM orders"))
+        assert [("kconsumer_progress",), ("orders",)] == postgres.rows(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+        )

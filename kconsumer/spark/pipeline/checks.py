@@ -15,6 +15,7 @@ from kconsumer import __version__
 from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
+from kconsumer.spark.pipeline.jdbc_sink import driver_class
 from kconsumer.spark.pipeline.settings import PipelineConfig
 from kconsumer.spark.pipeline.sinks import Folder
 
@@ -120,7 +121,7 @@ def executors(config: PipelineConfig, spark: Any) -> Iterator[Check]:
 
 def packages(config: PipelineConfig, spark: Any) -> Iterator[Check]:
     """Check that the session has the package of the sink's format, if the format needs one."""
-    name = PACKAGES.get(config.sink.format)
+    name = driver_class(config.sink) if config.sink.format == "jdbc" else PACKAGES.get(config.sink.format)
     if name is None:
         return
     try:

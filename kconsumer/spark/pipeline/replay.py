@@ -25,6 +25,7 @@ from kconsumer.spark.admin import Admin
 from kconsumer.spark.offsets import LATEST, Named, Timestamp, as_document, to_json
 from kconsumer.spark.pipeline import frames, sinks
 from kconsumer.spark.pipeline.checkpoint import query_progress
+from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.types import TopicPartition
 
@@ -132,6 +133,9 @@ def _existing(spark: Any, sink: Sink) -> Any:
     """Returns the table as a DataFrame, or None if it has no rows yet."""
     if sink.format == "iceberg":
         return spark.table(sink.table) if spark.catalog.tableExists(sink.table) else None
+    if sink.format == "jdbc":
+        database = JdbcSink(spark, sink)
+        return database.read() if database.exists() else None
     assert sink.path is not None
     if not sinks.Folder(spark, sink.path).files():
         return None

@@ -10,7 +10,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +72,7 @@ class Sink:
     max_records_per_file: int  # 0: no maximum
     files: int | None  # maximum number of tasks that write a micro-batch
     options: Text  # of Spark's writer
+    url: str | None = None  # of the database
 
     @property
     def place(self) -> str:
@@ -126,7 +127,7 @@ class PipelineConfig:
         """The output for the aggregates of time windows. Its files are small, so nothing limits their size."""
         assert self.aggregate is not None
         at = self.aggregate
-        return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, None, self.sink.options)
+        return Sink(self.sink.format, at.path, at.table, at.partition_by, 0, None, self.sink.options, self.sink.url)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -248,18 +249,20 @@ KEYS = (
     Key("decode", "on_invalid", _one_of("deadletter", "drop", "fail"), "deadletter",
         "What to do with an invalid row.", "deadletter, drop, fail"),
     Key("dead_letters", "path", _text, None, "Folder for invalid records (Parquet).", "a path"),
-    Key("sink", "format", _one_of("parquet", "delta", "iceberg", "console"), "parquet",
-        "Format of the output. Delta and Iceberg need their packages in the session (`spark.jars.packages`).",
-        "parquet, delta, iceberg, console"),
+    Key("sink", "format", _one_of("parquet", "delta", "iceberg", "jdbc", "console"), "parquet",
+        "Format of the output. Delta, Iceberg and JDBC drivers need their packages in the session "
+        "(`spark.jars.packages`).", "parquet, delta, iceberg, jdbc, console"),
     Key("sink", "path", _text, None, "Folder for rows, or of the Delta table.", "a path"),
-    Key("sink", "table", _text, None, "Table for rows (iceberg).", "a name"),
+    Key("sink", "table", _text, None, "Table for rows (iceberg, jdbc).", "a name"),
+    Key("sink", "url", _text, None, "URL of the database (jdbc), such as `jdbc:postgresql://db/shop`.", "a URL"),
     Key("sink", "partition_by", _names, DERIVED,
         "Columns that the output is partitioned by; `date` and `hour` are those of `event_time`.", "names"),
     Key("sink", "max_records_per_file", _at_least(1), 1_000_000, "Maximum rows of a file.", "a number"),
     Key("sink", "files", _at_least(1), None,
         "Maximum number of tasks that write a micro-batch. It limits the files per folder, too, unless they exceed "
         "`max_records_per_file`.", "a number"),
-    Key("sink", "options", _table, {}, "Options of Spark's writer, such as `compression`.", "name = text"),
+    Key("sink", "options", _table, {}, "Options of Spark's writer, such as `compression`, or `user` and `password` "
+        "of a database; the password may be `env:NAME` or `file:PATH`.", "name = text"),
     Key("aggregate", "columns", _table, REQUIRED, "Names and SQL expressions of the aggregates of a window.",
         "name = expression"),
     Key("aggregate", "window", _duration, REQUIRED, "Length of a window.", "a time"),
@@ -269,7 +272,7 @@ KEYS = (
         "time.", "a time"),
     Key("aggregate", "by", _names, (), "Columns to group by within a window.", "names"),
     Key("aggregate", "path", _text, None, "Folder for windows, in the format of `sink`.", "a path"),
-    Key("aggregate", "table", _text, None, "Table for windows (iceberg).", "a name"),
+    Key("aggregate", "table", _text, None, "Table for windows (iceberg, jdbc).", "a name"),
     Key("aggregate", "partition_by", _names, ("date",), "As in `sink`, by the start of the window.", "names"),
     Key("run", "name", _text, "pipeline", "Name of the queries and of the application.", "text"),
     Key("run", "checkpoint", _text, REQUIRED,
@@ -342,6 +345,12 @@ def parse(document: Mapping[str, Any]) -> PipelineConfig:
             raise ConfigError(f"{section} = {content!r} is not allowed: write a section [{section}]")
     made = {name: _section(name, document.get(name, {})) for name in SECTIONS if name not in (*FREE, "aggregate")}
     aggregate = Aggregate(**_section("aggregate", document["aggregate"])) if "aggregate" in document else None
+    if made["sink"]["format"] == "jdbc":
+        for name in ("sink", "aggregate"):
+            if "partition_by" in document.get(name, {}):
+                raise ConfigError(f"{name}.partition_by has no meaning with sink.format = 'jdbc'; omit it")
+        made["sink"]["partition_by"] = ()
+        aggregate = aggregate and replace(aggregate, partition_by=())
     config = PipelineConfig(
         _source(document.get("source", {})),
         Decode(**made["decode"]),
@@ -446,13 +455,15 @@ def _check_together(config: PipelineConfig) -> None:
 
 
 def _check_place(section: str, sink: Sink) -> None:
-    needs = {"parquet": "path", "delta": "path", "iceberg": "table", "console": None}[sink.format]
+    needs = {"parquet": "path", "delta": "path", "iceberg": "table", "jdbc": "table", "console": None}[sink.format]
     for name in ("path", "table"):
         given = getattr(sink, name) is not None
         if given and name != needs:
             raise ConfigError(f"{section}.{name} has no meaning with sink.format = {sink.format!r}; omit it")
         if not given and name == needs:
             raise ConfigError(f"{section}.{name} is missing: sink.format = {sink.format!r} writes to a {name}")
+    if (sink.format == "jdbc") != (sink.url is not None):
+        raise ConfigError("sink.url is the URL of the database: sink.format = 'jdbc' needs it, the others must omit it")
 
 
 def _check_places(config: PipelineConfig) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
 from kconsumer.spark.pipeline.settings import Sink
 
 __all__ = ["BatchSink", "ConsoleSink", "DeltaSink", "FileSink", "Folder", "IcebergSink", "file_name", "make"]
@@ -199,6 +200,7 @@ class IcebergSink:
         if batch.query not in self._done:
             self._done[batch.query] = self._newest(batch.query)
         if batch.number <= self._done[batch.query]:
+            run_plan(frame)
             return
         writer = limit_tasks(frame, self._sink).writeTo(self._sink.table).options(**self._sink.options)
         writer = writer.option(f"snapshot-property.{self.QUERY}", batch.query)
@@ -245,13 +247,14 @@ def limit_tasks(frame: Any, sink: Sink) -> Any:
 
 def make(spark: Any, sink: Sink) -> BatchSink:
     """Create the sink that the settings describe."""
-    if sink.max_records_per_file and "maxRecordsPerFile" not in sink.options:
+    if sink.format != "jdbc" and sink.max_records_per_file and "maxRecordsPerFile" not in sink.options:
         limit = {"maxRecordsPerFile": str(sink.max_records_per_file)}
         sink = Sink(**{**sink.__dict__, "options": {**sink.options, **limit}})
     makers: dict[str, Callable[[], BatchSink]] = {
         "parquet": lambda: FileSink(spark, sink),
         "delta": lambda: DeltaSink(sink),
         "iceberg": lambda: IcebergSink(spark, sink),
+        "jdbc": lambda: JdbcSink(spark, sink),
         "console": lambda: ConsoleSink(sink),
     }
     return makers[sink.format]()

@@ -20,6 +20,7 @@ CONNECTOR = (
     Artifact("org.apache.kafka", "kafka-clients", "3.9.1", NOTHING_ELSE),
     Artifact("org.apache.commons", "commons-pool2", "2.12.1", NOTHING_ELSE),
 )
+POSTGRES_DRIVER = Artifact("org.postgresql", "postgresql", "42.7.7", NOTHING_ELSE)
 STAND_IN = Path(__file__).with_name("SparkKafkaStandIn.scala")
 
 
@@ -34,6 +35,11 @@ def pyspark_folder() -> Path:
 def spark_kafka_jars() -> list[Path]:
     """Returns the jars for `spark.jars`. The first use makes them."""
     return [*resolve(f"spark-kafka-{SPARK_VERSION}", *CONNECTOR), stand_in()]
+
+
+def postgres_driver() -> list[Path]:
+    """Returns the jar of PostgreSQL's JDBC driver."""
+    return resolve("postgres-driver", POSTGRES_DRIVER)
 
 
 def stand_in() -> Path:
