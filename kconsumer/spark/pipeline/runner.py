@@ -80,6 +80,11 @@ def session(config: PipelineConfig) -> Any:
 
 @contextlib.contextmanager
 def _session(config: PipelineConfig, given: Any) -> Iterator[Any]:
+    if given is not None and not hasattr(given, "_jvm"):
+        raise ConfigError(
+            "a pipeline needs a classic Spark session, because it renames files and reads checkpoints through the JVM,"
+            " which a client of Spark Connect does not have; run the pipeline on the cluster with spark-submit"
+        )
     spark = given or session(config)
     try:
         yield spark
