@@ -52,7 +52,7 @@ ADVICE = {
     "TimeoutError": "Repeat the call, or give it more time. `__cause__` has the last error, such as a broker that "
     "cannot be reached.",
     "WakeupError": "Leave the loop and close the consumer, or repeat the call.",
-    "ConcurrentAccessError": "Use one consumer per thread, or pass records to other threads by a queue.",
+    "ConcurrentAccessError": "Let one thread poll. Others call methods that do not wait, such as `commit_async`.",
     "ForkedConsumerError": "Create the consumer in the child process.",
     "BrokerConnectionError": "Nothing, if it is rare. If it stays, check the address, the firewall and "
     "`security_protocol`.",

@@ -35,8 +35,9 @@ class Consumer(ConsumerBase):
 
     It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case;
     `help(kconsumer.ConsumerConfig)` lists them. Before the first use, the consumer opens no connection and starts no
-    thread. Use it from one thread at a time. Only `wakeup` may be called from another thread. Signal handlers may call
-    any method. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    thread. One thread at a time may poll or call another method that waits. Methods that do not wait, such as `pause`,
+    `commit_async` and `metrics`, may be called from any thread meanwhile. Signal handlers may call any method. Timeouts
+    are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range, or contradicts another option.
     """

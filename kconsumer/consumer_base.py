@@ -18,6 +18,7 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.engine.iteration import Iteration
+from kconsumer.engine.shared_calls import shared, shared_read
 from kconsumer.errors import StateError
 from kconsumer.listener import CallableListener, RebalanceListener
 from kconsumer.offset_arguments import offsets_to_commit, seek_target
@@ -187,13 +188,13 @@ class ConsumerBase(ABC):
             self._engine.components.subscription.assign(chosen)
             self._engine.assignment_changed()
 
-    @guarded
+    @shared_read
     def assignment(self) -> frozenset[TopicPartition]:
         """Returns the assigned partitions."""
         with self._engine.lock:
             return frozenset(self._engine.components.subscription.assigned())
 
-    @guarded
+    @shared_read
     def subscription(self) -> frozenset[str]:
         """Returns the subscribed topics. For a pattern, these are the matching topics."""
         subscription = self._engine.components.subscription
@@ -214,19 +215,28 @@ class ConsumerBase(ABC):
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
-    @guarded
     def commit_async(
         self, offsets: Offsets[P] | ConsumerRecords | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit offsets without waiting and without retries (Java `commitAsync`). `offsets` is as in `commit`.
 
-        `callback(offsets, error)` runs on this thread inside a later `poll`, `commit` or `close`. The default is the
-        callback of the option `on_commit`. At most ten asynchronous commits are in flight at a time. Further commits
-        wait and are sent together.
+        `callback(offsets, error)` runs inside a later `poll`, `commit` or `close`, on the thread that calls that
+        method. The default is the callback of the option `on_commit`. At most ten asynchronous commits are in flight at
+        a time. Further commits wait and are sent together.
+
+        Any thread may call this while another thread polls. It should pass `offsets`: without them, records count as
+        consumed that the other thread is about to receive.
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"a commit callback must be callable: callback(offsets, error), not {callback!r}")
-        self._engine.operations.commit_async(self._offsets(offsets), callback)
+        self._commit_async(None if offsets is None else offsets_to_commit(offsets), callback)
+
+    @shared
+    def _commit_async(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
+    ) -> None:
+        chosen = self._offsets(None) if offsets is None else offsets
+        self._engine.operations.commit_async(chosen, callback)
 
     @guarded
     def seek(self, tp: Partition, offset: SupportsIndex | OffsetAndMetadata) -> None:
@@ -269,29 +279,48 @@ class ConsumerBase(ABC):
                 subscription.request_reset(tp, strategy)
             self._engine.assignment_changed()
 
-    @guarded
     def current_lag(self, tp: Partition) -> int | None:
-        """Returns the end offset minus the position, or None while the end offset is unknown. Never blocks."""
-        return self._engine.current_lag(_partition(tp))
+        """Returns the end offset minus the position, or None while the end offset is unknown. Never blocks.
+
+        Any thread may call this while another thread polls.
+        """
+        return self._current_lag(_partition(tp))
+
+    @shared
+    def _current_lag(self, tp: TopicPartition) -> int | None:
+        return self._engine.current_lag(tp)
 
     # --- flow --------------------------------------------------------------------------------------------------------
 
-    @guarded
     def pause(self, *partitions: Partition) -> None:
-        """Pause these partitions: `poll` returns no records of them until `resume`. Their buffered data is kept."""
-        with self._engine.changing():
-            for tp in partitions:
-                self._engine.components.subscription.pause(_partition(tp))
+        """Pause these partitions: `poll` returns no records of them until `resume`. Their buffered data is kept.
 
-    @guarded
-    def resume(self, *partitions: Partition) -> None:
-        """Let `poll` return records of these partitions again after `pause`."""
+        Any thread may call this while another thread polls. Records that the running poll has already taken are still
+        returned. Those of later polls are not.
+        """
+        self._pause([_partition(tp) for tp in partitions])
+
+    @shared
+    def _pause(self, partitions: Sequence[TopicPartition]) -> None:
         with self._engine.changing():
             for tp in partitions:
-                self._engine.components.subscription.resume(_partition(tp))
+                self._engine.components.subscription.pause(tp)
+
+    def resume(self, *partitions: Partition) -> None:
+        """Let `poll` return records of these partitions again after `pause`. A running poll returns them, too.
+
+        Any thread may call this while another thread polls.
+        """
+        self._resume([_partition(tp) for tp in partitions])
+
+    @shared
+    def _resume(self, partitions: Sequence[TopicPartition]) -> None:
+        with self._engine.changing():
+            for tp in partitions:
+                self._engine.components.subscription.resume(tp)
             self._engine.resumed()
 
-    @guarded
+    @shared_read
     def paused(self) -> frozenset[TopicPartition]:
         """Returns the paused partitions."""
         with self._engine.lock:
@@ -299,7 +328,7 @@ class ConsumerBase(ABC):
 
     # --- group, metrics ----------------------------------------------------------------------------------------------
 
-    @guarded
+    @shared_read
     def group_metadata(self) -> GroupMetadata:
         """Returns the group, generation and member id of this consumer. Raises StateError without a group."""
         return self._engine.group_metadata()
@@ -314,12 +343,12 @@ class ConsumerBase(ABC):
         """Raise StateError, because without client telemetry there is no client instance id (KIP-714)."""
         raise StateError("client telemetry is not part of this version, so there is no client instance id")
 
-    @guarded
+    @shared_read
     def metrics(self) -> dict[MetricName, float]:
         """Returns all metrics, under the names and groups of the Java client."""
         return self._engine.metrics()
 
-    @guarded
+    @shared_read
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Returns the state of each assigned partition, and the reason why it is or is not fetched."""
         return self._engine.status.partition_states()

@@ -32,7 +32,7 @@ from kconsumer._core.held_handlers import HeldHandlers
 # The C module that `signal` wraps. The wrapper converts arguments and results to enums, which takes four times as long.
 _signal = import_module("_signal")
 
-GUARD = "kconsumer.engine.access_guard"
+ENTRIES = "kconsumer.engine.access_guard", "kconsumer.engine.shared_calls"
 ALL = tuple(sorted(map(int, signal.valid_signals())))
 
 
@@ -92,12 +92,12 @@ def _in_our_code(frame: FrameType | None) -> bool:
 def _holder_on_stack() -> bool:
     """Returns True if a call that defers handlers is on the stack: a call of an engine, or a consumer's `_next_batch`.
 
-    Frames of `access_guard` do not count, because the call that begins now has one, too.
+    Frames of the modules in ENTRIES do not count, because the call that begins now has one, too.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        in_engine = module.startswith("kconsumer.engine.") and module != GUARD
+        in_engine = module.startswith("kconsumer.engine.") and module not in ENTRIES
         if in_engine or frame.f_code.co_name == "_next_batch":
             return True
         frame = frame.f_back

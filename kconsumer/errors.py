@@ -48,7 +48,10 @@ class WakeupError(KafkaError):
 
 
 class ConcurrentAccessError(KafkaError, RuntimeError):
-    """A second thread used the consumer. Only `wakeup()` may be called from another thread."""
+    """A second thread called a method that only one thread at a time may call, such as `poll`, `commit` or `seek`.
+
+    Any thread may call `commit_async`, `pause`, `resume`, `wakeup`, and methods that only return a state.
+    """
 
 
 class ForkedConsumerError(KafkaError, RuntimeError):

@@ -20,6 +20,8 @@ class LoopGuard(AccessGuard):
 
     __slots__ = ("_loop", "_thread")
 
+    one_thread = True
+
     def __init__(self, step: Step | None = None, end_wait: Callable[[], None] | None = None) -> None:
         super().__init__(step, end_wait)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -42,7 +44,8 @@ class LoopGuard(AccessGuard):
             self._loop, self._thread = loop, threading.get_ident()
         elif self._loop is not None and (loop or self._loop, threading.get_ident()) != (self._loop, self._thread):
             raise ConcurrentAccessError(
-                "this consumer belongs to the event loop that has used it first; make one consumer for each event loop"
-                " (only wakeup() may be called from any thread)"
+                "this consumer belongs to the event loop that has used it first; make one consumer for each event"
+                " loop, and from another thread use loop.call_soon_threadsafe(consumer.pause, partition), or"
+                " asyncio.run_coroutine_threadsafe(consumer.commit(), loop) (only wakeup() may be called directly)"
             )
         return super().enter(closing=closing)

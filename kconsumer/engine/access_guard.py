@@ -37,6 +37,11 @@ def fork_count() -> int:
     return _forks
 
 
+FORKED = (
+    "this consumer was made before the process forked; make a new one in the child"
+    " (its connections belong to the parent)"
+)
+CLOSED = "this consumer is closed; make a new one"
 INTERRUPTED = (
     "this consumer was interrupted in the middle of a step, so its state may be incomplete: close() it and make a new"
     " one"
@@ -53,6 +58,8 @@ class AccessGuard:
 
     __slots__ = ("_forks", "closed", "end_wait", "holder", "step")
 
+    one_thread = False  # True if no other thread may call any method but `wakeup`
+
     def __init__(self, step: Step | None = None, end_wait: Callable[[], None] | None = None) -> None:
         self._forks = _forks
         self.closed = False
@@ -65,6 +72,18 @@ class AccessGuard:
         """True if the process has forked since the consumer was created."""
         return self._forks != _forks
 
+    def check_usable(self) -> None:
+        """Raise the errors of `enter` that do not depend on which thread has entered."""
+        if self._forks != _forks:
+            raise ForkedConsumerError(FORKED)
+        if self.closed:
+            raise StateError(CLOSED)
+        # While a thread is inside a call, it may set `unfinished` at any moment. Each outermost call that ends makes a
+        # new `holder`. So if it is the same one before and after, no thread was inside when `unfinished` was read.
+        holder = self.holder
+        if not holder and self.step.unfinished and not holder and self.holder is holder:
+            raise StateError(INTERRUPTED)
+
     def enter(self, *, closing: bool = False) -> dict[None, int]:
         """Enter the guard without waiting. Returns the value to assign to `holder` at the end of the method.
 
@@ -72,10 +91,7 @@ class AccessGuard:
         StateError after close(). Unless `closing`, also raises StateError after an interruption (see `Step`).
         """
         if self._forks != _forks:
-            raise ForkedConsumerError(
-                "this consumer was made before the process forked; make a new one in the child"
-                " (its connections belong to the parent)"
-            )
+            raise ForkedConsumerError(FORKED)
         me = threading.get_ident()
         holder = self.holder
         outer = holder if holder.get(None) == me else {}
@@ -87,14 +103,14 @@ class AccessGuard:
             raise
         if owner != me:
             raise ConcurrentAccessError(
-                "another thread is using this consumer; use one consumer per thread, or a lock around it"
-                " (only wakeup() may be called from any thread)"
+                "another thread is using this consumer; use one consumer per thread, or a lock around it (from any"
+                " thread: commit_async(), pause(), resume(), metrics(), assignment() and others that do not wait)"
             )
         if SIGNALS.active and not outer:
             SIGNALS.recover()
         if self.closed or (self.step.unfinished and not closing):
             self.holder = outer
-            raise StateError("this consumer is closed; make a new one" if self.closed else INTERRUPTED)
+            raise StateError(CLOSED if self.closed else INTERRUPTED)
         return outer
 
 

@@ -35,6 +35,8 @@ class ClassicDriver(Driver):
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         parts, group = self._components, self._components.group
+        if parts.turnstile.taken:
+            parts.turnstile.wait()  # here the thread does not hold the lock
         may_join, failure = not self._callbacks.running, self._failure
         fetching, promise = wait.fetching, wait.promise
         with parts.changing():
@@ -68,6 +70,8 @@ class ClassicDriver(Driver):
     def wait_for_activity(self, timeout_ms: float) -> bool:
         """Run the network for at most `timeout_ms`, without polling managers. Returns True if a request ended."""
         self._check_open()
+        if self._components.turnstile.taken:
+            self._components.turnstile.wait()
         with self._components.changing():
             return self._components.dispatcher.step(min(timeout_ms, MAX_WAIT_MS))
 

@@ -33,7 +33,7 @@ from kconsumer.deferred_calls import DeferredCalls
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
-from kconsumer.engine.section import Section, Step
+from kconsumer.engine.section import Section, Step, Turnstile
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
@@ -83,6 +83,7 @@ class Components:
         self.environment = environment
         self.clock = clock = environment.clock
         self.lock = SettlingLock(environment.reentrant_lock())
+        self.turnstile = Turnstile(environment.lock())  # of the lock, see `shared_calls.py`
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait

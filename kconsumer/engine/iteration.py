@@ -50,14 +50,13 @@ class Iteration:
 
     def unseen(self) -> dict[TopicPartition, int]:
         """Returns, for each partition, the offset of its first record that the loop has not reached."""
-        if self._records is None:
+        records = self._records  # read once, because another thread may call this
+        left = 0 if records is None else length_hint(self._left)
+        if records is None or not left:
             return {}
-        left = length_hint(self._left)
-        if not left:
-            return {}
-        seen = len(self._records) - left
+        seen = len(records) - left
         first: dict[TopicPartition, int] = {}
-        for index, record in enumerate(self._records):
+        for index, record in enumerate(records):
             if index >= seen:
                 first.setdefault(record.topic_partition, record.offset)
         return first

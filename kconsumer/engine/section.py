@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
     from kconsumer.engine.components import Components
+    from kconsumer.engine.environment import Lock
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """Argument checks and managers raise these errors only before they change any state."""
@@ -23,18 +25,61 @@ class Step:
     exception raised by a signal handler that is not deferred.
     """
 
-    __slots__ = ("unfinished",)
+    __slots__ = ("shared_by", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = False
+        self.shared_by = 0  # the id of the thread that holds the lock for a shared call, see `shared_calls.py`; 0: none
 
     def begin(self) -> None:
         """Mark the beginning of a change."""
         self.unfinished = True
 
+    def begin_shared(self) -> None:
+        """Mark the calling thread as the one that holds the lock for a shared call."""
+        self.shared_by = get_ident()
+
+    def end_shared(self) -> None:
+        """Undo `begin_shared`."""
+        self.shared_by = 0
+
     def end(self) -> None:
         """Mark the end of a change, after which the state is consistent."""
         self.unfinished = False
+
+
+MAX_TURN_S = 1.0
+"""How long a thread waits at a turnstile for the thread that has taken it."""
+
+
+class Turnstile:
+    """Where a thread waits for the engine's lock, so that the thread that polls lets it acquire the lock first.
+
+    `taken` is True while a thread waits. It is an attribute, because each step of a poll reads it. No wait at the
+    turnstile is long, because an exception may have ended the thread that has taken it.
+    """
+
+    __slots__ = ("_lock", "taken")
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self.taken = False
+
+    def enter(self) -> None:
+        """Take the turnstile. Waits for other threads that have taken it."""
+        self._lock.acquire(timeout=MAX_TURN_S)
+        self.taken = True
+
+    def leave(self) -> None:
+        """Leave the turnstile, after the engine's lock was acquired."""
+        self.taken = False
+        if self._lock.locked():
+            self._lock.release()
+
+    def wait(self) -> None:
+        """Wait until the thread that has taken the turnstile leaves it."""
+        self._lock.acquire(timeout=MAX_TURN_S)
+        self.leave()
 
 
 class Section:
@@ -54,8 +99,12 @@ class Section:
         self._holds = SIGNALS.hold_all(parts.end_wait)
         # Set before the lock is acquired. If an asynchronous exception hits between the acquisition and the body,
         # the lock stays acquired. Later calls then raise StateError, and close() releases the lock.
-        self._nested = parts.step.unfinished
-        parts.step.unfinished = True
+        # A shared call holds the lock already. The thread that polls may have set the flag, and wait for the lock: then
+        # the flag belongs to that thread, and is not changed here.
+        step = parts.step
+        self._nested = step.unfinished or (step.shared_by != 0 and step.shared_by == get_ident())
+        if not self._nested:
+            step.unfinished = True
         parts.lock.acquire()
         parts.subscription.set_now(parts.clock.now())
 
@@ -63,8 +112,8 @@ class Section:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         parts = self._parts
-        if kind is None or issubclass(kind, EXPECTED):
-            parts.step.unfinished = self._nested
+        if not self._nested and (kind is None or issubclass(kind, EXPECTED)):
+            parts.step.unfinished = False
         parts.lock.release()
         if parts.user_calls.waiting:
             parts.user_calls.run()

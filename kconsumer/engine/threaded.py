@@ -111,18 +111,22 @@ class ThreadedDriver(Driver):
 
     def _start(self) -> None:
         if self._network is None:
-            parts = self._components
-            if self._retired:
-                raise StateError("this consumer was closed while the call was waiting")
-            group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
-            name = f"kconsumer-network{group}"
-            network = NetworkThread(name, self._run_once, parts.client.wakeup, parts.environment)
-            try:
-                network.start()
-            except BaseException:  # the system refused a thread, or Ctrl-C: the next call tries again
-                network.stop()
-                raise
-            self._network = network
+            with self._components.lock:  # a thread that commits may be here at the same time
+                if self._network is None:
+                    self._network = self._start_network()
+
+    def _start_network(self) -> NetworkThread:
+        parts = self._components
+        if self._retired:
+            raise StateError("this consumer was closed while the call was waiting")
+        group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
+        network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup, parts.environment)
+        try:
+            network.start()
+        except BaseException:  # the system refused a thread, or Ctrl-C: the next call tries again
+            network.stop()
+            raise
+        return network
 
     def _poll_began(self, event: ApplicationEvent, now: float) -> None:
         """Start a due auto-commit and poll the membership before this poll() returns records.

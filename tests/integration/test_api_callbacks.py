@@ -474,13 +474,13 @@ def test_wakeup_inside_a_callback(topic: str, member: New) -> None:
 
 
 def test_other_threads_are_kept_out_of_callbacks(topic: str, member: New) -> None:
-    """While a callback runs, a call from another thread raises ConcurrentAccessError."""
+    """While a callback runs, a call from another thread raises ConcurrentAccessError if it is not a shared method."""
     errors: list[str] = []
 
     def try_elsewhere(consumer: Consumer, _partitions: object) -> None:
         def use() -> None:
             try:
-                consumer.assignment()
+                consumer.enforce_rebalance()
             except Exception as error:
                 errors.append(type(error).__name__)
 

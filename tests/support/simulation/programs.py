@@ -45,7 +45,7 @@ def poll_and_commit_async(member: MemberProcess, consumer: Consumer) -> None:
     """Poll once, process, and commit without waiting."""
     if member.poll_once(consumer):
         member.finish_batch()
-        member.call("commit_async", 0.0, lambda: consumer.commit_async() or True)
+        member.call("commit_async", 0.0, partial(commit_async, consumer))
 
 
 def poll_and_seek(member: MemberProcess, consumer: Consumer) -> None:
@@ -198,6 +198,12 @@ def _iterate(member: MemberProcess, consumer: Consumer) -> bool:
         member.finish_batch()  # before the loop asks for the next record
         if member.chance(0.1):
             break
+    return True
+
+
+def commit_async(consumer: Consumer) -> bool:
+    """Commit without waiting, and return True."""
+    consumer.commit_async()
     return True
 
 
