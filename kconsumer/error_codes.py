@@ -166,6 +166,10 @@ class Errors:
     VOTER_NOT_FOUND = ErrorCode(127, NO, "the voter is not in the set")
     INVALID_REGULAR_EXPRESSION = ErrorCode(128, NO, "the broker cannot read the regular expression (RE2)")
     REBOOTSTRAP_REQUIRED = ErrorCode(129, YES, "the client must bootstrap again")
+    STREAMS_INVALID_TOPOLOGY = ErrorCode(130, NO, "the topology of the Streams group is not valid")
+    STREAMS_INVALID_TOPOLOGY_EPOCH = ErrorCode(131, NO, "the topology epoch of the Streams group is not valid")
+    STREAMS_TOPOLOGY_FENCED = ErrorCode(132, NO, "the topology epoch of the Streams group is old")
+    SHARE_SESSION_LIMIT_REACHED = ErrorCode(133, YES, "the broker has as many share sessions as it allows")
 
 
 def is_retriable(code: int) -> bool:

@@ -126,9 +126,13 @@ def test_every_row_has_a_layer() -> None:
 PACKAGE_CIRCLES = {
     ("kconsumer.coordinator", "kconsumer.coordinator.classic_protocol"): "commits and heartbeats of both protocols are"
     " in the package itself and need the generation and the state of a classic member, which are in its protocol",
-    ("kconsumer.testing", "kconsumer.testing.cluster", "kconsumer.testing.cluster.groups"): "FakeCluster serves the"
-    " cluster, whose log uses the batches in kconsumer.testing; the cluster creates the group coordinator, which uses"
-    " its requests and partitions",
+    (
+        "kconsumer.testing",
+        "kconsumer.testing.cluster",
+        "kconsumer.testing.cluster.groups",
+        "kconsumer.testing.cluster.share",
+    ): "FakeCluster serves the cluster, whose log uses the batches in kconsumer.testing; the cluster creates the group"
+    " coordinator and the share partitions, which use its requests and partitions",
 }
 
 

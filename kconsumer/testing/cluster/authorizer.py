@@ -53,7 +53,9 @@ WRITE_TRANSACTION = Check("WRITE", TRANSACTIONAL_ID, "transactional_id")
 WHOLE: dict[str, tuple[Check, ...]] = {
     "AddOffsetsToTxn": (WRITE_TRANSACTION, READ_GROUP),
     "AddPartitionsToTxn": (Check("WRITE", TRANSACTIONAL_ID, "v3_and_below_transactional_id"),),
+    "AlterShareGroupOffsets": (READ_GROUP,),
     "ConsumerGroupHeartbeat": (READ_GROUP,),
+    "DeleteShareGroupOffsets": (Check("DELETE", GROUP, "group_id"),),
     "EndTxn": (WRITE_TRANSACTION,),
     "Heartbeat": (READ_GROUP,),
     "InitProducerId": (WRITE_TRANSACTION,),
@@ -63,6 +65,9 @@ WHOLE: dict[str, tuple[Check, ...]] = {
     "OffsetDelete": (Check("DELETE", GROUP, "group_id"),),
     "OffsetFetch": (Check("DESCRIBE", GROUP, "group_id"),),  # up to v7
     "Produce": (WRITE_TRANSACTION,),
+    "ShareAcknowledge": (READ_GROUP,),
+    "ShareFetch": (READ_GROUP,),
+    "ShareGroupHeartbeat": (READ_GROUP,),
     "SyncGroup": (READ_GROUP,),
     "TxnOffsetCommit": (WRITE_TRANSACTION, READ_GROUP),
 }
@@ -73,6 +78,7 @@ ROWS: dict[str, Rows] = {
     "DeleteGroups": Rows("DELETE", GROUP, "groups_names", response="results"),
     "DeleteRecords": Rows("DELETE", TOPIC, "topics", "name"),
     "DescribeGroups": Rows("DESCRIBE", GROUP, "groups"),
+    "DescribeShareGroupOffsets": Rows("DESCRIBE", GROUP, "groups", "group_id"),
     "ListOffsets": Rows("DESCRIBE", TOPIC, "topics", "name"),
     "Metadata": Rows("DESCRIBE", TOPIC, "topics", "name"),
     "OffsetCommit": Rows("READ", TOPIC, "topics", "name"),
@@ -80,6 +86,7 @@ ROWS: dict[str, Rows] = {
     "OffsetFetch": Rows("DESCRIBE", GROUP, "groups", "group_id"),  # since v8
     "OffsetForLeaderEpoch": Rows("DESCRIBE", TOPIC, "topics", "topic"),
     "Produce": Rows("WRITE", TOPIC, "topic_data", "name", "responses"),
+    "ShareGroupDescribe": Rows("DESCRIBE", GROUP, "group_ids", response="groups"),
     "TxnOffsetCommit": Rows("READ", TOPIC, "topics", "name"),
 }
 KEY_TYPES = {0: GROUP, 1: TRANSACTIONAL_ID}  # of FindCoordinator
@@ -131,7 +138,7 @@ class Authorizer:
             name = getattr(message, check.field)
             if name and not self.allowed(request, check.operation, check.resource_type, name):
                 return ERRORS[check.resource_type]
-        if request.api.name == "ConsumerGroupHeartbeat":
+        if request.api.name in ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat"):
             topics = message.subscribed_topic_names or []
             if not all(self.allowed(request, "DESCRIBE", TOPIC, topic) for topic in topics):
                 return ERRORS[TOPIC]

@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING
 
 from kconsumer.testing.cluster.fetch_sessions import FetchSessionCache
 from kconsumer.testing.cluster.link import Network
+from kconsumer.testing.cluster.share.sessions import ShareSessionCache
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.connection import Connection
 
 
 class Broker:
-    """One broker: its address, release, connections and fetch sessions. The cluster stores the logs and the groups."""
+    """One broker: its address, release, connections and sessions. The cluster stores the logs and the groups."""
 
     def __init__(
-        self, node_id: int, *, host: str, port: int, rack: str | None, release: str, sessions: FetchSessionCache
+        self,
+        node_id: int,
+        *,
+        host: str,
+        port: int,
+        rack: str | None,
+        release: str,
+        sessions: FetchSessionCache,
+        share_sessions: ShareSessionCache,
     ) -> None:
         self.id = node_id
         self.host = host  # advertised to clients
@@ -24,6 +33,7 @@ class Broker:
         self.release = release  # the version of Kafka, such as "4.4", which decides the API versions
         self.alive = True
         self.fetch_sessions = sessions
+        self.share_sessions = share_sessions
         self.clock_skew_ms = 0.0  # by how much its wall clock is ahead of the cluster's
         self.network = Network()
         self.connections: dict[Connection, None] = {}  # in the order in which they were opened

@@ -35,6 +35,8 @@ from kconsumer.testing.cluster.requests import Handler, Request, Response
 from kconsumer.testing.cluster.retention import Retention
 from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.share.sessions import ShareSessionCache
+from kconsumer.testing.cluster.share.shares import Shares
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 from kconsumer.testing.cluster.topic_admin import TopicAdmin
@@ -77,7 +79,13 @@ class Cluster:
         self.apis = releases.apis()
         self.brokers = {
             node: Broker(
-                node, host="localhost", port=9091 + node, rack=rack, release=release, sessions=self._session_cache()
+                node,
+                host="localhost",
+                port=9091 + node,
+                rack=rack,
+                release=release,
+                sessions=self._session_cache(),
+                share_sessions=ShareSessionCache(self.settings.group_share_max_share_sessions),
             )
             for node, rack in enumerate(racks or [None] * brokers, start=1)
         }
@@ -100,6 +108,7 @@ class Cluster:
         self.produce = ProduceHandler(self)
         self.quotas = Quotas()
         self.sasl = Sasl(self, sasl)
+        self.shares = Shares(self)
         self.topic_admin = TopicAdmin(self)
         self.transaction_requests = TransactionRequests(self)
         self.transactions = Transactions(self)
@@ -112,6 +121,7 @@ class Cluster:
             self.metadata,
             self.produce,
             self.sasl,
+            self.shares,
             self.topic_admin,
             self.transaction_requests,
         ):
@@ -273,6 +283,7 @@ class Cluster:
         for partition in topic.partitions:
             partition.log.notify()
         self.groups.on_topic_deleted(name)
+        self.shares.on_topic_deleted(topic.id)
 
     # --- brokers ---
 
@@ -281,6 +292,7 @@ class Cluster:
         broker = self.brokers[broker_id]
         broker.alive = False
         broker.fetch_sessions.clear()
+        broker.share_sessions.clear()
         for connection in list(broker.connections):
             connection.close()
         self.replication.broker_stopped(broker_id)

@@ -21,12 +21,12 @@ from kconsumer.schema.topics import (
     IncrementalAlterConfigsResponse,
 )
 from kconsumer.testing.cluster.groups.group import GroupError
-from kconsumer.testing.cluster.groups.group_configs import BROKER_SETTINGS
+from kconsumer.testing.cluster.groups.group_configs import GROUP_CONFIGS, GroupConfigs
 from kconsumer.testing.cluster.metadata import legal_name
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.settings import TOPIC_DEFAULTS
 from kconsumer.testing.cluster.topic import Topic
-from kconsumer.testing.cluster.topic_configs import INT, LIST, config_error, type_of
+from kconsumer.testing.cluster.topic_configs import LIST, config_error, type_of
 
 if TYPE_CHECKING:
     from kconsumer.testing.cluster.cluster import Cluster
@@ -93,12 +93,12 @@ class Configs:
         return [
             DescribeConfigsResourceResult(
                 name=name,
-                value=str(configs.value(group_id, name)),
-                config_source=GROUP_CONFIG if configs.is_explicit(group_id, name) else STATIC_BROKER_CONFIG,
-                config_type=INT,
+                value=configs.text(group_id, name),
+                config_source=_source_of(configs, group_id, name),
+                config_type=GROUP_CONFIGS[name].kind,
                 documentation=None,
             )
-            for name in BROKER_SETTINGS
+            for name in GROUP_CONFIGS
         ]
 
     def _alter(self, request: Request, _: float) -> IncrementalAlterConfigsResponse:
@@ -152,6 +152,13 @@ class Configs:
         if not validate_only:
             for name, value in changes:
                 configs.set(row.resource_name, name, value)
+
+
+def _source_of(configs: GroupConfigs, group_id: str, name: str) -> int:
+    """Returns the source of a group's setting: the group itself, a setting of the broker, or the default."""
+    if configs.is_explicit(group_id, name):
+        return GROUP_CONFIG
+    return STATIC_BROKER_CONFIG if configs.is_set_by_broker(name) else DEFAULT_CONFIG
 
 
 def _check_group_operation(config: AlterableConfig) -> None:

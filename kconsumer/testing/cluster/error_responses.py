@@ -36,6 +36,8 @@ REQUEST_FIELDS = {
     ("OffsetFetch", "partitions"): "partition_indexes",
     ("Produce", "responses"): "topic_data",
     ("Produce", "partition_responses"): "partition_data",
+    ("ShareAcknowledge", "responses"): "topics",
+    ("ShareFetch", "responses"): "topics",
     ("ShareGroupDescribe", "groups"): "group_ids",
 }
 #: API and field of the response -> its value in a response that reports an error, if that is not the default.
@@ -47,7 +49,18 @@ ERROR_VALUES: dict[tuple[str, str], object] = {
     ("JoinGroup", "generation_id"): -1,
     ("OffsetFetch", "committed_offset"): -1,
     ("Produce", "base_offset"): -1,
+    ("ShareFetch", "records"): b"",
 }
+SHARE_SESSION_ERRORS = frozenset(
+    {
+        Errors.SHARE_SESSION_NOT_FOUND,
+        Errors.INVALID_SHARE_SESSION_EPOCH,
+        Errors.SHARE_SESSION_LIMIT_REACHED,
+        Errors.GROUP_AUTHORIZATION_FAILED,
+        Errors.INVALID_REQUEST,
+        Errors.UNKNOWN_SERVER_ERROR,
+    }
+)
 #: APIs whose responses have an error code of their own and error codes in rows, and which report errors in the rows
 #: -> the errors that they report in the error code of the response nevertheless.
 ROWS_BEFORE_TOP: dict[str, frozenset[int]] = {
@@ -60,8 +73,11 @@ ROWS_BEFORE_TOP: dict[str, frozenset[int]] = {
         }
     ),
     "Metadata": frozenset({Errors.REBOOTSTRAP_REQUIRED}),
+    "ShareAcknowledge": SHARE_SESSION_ERRORS,
+    "ShareFetch": SHARE_SESSION_ERRORS,
 }
 ERROR_CODES = ("error_code", "partition_error_code")
+IN_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")
 
 
 def error_response(cluster: Cluster, request: Request, error: int) -> Message:
@@ -73,8 +89,8 @@ def error_response(cluster: Cluster, request: Request, error: int) -> Message:
     _fill(response, _with_all_topics(cluster, request), request, error)
     if request.api.name == "Fetch" and not response.error_code:
         response.session_id = request.message.session_id
-        if not response.responses:  # an incremental fetch need not name a partition
-            response.error_code = error
+    if request.api.name in IN_SESSIONS and not response.error_code and not response.responses:
+        response.error_code = error  # a request in a session need not name a partition
     message: Message = response
     return message
 

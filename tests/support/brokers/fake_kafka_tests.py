@@ -26,7 +26,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_fetch_sessions.py::test_more_consumers_than_sessions": "needs a cache of fetch sessions that is divided",
     "test_groups.py::test_a_classic_group_is_as_java_says": JAVA,
     "test_groups.py::test_a_consumer_group_is_as_java_says": JAVA,
-    "test_groups.py::test_a_share_group_is_as_java_says": "needs share groups, which the model does not have",
+    "test_groups.py::test_a_share_group_is_as_java_says": JAVA,
     "test_groups.py::test_listing_is_as_java_says": JAVA,
     "test_groups_altered.py::test_resets_are_as_java_does_them": JAVA,
     "test_java_assignors.py": JAVA,

@@ -11,6 +11,8 @@ from support.scenarios import migration as migration
 from support.scenarios import offsets as offsets
 from support.scenarios import produce as produce
 from support.scenarios import sasl as sasl
+from support.scenarios import share_groups as share_groups
+from support.scenarios import share_records as share_records
 from support.scenarios import topics as topics
 from support.scenarios import transactions as transactions
 from support.scenarios.scenario import ALL as ALL

@@ -34,6 +34,7 @@ REPLACED = {
     "log_append_time_ms": "it is the time of the run",
     "throttle_time_ms": "a real broker may throttle a client that is too quick for it",
     "error_message": "it is text for people; whether there is one is compared",
+    "acknowledge_error_message": "it is text for people; whether there is one is compared",
     "batch_index_error_message": "it is text for people; whether there is one is compared",
     "documentation": "it is text for people",
 }
@@ -46,15 +47,8 @@ LEFT_OUT = {
     "Metadata.cluster_authorized_operations": "the model has no permissions of a cluster",
 }
 
-#: APIs that ApiVersions lists with these last versions, or with any, and that the model lacks, and why.
+#: APIs that ApiVersions lists with these last versions, and that the model lacks, and why.
 APIS_LEFT_OUT = {
-    ("ShareGroupDescribe", None): "the model has no share groups",
-    ("DescribeShareGroupOffsets", None): "the model has no share groups",
-    ("ShareGroupHeartbeat", None): "the model has no share groups",
-    ("ShareFetch", None): "the model has no share groups",
-    ("ShareAcknowledge", None): "the model has no share groups",
-    ("AlterShareGroupOffsets", None): "the model has no share groups",
-    ("DeleteShareGroupOffsets", None): "the model has no share groups",
     ("ConsumerGroupHeartbeat", 0): "the preview of Kafka 3.9 is not in the model",
     ("ConsumerGroupDescribe", 0): "the preview of Kafka 3.9 is not in the model",
 }
@@ -79,6 +73,11 @@ UNORDERED = {
     "CreateTopics.configs",
     "DescribeConfigs.configs",
     "DeleteTopics.responses",
+    "ShareGroupDescribe.groups",
+    "ShareGroupDescribe.members",
+    "DescribeShareGroupOffsets.topics",
+    "ShareFetch.partitions",
+    "ShareAcknowledge.partitions",
 }
 
 TOPIC_CONFIG = 1  # the source of a setting
@@ -164,7 +163,16 @@ class Comparable:
 
 def _sort_key(row: Any) -> tuple[Any, ...]:
     """Returns the fields that name a row of an unordered array."""
-    names = ("name", "group_id", "group_instance_id", "client_id", "member_id", "partition_index", "index")
+    names = (
+        "name",
+        "group_id",
+        "group_instance_id",
+        "client_id",
+        "member_id",
+        "topic_name",
+        "partition_index",
+        "index",
+    )
     return tuple(_UUID.sub("", str(getattr(row, name, None) or "")) for name in names)
 
 
@@ -188,7 +196,7 @@ def _is_compared(setting: Any) -> bool:
 def _is_left_out(row: Any) -> bool:
     """Returns whether a row of ApiVersions is not compared."""
     name = apis()[row.api_key].name
-    return (name, None) in APIS_LEFT_OUT or (name, row.max_version) in APIS_LEFT_OUT
+    return (name, row.max_version) in APIS_LEFT_OUT
 
 
 def _clipped(row: Any) -> Any:

@@ -21,6 +21,9 @@ MODEL_SETTINGS = Settings(
     group_min_session_timeout_ms=1000,
     group_consumer_heartbeat_interval_ms=500,
     group_consumer_session_timeout_ms=6000,
+    group_share_heartbeat_interval_ms=500,
+    group_share_session_timeout_ms=6000,
+    group_share_min_record_lock_duration_ms=1000,
 )
 
 
@@ -32,6 +35,9 @@ class Line(Protocol):
 
     def receive(self, timeout_ms: float) -> bytes | None:
         """Returns the next frame, or None if none arrives in time. Raises ConnectionError if the broker disconnects."""
+
+    def close(self) -> None:
+        """Close the connection, as a client does."""
 
 
 class Peer(Protocol):
@@ -98,6 +104,10 @@ class ModelLine:
                 return None
             self._peer.sleep(max(0.0, deadline - self._peer.now()))
 
+    def close(self) -> None:
+        """Close the connection, as a client does."""
+        self._connection.close()
+
 
 # --- a real broker ------------------------------------------------------------------------------------------
 
@@ -157,6 +167,10 @@ class RealLine:
                 raise ConnectionResetError("the broker closed the connection")
             self._received += data
         return frame
+
+    def close(self) -> None:
+        """Close the connection, as a client does."""
+        self.socket.close()
 
 
 def take_frame(received: bytearray) -> bytes | None:

@@ -22,6 +22,7 @@ from kconsumer.schema.dsl import Api, Message
 from kconsumer.schema.metadata import MetadataRequestTopic
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsTopic
 from kconsumer.schema.produce import PRODUCE, PartitionProduceData, TopicProduceData
+from kconsumer.schema.share_group import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig
 from kconsumer.schema.transactions import INIT_PRODUCER_ID
 from kconsumer.testing.batches import build_batch
@@ -117,6 +118,11 @@ class Run:
     def note(self, what: str, value: object) -> None:
         """Record a value that the scenario computed."""
         self.steps.append(f"{what}: {value}")
+
+    def close(self, client: str) -> None:
+        """Close a connection, and let the broker notice it."""
+        self._lines.pop(client).close()
+        self.peer.sleep(SETTLE_MS)
 
     def sleep(self, ms: float) -> None:
         """Let time pass."""
@@ -231,6 +237,24 @@ def warm_up(peer: Peer, release: str, keys: int) -> None:
         run.prepare(FIND_COORDINATOR, 1, key=f"key-{number}", key_type=1)
         run.prepare(INIT_PRODUCER_ID, 1, transactional_id=f"key-{number}", transaction_timeout_ms=1000)
     run.prepare(INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=1000)
+    if SHARE_GROUP_HEARTBEAT.key in versions_of(release):
+        _warm_up_shares(run)
+
+
+def _warm_up_shares(run: Run) -> None:
+    """Let a broker create the internal topic of share groups, which happens when the first group gets a partition."""
+    topic, member_id = run.topic("warm-up"), "warm-up"
+    fields: dict[str, Any] = {"subscribed_topic_names": [topic]}
+    epoch = 0
+    while True:
+        response = run.prepare(
+            SHARE_GROUP_HEARTBEAT, 1, group_id="warm-up", member_id=member_id, member_epoch=epoch, **fields
+        )
+        if response.assignment is not None and response.assignment.topic_partitions:
+            break
+        epoch, fields = response.member_epoch, {}
+        run.sleep(500)
+    run.prepare(SHARE_GROUP_HEARTBEAT, 1, group_id="warm-up", member_id=member_id, member_epoch=-1)
 
 
 def error_codes(message: Message) -> set[int]:

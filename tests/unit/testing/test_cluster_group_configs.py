@@ -61,9 +61,12 @@ def settings(member: FakeConsumerMember) -> dict[str, tuple[str, int]]:
 
 
 def test_settings_of_a_group(cluster: Cluster, clock: VirtualClock, member: FakeConsumerMember) -> None:
-    """A group may have another interval between heartbeats and another session timeout than the broker."""
+    """A group may have another interval between heartbeats and another session timeout than the broker.
+
+    The source of a setting is the group, or the default if neither the group nor the broker has a value.
+    """
     assert [0, 0] == [alter(member, name, value).error_code for name, value in ((HEARTBEAT, "700"), (SESSION, "9000"))]
-    assert (("700", 8), ("1000", 4)) == (
+    assert (("700", 8), ("1000", 5)) == (
         (found := settings(member))[HEARTBEAT],
         found["consumer.assignment.interval.ms"],
     )

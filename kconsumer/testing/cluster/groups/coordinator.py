@@ -24,6 +24,9 @@ from kconsumer.testing.cluster.groups.offset_commits import OffsetCommits
 from kconsumer.testing.cluster.groups.offset_fetches import OffsetFetches
 from kconsumer.testing.cluster.groups.offset_store import OffsetStore
 from kconsumer.testing.cluster.groups.offset_transactions import OffsetTransactions
+from kconsumer.testing.cluster.groups.share_describe import ShareDescribeHandler
+from kconsumer.testing.cluster.groups.share_heartbeat import ShareHeartbeatHandler
+from kconsumer.testing.cluster.groups.share_offsets import ShareOffsets
 from kconsumer.testing.cluster.requests import Handler, Request
 from kconsumer.testing.cluster.topic import NO_LEADER, Partition
 
@@ -63,6 +66,9 @@ class GroupCoordinator:
             OffsetCommits(self),
             OffsetFetches(self),
             OffsetTransactions(self),
+            ShareDescribeHandler(self),
+            ShareHeartbeatHandler(self),
+            ShareOffsets(self),
         )
 
     def handlers(self) -> Mapping[Api, Handler]:
@@ -104,9 +110,10 @@ class GroupCoordinator:
             group.close(now)
 
     def delete(self, group_id: str, now: float) -> None:
-        """Delete a group and its committed offsets."""
+        """Delete a group, its committed offsets, and its state as a share group."""
         self.remove(group_id, now)
         self.offsets.remove_group(group_id)
+        self.cluster.shares.store.remove_group(group_id)
 
     def groups_of(self, broker_id: int) -> list[Group]:
         """Returns the groups that a broker coordinates, in the order of the partitions of the offsets topic."""

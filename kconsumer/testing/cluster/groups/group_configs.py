@@ -1,24 +1,86 @@
 """The settings of single groups (KIP-1043 resource type GROUP), which IncrementalAlterConfigs changes.
 
-A group without a setting of its own has that of the broker.
+A group without a setting of its own has that of the broker, or a default.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from kconsumer.error_codes import Errors
 from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.topic_configs import BOOLEAN, INT, STRING
 
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.settings import Settings
+RESET_BY_DURATION = "by_duration:"
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
-#: The setting of the broker for each setting of a group.
-BROKER_SETTINGS = {
-    "consumer.assignment.interval.ms": "group_consumer_assignment_interval_ms",
-    "consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
-    "consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
+
+def duration_ms(text: str) -> float | None:
+    """Returns the length in ms of a duration in the ISO 8601 form of Java, such as "PT1H", or None if it is not one."""
+    found = _DURATION.fullmatch(text)
+    if found is None or text in ("P", "PT") or text.endswith("T"):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+
+
+def _between(low: int, high: int) -> Callable[[str, Settings], bool]:
+    """Returns a check of a number that must be from `low` to `high`."""
+    return lambda value, _: low <= int(value) <= high
+
+
+def _one_of(*values: str) -> Callable[[str, Settings], bool]:
+    """Returns a check of a text that must be one of `values`."""
+    return lambda value, _: value in values
+
+
+def _is_reset(value: str, _: Settings) -> bool:
+    by_duration = value.startswith(RESET_BY_DURATION) and duration_ms(value.removeprefix(RESET_BY_DURATION)) is not None
+    return value in ("earliest", "latest") or by_duration
+
+
+def _is_lock_duration(value: str, settings: Settings) -> bool:
+    low, high = settings.group_share_min_record_lock_duration_ms, settings.group_share_max_record_lock_duration_ms
+    return low <= int(value) <= high
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """One setting that groups can have."""
+
+    #: The field of the broker's settings with the default.
+    setting: str = ""
+    #: The default of a setting that brokers do not have.
+    default: str = ""
+    kind: int = INT
+    #: Returns whether a value is valid. It has the right type.
+    is_valid: Callable[[str, Settings], bool] = lambda _, __: True
+
+
+#: The settings by name.
+GROUP_CONFIGS = {
+    "consumer.assignment.interval.ms": GroupConfig("group_consumer_assignment_interval_ms"),
+    "consumer.heartbeat.interval.ms": GroupConfig("group_consumer_heartbeat_interval_ms"),
+    "consumer.session.timeout.ms": GroupConfig("group_consumer_session_timeout_ms"),
+    "share.assignment.interval.ms": GroupConfig("group_share_assignment_interval_ms"),
+    "share.auto.offset.reset": GroupConfig(default="latest", kind=STRING, is_valid=_is_reset),
+    "share.delivery.count.limit": GroupConfig("group_share_delivery_count_limit", is_valid=_between(2, 10)),
+    "share.heartbeat.interval.ms": GroupConfig("group_share_heartbeat_interval_ms"),
+    "share.isolation.level": GroupConfig(
+        default="read_uncommitted", kind=STRING, is_valid=_one_of("read_committed", "read_uncommitted")
+    ),
+    "share.partition.max.record.locks": GroupConfig(
+        "group_share_partition_max_record_locks", is_valid=_between(100, 4000)
+    ),
+    "share.record.lock.duration.ms": GroupConfig("group_share_record_lock_duration_ms", is_valid=_is_lock_duration),
+    "share.renew.acknowledge.enable": GroupConfig(default="true", kind=BOOLEAN),
+    "share.session.timeout.ms": GroupConfig("group_share_session_timeout_ms"),
 }
+_FORMS = {INT: re.compile(r"[0-9]+"), BOOLEAN: re.compile(r"true|false", re.IGNORECASE), STRING: re.compile(r".*")}
+_PROBLEMS = {INT: ": Not a number of type INT", BOOLEAN: ": Expected value to be either true or false"}
 
 
 class GroupConfigs:
@@ -26,26 +88,42 @@ class GroupConfigs:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._values: dict[str, dict[str, int]] = {}  # by group and name
+        self._values: dict[str, dict[str, str]] = {}  # by group and name
+
+    def text(self, group_id: str, name: str) -> str:
+        """Returns the value of a setting for a group: its own value, or else that of the broker, or the default."""
+        found = self._values.get(group_id, {}).get(name)
+        if found is not None:
+            return found
+        config = GROUP_CONFIGS[name]
+        return str(getattr(self._settings, config.setting)) if config.setting else config.default
 
     def value(self, group_id: str, name: str) -> int:
-        """Returns the value of a setting for a group: its own value, or else that of the broker."""
-        found = self._values.get(group_id, {}).get(name)
-        default: int = getattr(self._settings, BROKER_SETTINGS[name])
-        return default if found is None else found
+        """Returns the value of a setting for a group as a number. See `text`."""
+        return int(self.text(group_id, name))
 
     def is_explicit(self, group_id: str, name: str) -> bool:
         """Returns whether a group has its own value for a setting."""
         return name in self._values.get(group_id, {})
 
+    def is_set_by_broker(self, name: str) -> bool:
+        """Returns whether the broker has another value for a setting than Kafka's default."""
+        field = GROUP_CONFIGS[name].setting
+        return bool(field) and getattr(self._settings, field) != getattr(Settings, field)
+
     def validate(self, group_id: str, name: str, value: str | None) -> None:
         """Raise GroupError if the group id, the name or the value of a setting is not valid. None is a valid value."""
         if not group_id:
             raise GroupError(Errors.INVALID_REQUEST, "Default group resources are not allowed.")
-        if name not in BROKER_SETTINGS:
+        config = GROUP_CONFIGS.get(name)
+        if config is None:
             raise GroupError(Errors.INVALID_CONFIG, f"Unknown group config name: {name}")
-        if value is not None and not value.isdecimal():
-            message = f"Invalid value {value} for configuration {name}: Not a number of type INT"
+        if value is None:
+            return
+        message = f"Invalid value {value} for configuration {name}"
+        if _FORMS[config.kind].fullmatch(value) is None:
+            raise GroupError(Errors.INVALID_CONFIG, message + _PROBLEMS.get(config.kind, ""))
+        if not config.is_valid(value, self._settings):
             raise GroupError(Errors.INVALID_CONFIG, message)
 
     def set(self, group_id: str, name: str, value: str | None) -> None:
@@ -54,4 +132,4 @@ class GroupConfigs:
         if value is None:
             values.pop(name, None)
         else:
-            values[name] = int(value)
+            values[name] = value

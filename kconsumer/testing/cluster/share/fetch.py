@@ -1,0 +1,162 @@
+"""Handles ShareFetch: acknowledges records, and acquires others, for which it may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kconsumer.error_codes import Errors
+from kconsumer.schema import SHARE_FETCH, Api
+from kconsumer.schema.share_group import ShareFetchableTopicResponse, ShareFetchPartitionData, ShareFetchResponse
+from kconsumer.testing.cluster.fetch_reads import PartitionError
+from kconsumer.testing.cluster.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from kconsumer.testing.cluster.groups.group import GroupError
+from kconsumer.testing.cluster.requests import Handler, Pending, Request
+from kconsumer.testing.cluster.share.delayed_fetch import DelayedShareFetch
+from kconsumer.testing.cluster.share.partition import SharePartition
+from kconsumer.testing.cluster.share.partitions import SharePartitions
+from kconsumer.testing.cluster.share.reads import RECORD_LIMIT, ShareReader
+from kconsumer.testing.cluster.share.requests import AckResults, ShareRequests, partition_rows, session_key
+from kconsumer.testing.cluster.share.sessions import ShareSession
+from kconsumer.testing.cluster.share.state_store import TopicIdPartition
+
+if TYPE_CHECKING:
+    from kconsumer.testing.cluster.cluster import Cluster
+
+Rows = dict[TopicIdPartition, ShareFetchPartitionData]
+
+
+class ShareFetchHandler:
+    """Handles ShareFetch."""
+
+    def __init__(self, cluster: Cluster, requests: ShareRequests, partitions: SharePartitions) -> None:
+        self._cluster, self._requests, self._partitions = cluster, requests, partitions
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        """Returns the handler of the API."""
+        return {SHARE_FETCH: self._handle}
+
+    def _handle(self, request: Request, now: float) -> ShareFetchResponse | Pending:
+        message = request.message
+        try:
+            _check(request)
+            session = self._session(request)
+        except GroupError as error:
+            return ShareFetchResponse(error_code=error.error)
+        results = self._requests.acknowledge(request, now)
+        if message.share_session_epoch == FINAL_EPOCH:
+            self._requests.end_session(session, now)
+            return self._respond(request, None, {}, results)
+        if message.max_records == 0 or message.max_bytes == 0 or not session.partitions:
+            return self._respond(request, session, {}, results)
+        return self._fetch(request, session, results, now)
+
+    def _session(self, request: Request) -> ShareSession:
+        """Returns the session of a request, which may begin with it. Raises GroupError if it is not valid."""
+        message, sessions = request.message, request.broker.share_sessions
+        key = session_key(message)
+        asked = [key for key, _ in partition_rows(message)]
+        if message.share_session_epoch == INITIAL_EPOCH:
+            if any(row.acknowledgement_batches for _, row in partition_rows(message)):
+                raise GroupError(Errors.INVALID_REQUEST)
+            return sessions.open(key, request.connection, asked)
+        session = sessions.advance(key, message.share_session_epoch)
+        if message.share_session_epoch != FINAL_EPOCH:
+            forgotten = [(row.topic_id, index) for row in message.forgotten_topics_data for index in row.partitions]
+            session.update(asked, forgotten)
+        return session
+
+    def _fetch(
+        self, request: Request, session: ShareSession, results: AckResults, now: float
+    ) -> ShareFetchResponse | Pending:
+        """Returns the response with acquired records, or a pending one if there are none yet."""
+        errors, shares = self._find(request, session, now)
+        reader = ShareReader(request)
+        max_wait_ms = request.message.max_wait_ms
+        if not shares or max_wait_ms <= 0 or reader.can_complete(list(shares.values())):
+            return self._respond(request, session, errors | self._read(reader, shares, now), results)
+        pending = Pending(request)
+
+        def complete(at: float) -> None:
+            rows = errors | self._read(reader, shares, at)
+            pending.complete(self._respond(request, session, rows, results), at)
+
+        def can_complete() -> bool:
+            return reader.can_complete(self._present(request, shares))
+
+        DelayedShareFetch(self._cluster, pending, list(shares.values()), can_complete, complete).start(now, max_wait_ms)
+        return pending
+
+    def _find(
+        self, request: Request, session: ShareSession, now: float
+    ) -> tuple[Rows, dict[TopicIdPartition, SharePartition]]:
+        """Returns the share partitions of a session, and the error rows of those that cannot be read."""
+        errors: Rows = {}
+        shares: dict[TopicIdPartition, SharePartition] = {}
+        for key in session.partitions:
+            code = self._requests.topic_error(request, key)
+            if not code:
+                try:
+                    shares[key] = self._partitions.require(request.broker, session.key[0], *key, now)
+                    continue
+                except PartitionError as error:
+                    code = error.code
+            errors[key] = ShareFetchPartitionData(partition_index=key[1], error_code=code, records=b"")
+        return errors, shares
+
+    def _present(self, request: Request, shares: dict[TopicIdPartition, SharePartition]) -> list[SharePartition]:
+        """Returns the share partitions that the broker still leads."""
+        group_id = request.message.group_id
+        return [share for key, share in shares.items() if self._partitions.get(request.broker, group_id, *key) is share]
+
+    def _read(self, reader: ShareReader, shares: dict[TopicIdPartition, SharePartition], now: float) -> Rows:
+        """Returns the rows of the share partitions from which records can be acquired."""
+        present = [share for share in shares.values() if share.leader_epoch == share.partition.leader_epoch]
+        return {
+            (share.partition.topic.id, share.partition.index): row
+            for share, row in reader.read_all(present, now).items()
+        }
+
+    # --- responses ---
+
+    def _respond(
+        self, request: Request, session: ShareSession | None, rows: Rows, results: AckResults
+    ) -> ShareFetchResponse:
+        """Returns a response with rows, and with the results of acknowledgements.
+
+        A response in a session that began earlier leaves out rows without records and errors.
+        """
+        epoch = request.message.share_session_epoch
+        if session is not None and epoch != INITIAL_EPOCH:
+            rows = {
+                key: row
+                for key, row in rows.items()
+                if session.must_report(key, changed=bool(row.records), failed=bool(row.error_code))
+            }
+        for key, (error, message) in results.items():
+            row = rows.setdefault(key, ShareFetchPartitionData(partition_index=key[1], records=b""))
+            row.acknowledge_error_code, row.acknowledge_error_message = error, message
+        topics: dict[bytes, ShareFetchableTopicResponse] = {}
+        leaders = []
+        for key, row in rows.items():
+            if Errors.NOT_LEADER_OR_FOLLOWER in (row.error_code, row.acknowledge_error_code):
+                row.current_leader = self._requests.leader_of(key)
+                leaders.append(row.current_leader)
+            topics.setdefault(key[0], ShareFetchableTopicResponse(topic_id=key[0])).partitions.append(row)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._requests.lock_ms(request.message.group_id),
+            responses=list(topics.values()),
+            node_endpoints=self._requests.endpoints(leaders),
+        )
+
+
+def _check(request: Request) -> None:
+    """Raise GroupError if the acquire mode is unknown, or if a request that renews locks also fetches records."""
+    message: Any = request.message
+    if request.version < 2:
+        return
+    if message.share_acquire_mode not in (0, RECORD_LIMIT):
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
+    fetches = message.max_wait_ms or message.min_bytes or message.max_bytes or message.max_records
+    if message.is_renew_ack and fetches:
+        raise GroupError(Errors.INVALID_REQUEST)
