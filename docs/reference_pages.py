@@ -73,6 +73,8 @@ ADVICE = {
     "offset.",
     "CommitFailedError": "Do not repeat the commit: the new owner reads the records again. Call `poll` to rejoin. If "
     "it happens often, increase `max_poll_interval_ms` or decrease `max_poll_records`.",
+    "WorkerProcessError": "Find out why the process died, for example for lack of memory. `on_failure` decides what "
+    "happens to the record that it processed.",
     "UnknownAssignorError": "Correct the name, or install the distribution. `kconsumer assignors list` shows what is "
     "installed.",
     "AssignorLoadError": "Correct the plugin. `kconsumer assignors check NAME` repeats the checks.",

@@ -46,6 +46,7 @@ PUBLIC_MODULES = (
     "deserializers",
     "errors",
     "groups",
+    "parallel",
     "ranges",
     "spark",
     "testing",

@@ -418,6 +418,14 @@ class ConsumerBase(ABC):
         """
         self._engine.wakeup()
 
+    def _observe_rebalances(self, observer: RebalanceListener | None) -> None:
+        """Set a listener that is called before that of the subscription, and stays when the subscription changes."""
+        self._engine.callbacks.observer = observer
+
+    def _forget_wakeup(self) -> None:
+        """Let a wakeup that no call has raised yet raise nothing."""
+        self._engine.driver.wakeup_requested = False
+
     def __del__(self) -> None:
         guard = getattr(self, "_guard", None)
         if guard is None or guard.closed:

@@ -203,6 +203,10 @@ class CommitFailedError(KafkaError):
     """The commit was rejected because the member is no longer in the group. Its partitions may have another owner."""
 
 
+class WorkerProcessError(KafkaError):
+    """A worker process of `kconsumer.parallel` died, could not start, or raised what cannot be pickled."""
+
+
 class UnknownAssignorError(ConfigError):
     """No installed distribution provides an assignor with this name."""
 

@@ -69,11 +69,11 @@ def coroutine_function(listener: RebalanceListener) -> str | None:
     else:
         names = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
         callbacks = {name: getattr(listener, name) for name in names}
-    return next((name for name, callback in callbacks.items() if _is_coroutine_function(callback)), None)
+    return next((name for name, callback in callbacks.items() if is_coroutine_function(callback)), None)
 
 
-def _is_coroutine_function(callback: object) -> bool:
-    """The same as `inspect.iscoroutinefunction`, without importing `inspect`, which takes milliseconds."""
+def is_coroutine_function(callback: object) -> bool:
+    """Returns the same as `inspect.iscoroutinefunction`, without importing `inspect`, which takes milliseconds."""
     function = getattr(callback, "__func__", callback)
     return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & CO_COROUTINE)
 

@@ -35,6 +35,7 @@ class Callbacks:
 
     def __init__(self, parts: Components) -> None:
         self.listener: RebalanceListener | None = None
+        self.observer: RebalanceListener | None = None  # called before the listener, whatever is subscribed
         self.running = False  # True inside a rebalance callback
         self.revoking = False  # True inside on_revoke or on_lost
         self.on_ran: list[Callable[[float, float], None]] = []  # called with the callbacks' duration (ms) and `now`
@@ -133,14 +134,14 @@ class Callbacks:
 
     def _call(self, callback: RebalanceCallback) -> Awaitable[None] | None:
         consumer = self._consumer() if self._consumer is not None else None
-        if self.listener is None or consumer is None:
+        if consumer is None:
             return None
-        methods = {
-            CallbackKind.ASSIGNED: self.listener.on_partitions_assigned,
-            CallbackKind.REVOKED: self.listener.on_partitions_revoked,
-            CallbackKind.LOST: self.listener.on_partitions_lost,
-        }
-        return methods[callback.kind](consumer, callback.partitions)
+        try:
+            _notify(self.observer, consumer, callback)
+        except BaseException:  # the listener of the application runs all the same
+            _notify(self.listener, consumer, callback)
+            raise
+        return _notify(self.listener, consumer, callback)
 
     # --- commit callbacks ------------------------------------------------------------------------------------------
 
@@ -163,6 +164,19 @@ class Callbacks:
         while self._commits:
             with HandlersRunning():
                 self._commits.popleft()()
+
+
+def _notify(
+    listener: RebalanceListener | None, consumer: ConsumerBase, callback: RebalanceCallback
+) -> Awaitable[None] | None:
+    if listener is None:
+        return None
+    methods = {
+        CallbackKind.ASSIGNED: listener.on_partitions_assigned,
+        CallbackKind.REVOKED: listener.on_partitions_revoked,
+        CallbackKind.LOST: listener.on_partitions_lost,
+    }
+    return methods[callback.kind](consumer, callback.partitions)
 
 
 def log_failed_commit(offsets: Offsets, error: KafkaError | None) -> None:

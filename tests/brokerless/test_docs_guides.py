@@ -1,7 +1,7 @@
-"""The Python blocks of docs/guides run as they are printed, on a FakeCluster with the topic of docs/start.md.
+"""The Python blocks of docs/guides and docs/parallel.md run as they are printed, on a FakeCluster.
 
-A program that prints is followed by a `text` block with its output, which must be exactly what it prints. A program
-that reads for ever is ended as by Ctrl-C when it has read every record.
+It has the topic of docs/start.md. A program that prints is followed by a `text` block with its output, which must be
+exactly what it prints. A program that reads for ever is ended as by Ctrl-C when it has read every record.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pytest
 from kconsumer.testing import FakeCluster
 from support.harnesses.doc_blocks import BLOCKS, Block, read_until_the_end, run_python
 
-FOLDER = "docs/guides/"
+FOLDERS = ("docs/guides/", "docs/parallel.md")
 RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_security_recipes.py runs its programs
 RECORDS = 12
 DAMAGED = "is damaged"  # in the program that puts one record aside
-ENDS = "so that the example ends"  # in programs that need no Ctrl-C
-GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDER) and block.page != RECIPES]
+ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
+GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page != RECIPES]
 PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
 
 
@@ -51,7 +51,7 @@ def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
     """Run a program until it has read all records of the topic."""
     with patch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of other packages, such as kafka-python
-        if ENDS not in block.text:
+        if not any(end in block.text for end in ENDS):
             read_until_the_end(patched, {"orders": RECORDS - (DAMAGED in block.text)})
         run_python(block, {"localhost:9092": cluster.bootstrap_servers})
 

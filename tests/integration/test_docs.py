@@ -26,7 +26,14 @@ from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
 
 # Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless.
-OTHER_PAGES = ("docs/spark.md", "docs/pipeline.md", "docs/testing.md", "docs/asyncio.md", "docs/start.md")
+OTHER_PAGES = (
+    "docs/spark.md",
+    "docs/pipeline.md",
+    "docs/testing.md",
+    "docs/asyncio.md",
+    "docs/start.md",
+    "docs/parallel.md",
+)
 OTHER_FOLDERS = ("docs/guides/", "docs/coming-from/")
 EXAMPLE = ROOT / "examples" / "custom_assignor"
 PARTITIONS, RECORDS = 4, 12

@@ -1,0 +1,56 @@
+"""What executors share: their interface, and what happens to a record whose last attempt failed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from kconsumer.parallel.scheduler import Task
+from kconsumer.parallel.settings import Settings
+from kconsumer.parallel.work_queue import WorkQueue
+
+
+class Executor(Protocol):
+    """Runs handlers for the tasks of a WorkQueue."""
+
+    def start(self) -> None:
+        """Start the workers. Raises an error if they cannot start."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End the workers, after the queue was closed. Handlers that have not returned after the timeout are left."""
+
+
+class Failures:
+    """Decides what happens to a record whose handler has raised: another attempt, `on_failure`, or the end."""
+
+    def __init__(self, queue: WorkQueue, settings: Settings) -> None:
+        self._queue = queue
+        self._on_failure = settings.on_failure
+
+    def handle(self, task: Task, error: BaseException) -> None:
+        """Handle the error of an attempt. Calls a callable `on_failure` on this thread."""
+        if not self._queue.retry(task, error):
+            try:
+                self._call(task, error)
+            except BaseException as fatal:  # user code may raise anything, and the run ends with it
+                self._queue.give_up(task, fatal)
+            else:
+                self._queue.give_up(task, None)
+
+    async def handle_async(self, task: Task, error: BaseException) -> None:
+        """Like `handle`, for a callable `on_failure` that may be a coroutine function."""
+        if not self._queue.retry(task, error):
+            try:
+                result = self._call(task, error)
+                if isinstance(result, Awaitable):
+                    await result
+            except BaseException as fatal:  # as above
+                self._queue.give_up(task, fatal)
+            else:
+                self._queue.give_up(task, None)
+
+    def _call(self, task: Task, error: BaseException) -> Any:
+        """Call `on_failure`. Raises the error that ends the run, if there is one."""
+        if self._on_failure == "stop" or not isinstance(error, Exception):
+            raise error
+        return self._on_failure(task[2], error) if callable(self._on_failure) else None

@@ -1,0 +1,40 @@
+"""What a run needs: a consumer that leaves commits to it, and a handler that its executor can call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kconsumer.consumer import Consumer
+from kconsumer.errors import ConfigError
+from kconsumer.listener import is_coroutine_function
+from kconsumer.parallel.settings import Settings
+
+
+def check_consumer(consumer: Any) -> None:
+    """Raise TypeError or ConfigError if a run cannot use this consumer."""
+    if not isinstance(consumer, Consumer):
+        raise TypeError(f"process() takes a kconsumer.Consumer, not {type(consumer).__name__}")
+    config = consumer._config
+    if config.group_id is None:
+        raise ConfigError("process() commits offsets, which needs a group: give group_id=… to Consumer")
+    if config.enable_auto_commit:
+        raise ConfigError(
+            "process() commits what handlers have finished; auto-commit would commit records that they have not: give "
+            "enable_auto_commit=False to Consumer"
+        )
+
+
+def check_handler(handler: Any, settings: Settings) -> None:
+    """Raise TypeError if the executor cannot call this handler."""
+    if not callable(handler):
+        raise TypeError(f"the handler must be a callable that takes a record, not {handler!r}")
+    if settings.executor != "asyncio":
+        for what, function in (("the handler", handler), ("on_failure", settings.on_failure)):
+            if _is_coroutine(function):
+                raise TypeError(f"{what} is a coroutine function: use executor='asyncio'")
+
+
+def _is_coroutine(function: Any) -> bool:
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return is_coroutine_function(function) or is_coroutine_function(type(function).__call__)

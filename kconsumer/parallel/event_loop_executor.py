@@ -1,0 +1,121 @@
+"""The executor that runs coroutine functions in an event loop, which has a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from kconsumer.clock import Clock
+from kconsumer.parallel.attempt import Failures
+from kconsumer.parallel.scheduler import Task
+from kconsumer.parallel.settings import Handler, Settings
+from kconsumer.parallel.work_queue import Worker, WorkQueue
+
+
+class EventLoopExecutor:
+    """Runs up to `workers` coroutines of a handler at a time. When it stops, it cancels those that still run."""
+
+    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, clock: Clock) -> None:
+        self._queue = queue
+        self._handler = handler
+        self._failures = Failures(queue, settings)
+        self._now = clock.now
+        self._loop: asyncio.AbstractEventLoop  # set by `start`
+        self._free = [queue.new_worker() for _ in range(settings.workers)]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._run, name="kconsumer-handlers", daemon=True)
+
+    def start(self) -> None:
+        """Start the event loop."""
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        self._queue.on_ready = self._on_ready
+        self._on_ready()
+
+    def stop(self, timeout_s: float) -> None:
+        """Cancel the coroutines that still run, and close the event loop when they have ended."""
+        self._queue.on_ready = None
+        if self._thread.ident is None:  # `start` was not called
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            if self._tasks:
+                self._loop.run_until_complete(asyncio.wait(self._tasks))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.stop()
+
+    def _on_ready(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._start_tasks)
+
+    def _start_tasks(self) -> None:
+        """Start coroutines while there are free workers and records. Called in the event loop."""
+        while self._free and self._queue.exchange(self._free[-1], wait=False):
+            worker = self._free.pop()
+            worker.current = worker.tasks.popleft()  # before `closed` is read, as in `ThreadExecutor`
+            coroutine = self._loop.create_task(self._process(worker, worker.current))
+            self._tasks.add(coroutine)
+            coroutine.add_done_callback(self._tasks.discard)
+        self._wait_for_retry()
+
+    def _wait_for_retry(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._queue.next_due() if self._free else None
+        if due is not None:
+            self._timer = self._loop.call_later(max(0.0, (due - self._now()) / 1000), self._start_tasks)
+
+    async def _process(self, worker: Worker, task: Task) -> None:
+        tracker, _, record = task
+        try:
+            if tracker.closed:
+                self._queue.drop(task)
+            elif record.offset in tracker.poisoned:
+                await self._failures.handle_async(task, tracker.poisoned[record.offset])
+            else:
+                await self._call(task)
+        finally:
+            self._queue.rest(worker)
+            self._free.append(worker)
+            self._start_tasks()
+
+    async def _call(self, task: Task) -> None:
+        tracker, _, record = task
+        try:
+            result = self._handler(record)
+            if not isinstance(result, Awaitable):
+                raise TypeError(
+                    f"with executor='asyncio' the handler must be a coroutine function; it returned {result!r}"
+                )
+            await result
+        except asyncio.CancelledError as error:
+            if tracker.closed:  # the run has ended
+                self._queue.drop(task)
+                raise
+            cancelled = RuntimeError("the handler was cancelled")
+            cancelled.__cause__ = error
+            await self._failures.handle_async(task, cancelled)
+        except BaseException as error:  # user code may raise anything
+            await self._failures.handle_async(task, error)
+        else:
+            tracker.failures.pop(record.offset, None)
+            tracker.finish(record.offset)
+            self._queue.finish(task)

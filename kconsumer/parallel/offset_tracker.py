@@ -1,0 +1,121 @@
+"""OffsetTracker: which records of one partition are unfinished, and so which offset can be committed.
+
+It needs no locks: `finish` is one atomic change of a dict, which any thread may make. The thread that polls calls all
+other methods.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Hashable, Sequence
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.parallel.finished_offsets import MAX_METADATA_BYTES, encode
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+PRESSURE = 0.75  # of the limit of metadata; from there on, no more records of the partition are taken
+
+
+class OffsetTracker:
+    """The records of one assigned partition that were taken from the consumer.
+
+    Another tracker replaces it when the partition is assigned again.
+    """
+
+    __slots__ = (
+        "_count",
+        "_epochs",
+        "_restored",
+        "closed",
+        "end",
+        "failures",
+        "poisoned",
+        "pressed",
+        "shards",
+        "topic_partition",
+        "unfinished",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, restored: Sequence[tuple[int, int]] = ()) -> None:
+        """Create a tracker. `restored` are the ranges of offsets that the metadata of the last commit contain."""
+        self.topic_partition = topic_partition
+        self.unfinished: dict[int, int] = {}  # offset -> the number of the record, in the order of offsets
+        self.end = -1  # the offset after the last record that was taken; -1: none was
+        self.closed = False  # True: no more records are started, because the partition was revoked or the run ends
+        self.pressed = False  # True: the metadata of the last commit were almost too long
+        self.shards: dict[Hashable, deque[ConsumerRecord] | None] = {}  # see `Scheduler`
+        self.failures: dict[int, int] = {}  # offset of an unfinished record -> failed attempts
+        self.poisoned: dict[int, BaseException] = {}  # offset -> the error of its deserializer
+        self._restored = list(restored)
+        self._count = 0  # of all records that were taken
+        self._epochs: deque[tuple[int, int | None]] = deque()  # (end offset, leader epoch) of what each poll returned
+
+    def follows(self, records: Sequence[ConsumerRecord], next_offset: int) -> bool:
+        """Returns False if these records, or the position, are before the end: a seek or a reset has moved it back."""
+        return (records[0].offset if records else next_offset) >= self.end
+
+    def take(self, records: Sequence[ConsumerRecord], next_offset: int, epoch: int | None) -> Sequence[ConsumerRecord]:
+        """Add the records of a poll. Returns those that no earlier run has finished.
+
+        `next_offset` is the position after them, and `epoch` its leader epoch.
+        """
+        offsets = [record.offset for record in records]
+        numbers = range(self._count, self._count + len(records))
+        self._count += len(records)
+        if self._restored and records:
+            chosen = [index for index, offset in enumerate(offsets) if not self._is_restored(offset)]
+            records = [records[index] for index in chosen]
+            self.unfinished.update((offsets[index], numbers[index]) for index in chosen)
+            self._restored = [(start, end) for start, end in self._restored if end > next_offset]
+        else:
+            self.unfinished.update(zip(offsets, numbers, strict=True))
+        self.end = next_offset
+        if self._epochs and self._epochs[-1][1] == epoch:
+            self._epochs.pop()
+        self._epochs.append((next_offset, epoch))
+        return records
+
+    def _is_restored(self, offset: int) -> bool:
+        at = bisect_right(self._restored, (offset, 2**64))
+        return at > 0 and offset < self._restored[at - 1][1]
+
+    def finish(self, offset: int) -> None:
+        """Mark a record as finished. Any thread may call this."""
+        del self.unfinished[offset]
+
+    def to_commit(self, limit: int = MAX_METADATA_BYTES) -> OffsetAndMetadata | None:
+        """Returns the lowest unfinished offset, with the finished ranges beyond it as metadata.
+
+        Returns None if nothing was taken. Sets `pressed` if the metadata need more than three quarters of the `limit`.
+        """
+        if self.end < 0:
+            return None
+        unfinished = list(self.unfinished.items())  # atomic: other threads finish records meanwhile
+        offset = unfinished[0][0] if unfinished else self.end
+        metadata, complete = encode(offset, self._finished_beyond(unfinished), limit)
+        self.pressed = not complete or len(metadata) > PRESSURE * limit
+        while len(self._epochs) > 1 and self._epochs[0][0] < offset:
+            self._epochs.popleft()
+        return OffsetAndMetadata(offset, metadata, self._epochs[0][1])
+
+    def _finished_beyond(self, unfinished: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Returns the finished ranges beyond the first unfinished record.
+
+        Two unfinished records with consecutive numbers have no record between them, though there may be offsets. Such
+        offsets are not finished ranges, which keeps the metadata short.
+        """
+        ranges = []
+        following = [*unfinished[1:], (self.end, self._count)]
+        for (offset, number), (next_offset, next_number) in zip(unfinished, following, strict=False):
+            if next_number > number + 1:
+                ranges.append((offset + 1, next_offset))
+        for start, end in self._restored:
+            start = max(start, self.end)
+            if ranges and ranges[-1][1] == start:
+                start = ranges.pop()[0]
+            ranges.append((start, end))
+        return ranges
+
+    def __repr__(self) -> str:
+        return f"<OffsetTracker {self.topic_partition} end={self.end}: {len(self.unfinished)} unfinished>"

@@ -1,0 +1,165 @@
+"""Scheduler: which record is started next, so that the chosen order holds.
+
+It does not run anything, and does not wait: `now` is an argument. The work queue calls it under a lock.
+
+A shard is a sequence of records that must be processed one after the other: a partition, or a key within a partition.
+At most one record of a shard is started or ready. The next ones wait in `OffsetTracker.shards`, where a shard has an
+entry while one of its records is unfinished. So the ready queue contains each shard once, and every shard has its turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.parallel.offset_tracker import OffsetTracker
+
+Task = tuple[OffsetTracker, Hashable, ConsumerRecord]  # the middle is the shard, or None for a record without order
+ONLY_SHARD = "partition"
+
+
+def _by_partition(record: ConsumerRecord) -> Hashable:
+    return ONLY_SHARD
+
+
+def _by_key(record: ConsumerRecord) -> Hashable:
+    key: Hashable = record.key
+    return key
+
+
+ORDERS: dict[str, Callable[[ConsumerRecord], Hashable] | None] = {
+    "partition": _by_partition,
+    "key": _by_key,
+    "none": None,
+}
+
+
+class Scheduler:
+    """The records of all partitions that were taken from the consumer, until they are finished."""
+
+    def __init__(self, order: str, workers: int) -> None:
+        self.in_flight = 0  # records that were added and are neither finished nor dropped
+        self.ready: deque[Task] = deque()
+        self._shard_of = ORDERS[order]
+        self._workers = workers
+        self._delayed: list[tuple[float, int, Task]] = []  # a heap: when a retry is due, its number, the task
+        self._retries = 0
+
+    def add(self, tracker: OffsetTracker, records: Sequence[ConsumerRecord]) -> None:
+        """Add records of a partition, in the order of their offsets. Raises TypeError if a key is not hashable."""
+        if self._shard_of is None:
+            self.ready.extend([(tracker, None, record) for record in records])
+        else:
+            self._add_to_shards(tracker, records, self._shard_of)
+        self.in_flight += len(records)
+
+    def _add_to_shards(
+        self, tracker: OffsetTracker, records: Sequence[ConsumerRecord], shard_of: Callable[[ConsumerRecord], Hashable]
+    ) -> None:
+        shards, ready = tracker.shards, self.ready.append
+        keys = [shard_of(record) for record in records]
+        _check_hashable(keys)
+        for shard, record in zip(keys, records, strict=True):
+            if shard is None:  # without a key there is no order
+                ready((tracker, None, record))
+            elif shard in shards:
+                waiting = shards[shard]
+                if waiting is None:
+                    waiting = shards[shard] = deque()
+                waiting.append(record)
+            else:
+                shards[shard] = None
+                ready((tracker, shard, record))
+
+    def take(self, limit: int, now: Callable[[], float]) -> list[Task]:
+        """Returns up to `limit` tasks to start. They belong to different shards.
+
+        With fewer ready tasks, returns only a fair share of them, so that other workers have work, too.
+        """
+        if self._delayed:
+            self._move_due(now())
+        ready = self.ready
+        count = min(limit, -(-len(ready) // self._workers))
+        return [ready.popleft() for _ in range(count)]
+
+    def _move_due(self, now: float) -> None:
+        due = []
+        while self._delayed and self._delayed[0][0] <= now:
+            due.append(heapq.heappop(self._delayed)[2])
+        self.ready.extendleft(reversed(due))
+
+    def next_due(self) -> float | None:
+        """Returns the time (ms) of the next retry, or None."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def delay(self, task: Task, due: float) -> None:
+        """Start a task again at the time `due` (ms). Its shard waits, all others do not."""
+        if task[0].closed:
+            self.drop(task)
+            return
+        self._retries += 1
+        heapq.heappush(self._delayed, (due, self._retries, task))
+
+    def finish(self, task: Task | None) -> None:
+        """End a task whose record is finished. The next record of its shard becomes ready.
+
+        None is a task whose worker has already started the next record of the shard.
+        """
+        self.in_flight -= 1
+        if task is None:
+            return
+        tracker, shard, _ = task
+        if shard is None or tracker.closed:
+            return
+        waiting = tracker.shards[shard]
+        if waiting:
+            self.ready.append((tracker, shard, waiting.popleft()))
+        else:
+            del tracker.shards[shard]
+
+    def drop(self, task: Task) -> None:
+        """End a task of a closed tracker whose record was not started, or failed. The record stays unfinished."""
+        self.in_flight -= 1
+
+    def close(self, trackers: Collection[OffsetTracker]) -> None:
+        """Drop the records of these partitions that are not started. Those that are started may still finish."""
+        for tracker in trackers:
+            tracker.closed = True
+            for waiting in tracker.shards.values():
+                self.in_flight -= _drain(waiting)
+            tracker.shards.clear()
+        kept = [task for task in self.ready if not task[0].closed]
+        delayed = [entry for entry in self._delayed if not entry[2][0].closed]
+        self.in_flight -= len(self.ready) - len(kept) + len(self._delayed) - len(delayed)
+        self.ready = deque(kept)
+        heapq.heapify(delayed)
+        self._delayed = delayed
+
+
+def _drain(waiting: deque[ConsumerRecord] | None) -> int:
+    """Remove the records of a shard, from which a worker may take one at the same time. Returns their number."""
+    count = 0
+    while waiting:
+        try:
+            waiting.popleft()
+        except IndexError:
+            break
+        count += 1
+    return count
+
+
+def _check_hashable(keys: Iterable[Hashable]) -> None:
+    try:
+        hash(tuple(keys))
+    except TypeError:
+        for key in keys:
+            try:
+                hash(key)
+            except TypeError as error:
+                raise TypeError(
+                    f'with order="key" a key must be hashable, which a {type(key).__name__} is not: use another '
+                    'key_deserializer, or order="partition"'
+                ) from error
+        raise

@@ -1,0 +1,150 @@
+"""Source: the calls of a run on its consumer.
+
+Another kind of consumer would need another source. Decides what an interrupted call does: WakeupError is noted, and the
+call is repeated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from kconsumer.clock import Clock, Timer
+from kconsumer.consumer import Consumer
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import ConcurrentAccessError, KafkaError, StateError, WakeupError
+from kconsumer.listener import RebalanceListener
+from kconsumer.parallel.commits import Offsets
+from kconsumer.parallel.finished_offsets import Ranges, decode
+from kconsumer.records import ConsumerRecords
+from kconsumer.types import OffsetAndMetadata, TopicPartition
+
+log = get_logger(__name__)
+
+CONCURRENT_ACCESS_MS = 1000.0  # how long calls are repeated while another thread uses the consumer
+T = TypeVar("T")
+
+
+class Source:
+    """The consumer of a run. All methods are called on the thread that polls."""
+
+    def __init__(self, consumer: Consumer, on_wakeup: Callable[[], None]) -> None:
+        self._consumer = consumer
+        self._on_wakeup = on_wakeup
+        self._paused: set[TopicPartition] = set()  # by this run; what the application has paused stays paused
+        self._blocked: set[TopicPartition] = set()  # those of them that stay paused when there is room again
+        self._all_paused = False
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float, max_records: int) -> ConsumerRecords:
+        """Returns records. The result is empty if WakeupError ended the poll."""
+        try:
+            return self._call(lambda: self._consumer.poll(timeout_s, max_records), repeat=False)
+        except WakeupError:
+            self._on_wakeup()
+            return ConsumerRecords.EMPTY
+
+    def finished(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, Ranges]]:
+        """Returns the committed offset of each partition, and the finished ranges in its metadata."""
+        found: dict[TopicPartition, tuple[int, Ranges]] = {}
+        for tp, committed in self._call(lambda: self._consumer.committed(partitions)).items():
+            if committed is None:
+                found[tp] = (0, [])
+                continue
+            ranges: Ranges = []
+            try:
+                ranges = decode(committed.metadata, committed.offset)
+            except ValueError as error:
+                log.warning("the metadata of the commit of %s are ignored: %s", tp, error)
+            found[tp] = (committed.offset, ranges)
+        return found
+
+    def seek(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        """Set positions. Partitions that are no longer assigned are left out."""
+        for tp, offset in offsets.items():
+            with suppress(StateError):
+                self._call(partial(self._consumer.seek, tp, offset))
+
+    # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def pause_all(self) -> None:
+        """Pause all partitions, also those that will be assigned."""
+        self._all_paused = True
+        self._pause(self._call(self._consumer.assignment))
+
+    def resume_all(self) -> None:
+        """Resume what this run has paused, except blocked partitions."""
+        if self._all_paused:
+            self._all_paused = False
+            self._resume(self._paused - self._blocked)
+
+    def block(self, partitions: set[TopicPartition]) -> None:
+        """Pause exactly these partitions while others are read."""
+        if partitions != self._blocked:
+            unblocked, self._blocked = self._blocked - partitions, partitions
+            self._pause(partitions)
+            if not self._all_paused:
+                self._resume(unblocked)
+
+    def _pause(self, partitions: Collection[TopicPartition]) -> None:
+        chosen = (set(partitions) & self._call(self._consumer.assignment)) - self._call(self._consumer.paused)
+        self._call(lambda: self._consumer.pause(*chosen))
+        self._paused |= chosen
+
+    def _resume(self, partitions: Collection[TopicPartition]) -> None:
+        chosen = self._paused & set(partitions) & self._call(self._consumer.assignment)
+        self._paused -= set(partitions)
+        if chosen:
+            self._call(lambda: self._consumer.resume(*chosen))
+
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Pause new partitions if all are paused. Called inside a rebalance callback."""
+        if self._all_paused:
+            self._pause(partitions)
+
+    def on_removed(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the pauses of partitions that are no longer assigned."""
+        self._paused.difference_update(partitions)
+        self._blocked = self._blocked.difference(partitions)
+
+    # --- commits, rebalances -----------------------------------------------------------------------------------------
+
+    def commit_async(self, offsets: Offsets, callback: Callable[[Offsets, KafkaError | None], object]) -> None:
+        """Commit without waiting. A later poll calls `callback`."""
+        self._call(lambda: self._consumer.commit_async(offsets, callback))
+
+    def commit(self, offsets: Offsets, timeout_s: float) -> None:
+        """Commit, and wait for the response."""
+        self._call(lambda: self._consumer.commit(offsets, timeout=timeout_s))
+
+    def observe(self, listener: RebalanceListener | None) -> None:
+        """Set the listener that is called before that of the subscription."""
+        self._consumer._observe_rebalances(listener)
+
+    def end(self) -> None:
+        """Undo what the run has changed."""
+        self.observe(None)
+        self._blocked = set()
+        with suppress(StateError):  # a callback has closed the consumer
+            self._resume(set(self._paused))
+        self._consumer._forget_wakeup()
+
+    def _call(self, method: Callable[[], T], *, repeat: bool = True) -> T:
+        """Call a method of the consumer. Repeats it after WakeupError, and while a handler uses the consumer."""
+        timer: Timer | None = None
+        while True:
+            try:
+                return method()
+            except WakeupError:
+                if not repeat:
+                    raise
+                self._on_wakeup()
+            except ConcurrentAccessError:
+                timer = timer or Timer(Clock(), CONCURRENT_ACCESS_MS)
+                if timer.expired:
+                    raise
+                threading.Event().wait(0.001)

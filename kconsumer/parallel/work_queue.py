@@ -1,0 +1,254 @@
+"""WorkQueue: the scheduler, shared by the thread that polls and by the workers of an executor.
+
+Decides when a worker or the polling thread waits, and when it is notified. All changes of the scheduler are made under
+one lock. A worker takes several records at once if their handlers return quickly, because to take the lock for each
+record would cost more than the record. What it has taken, or has finished without releasing it, another worker that
+has nothing to do takes from it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from kconsumer._core.record import ConsumerRecord
+from kconsumer.clock import Clock
+from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.scheduler import Scheduler, Task
+from kconsumer.parallel.settings import Settings
+
+MAX_BATCH = 64  # records that a worker takes at once
+FAST_MS, SLOW_MS = 0.5, 2.0  # the time of such a batch, below which the next is larger, and above which it is smaller
+RECLAIM_INTERVAL_S = 0.02  # how often an idle worker checks whether another one has records that it has not started
+DRAIN_INTERVAL_S = 0.005  # how often a thread that waits for handlers checks whether they have returned
+
+
+class Worker:
+    """What one worker has taken. Only its own thread appends, but other workers may take records away."""
+
+    __slots__ = ("current", "done", "limit", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: deque[Task] = deque()  # not started
+        self.current: Task | None = None  # started last
+        # Finished, and not yet known to the scheduler. None: a record whose shard the worker still has.
+        self.done: deque[Task | None] = deque()
+        self.limit = 1  # how many tasks it takes at once
+
+    def adapt(self, count: int, took_ms: float) -> None:
+        """Set the limit for the next batch, after one of `count` records."""
+        if took_ms > SLOW_MS:
+            self.limit = max(1, self.limit // 4)
+        elif took_ms < FAST_MS and count >= self.limit:
+            self.limit = min(MAX_BATCH, self.limit * 2)
+
+
+class WorkQueue:
+    """The records in flight, with waits and notifications for several threads."""
+
+    def __init__(self, settings: Settings, clock: Clock, on_error: Callable[[], None]) -> None:
+        self.error: BaseException | None = None  # the first error that ends the run
+        self.processed = self.failed = self.retries = 0
+        self.workers: list[Worker] = []
+        self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
+        self._settings = settings
+        self._scheduler = Scheduler(settings.order, settings.workers)
+        self._now = clock.now
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # workers wait for records
+        self._room = threading.Condition(self._lock)  # the polling thread waits for room, or for handlers
+        self._idle = 0  # workers that wait
+        self._low: int | None = None  # the polling thread waits until this many records are in flight
+        self._closed = False
+
+    # --- the polling thread ------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """The number of records that are neither finished nor dropped."""
+        return self._scheduler.in_flight
+
+    def add(self, tracker: OffsetTracker, records: Sequence[ConsumerRecord]) -> None:
+        """Add records of a partition."""
+        with self._lock:
+            self._scheduler.add(tracker, records)
+            self._notify_workers()
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def wait_for_room(self, low: int, timeout_s: float) -> bool:
+        """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
+        with self._lock:
+            self._low = low
+            self._room.wait_for(lambda: self._scheduler.in_flight <= low or self.error is not None, timeout_s)
+            self._low = None
+            return self._scheduler.in_flight <= low
+
+    def close(self, trackers: Collection[OffsetTracker], *, all_work: bool = False) -> None:
+        """Start no more records of these partitions. With `all_work`, workers end after what they have started."""
+        with self._lock:
+            self._closed |= all_work
+            self._scheduler.close(trackers)
+            self._work.notify_all()
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def running(self, trackers: Collection[OffsetTracker]) -> int:
+        """Returns the number of handlers that have started records of these partitions, and have not returned."""
+        return sum(1 for worker in self.workers if (task := worker.current) is not None and task[0] in trackers)
+
+    def wait_for_handlers(self, trackers: Collection[OffsetTracker], timeout_s: float) -> bool:
+        """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
+        deadline = self._now() + timeout_s * 1000
+        with self._lock:
+            while self.running(trackers):
+                left = deadline - self._now()
+                if left <= 0:
+                    return False
+                self._room.wait(min(DRAIN_INTERVAL_S, left / 1000))
+        return True
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def new_worker(self) -> Worker:
+        """Add a worker."""
+        worker = Worker()
+        self.workers.append(worker)
+        return worker
+
+    def exchange(self, worker: Worker, *, wait: bool = True) -> bool:
+        """Release what the worker has finished, and give it new tasks. Returns False if there are none.
+
+        With `wait`, waits for tasks, and returns False only when the run has ended.
+        """
+        with self._lock:
+            self._release(worker)
+            worker.current = None
+            while not self._closed:
+                tasks = self._scheduler.take(worker.limit, self._now)
+                if tasks:
+                    worker.tasks.extend(tasks)
+                    self._notify_workers()
+                    self._notify_room()
+                    return True
+                self._notify_room()
+                if not wait:
+                    return False
+                if self._reclaim():
+                    continue
+                self._idle += 1
+                try:
+                    self._work.wait(self._wait_s())
+                finally:
+                    self._idle -= 1
+            self._room.notify_all()
+        return False
+
+    def finish(self, task: Task) -> None:
+        """End a task whose record is finished."""
+        with self._lock:
+            self.processed += 1
+            self._scheduler.finish(task)
+            self._notify_workers()
+            self._notify_room()
+
+    def rest(self, worker: Worker) -> None:
+        """Note that the worker has started nothing."""
+        with self._lock:
+            worker.current = None
+
+    def drop(self, task: Task) -> None:
+        """End a task that was not started because its partition is closed."""
+        with self._lock:
+            self._scheduler.drop(task)
+
+    def retry(self, task: Task, error: BaseException) -> bool:
+        """Start a task again later. Returns False if there is no further attempt.
+
+        If its partition is closed, ends the task. The record stays unfinished, and its next owner processes it.
+        """
+        tracker, _, record = task
+        with self._lock:
+            if tracker.closed:
+                self._scheduler.drop(task)
+                return True
+            failures = tracker.failures.get(record.offset, 0) + 1
+            tracker.failures[record.offset] = failures
+            delay = self._settings.retry.delay_ms(failures) if isinstance(error, Exception) else None
+            if delay is None or record.offset in tracker.poisoned:
+                return False
+            self.retries += 1
+            self._scheduler.delay(task, self._now() + delay)
+            self._work.notify()
+        if self.on_ready is not None:
+            self.on_ready()
+        return True
+
+    def give_up(self, task: Task, error: BaseException | None) -> None:
+        """End a task whose last attempt failed. Without an `error`, the record counts as finished.
+
+        With one, it stays unfinished, and the error ends the run.
+        """
+        tracker, _, record = task
+        with self._lock:
+            failures = tracker.failures.pop(record.offset, 1)
+            tracker.poisoned.pop(record.offset, None)
+            if error is None:
+                tracker.finish(record.offset)
+                self._scheduler.finish(task)
+                self.failed += 1
+                self._notify_workers()
+                return
+            self._scheduler.drop(task)
+            if self.error is None:
+                error.add_note(f"while processing {tracker.topic_partition} offset {record.offset}, attempt {failures}")
+                self.error = error
+            self._room.notify_all()
+        self._on_error()
+
+    def next_due(self) -> float | None:
+        """Returns the time (ms) of the next retry, or None."""
+        with self._lock:
+            return self._scheduler.next_due()
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    def _release(self, worker: Worker) -> None:
+        done = worker.done
+        count = len(done)
+        for _ in range(count):
+            self._scheduler.finish(done.popleft())
+        self.processed += count
+
+    def _reclaim(self) -> bool:
+        """Take back tasks of other workers: those that are finished, and half of those that are not started.
+
+        Returns True if there are ready tasks now. Without this, a handler that is slow all of a sudden would delay
+        records that its worker has taken with it.
+        """
+        for worker in self.workers:
+            if worker.done:
+                self._release(worker)
+            for _ in range((len(worker.tasks) + 1) // 2):
+                try:
+                    self._scheduler.ready.appendleft(worker.tasks.pop())
+                except IndexError:  # its own thread has started the last one
+                    break
+        return bool(self._scheduler.ready)
+
+    def _wait_s(self) -> float | None:
+        due = self._scheduler.next_due()
+        wait_s = None if due is None else max(0.0, (due - self._now()) / 1000)
+        if any(worker.limit > 1 and worker.current is not None for worker in self.workers):
+            return RECLAIM_INTERVAL_S if wait_s is None else min(wait_s, RECLAIM_INTERVAL_S)
+        return wait_s
+
+    def _notify_workers(self) -> None:
+        if self._idle and self._scheduler.ready:
+            self._work.notify(min(self._idle, len(self._scheduler.ready)))
+
+    def _notify_room(self) -> None:
+        if self._low is not None and self._scheduler.in_flight <= self._low:
+            self._room.notify()

@@ -1,0 +1,109 @@
+"""Handlers that write down when they start and end, in any thread or process, and the rules for what they wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from kconsumer import ConsumerRecord
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A start or an end of a handler."""
+
+    kind: str  # "start" or "end"
+    process: int
+    partition: int
+    offset: int
+    key: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Handlers that take up to `longest_ms`, and append their start and end to a file. They can be pickled."""
+
+    path: Path
+    longest_ms: float = 2.0
+
+    def write(self, kind: str, record: ConsumerRecord) -> None:
+        """Append an entry. Other processes append to the same file."""
+        key = "" if record.key is None else record.key.decode()
+        line = f"{kind} {os.getpid()} {record.partition} {record.offset} {key}\n"
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(file, line.encode())
+        finally:
+            os.close(file)
+
+    def process(self, record: ConsumerRecord) -> None:
+        """The handler for threads and processes."""
+        self.write("start", record)
+        time.sleep(random.random() * self.longest_ms / 1000)
+        self.write("end", record)
+
+    async def process_async(self, record: ConsumerRecord) -> None:
+        """The handler for an event loop."""
+        self.write("start", record)
+        await asyncio.sleep(random.random() * self.longest_ms / 1000)
+        self.write("end", record)
+
+    def entries(self) -> list[Entry]:
+        """Returns what was written."""
+        found = []
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        for line in text.splitlines():
+            kind, process, partition, offset, *key = line.split(" ")
+            found.append(Entry(kind, int(process), int(partition), int(offset), key[0] if key else ""))
+        return found
+
+    def finished(self) -> Counter[tuple[int, int]]:
+        """Returns how often each record, as (partition, offset), was finished."""
+        return Counter((entry.partition, entry.offset) for entry in self.entries() if entry.kind == "end")
+
+    def has_finished(self, count: int) -> bool:
+        """Returns True if at least `count` records were finished."""
+        return len(self.finished()) >= count
+
+
+def shard_of(entry: Entry, order: str) -> object:
+    """Returns what must be processed in order with this record."""
+    if order == "none" or (order == "key" and not entry.key):
+        return entry.partition, entry.offset
+    return entry.partition if order == "partition" else (entry.partition, entry.key)
+
+
+def overlaps(entries: list[Entry], order: str) -> list[str]:
+    """Returns the records that were started while another one of their shard was running."""
+    running: dict[object, Entry] = {}
+    found = []
+    for entry in entries:
+        shard = shard_of(entry, order)
+        if entry.kind == "end":
+            running.pop(shard, None)
+        elif shard in running:
+            found.append(f"{entry} while {running[shard]}")
+        else:
+            running[shard] = entry
+    return found
+
+
+def out_of_order(entries: list[Entry], order: str) -> list[str]:
+    """Returns the records whose first start came after the first start of a later record of the shard."""
+    highest: dict[object, int] = {}
+    seen: set[tuple[int, int]] = set()
+    found = []
+    for entry in entries:
+        if entry.kind == "end" or (entry.partition, entry.offset) in seen:
+            continue
+        seen.add((entry.partition, entry.offset))
+        shard = shard_of(entry, order)
+        if entry.offset < highest.get(shard, -1):
+            found.append(f"{entry} after offset {highest[shard]}")
+        highest[shard] = max(entry.offset, highest.get(shard, -1))
+    return found

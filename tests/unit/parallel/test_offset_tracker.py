@@ -1,0 +1,126 @@
+"""OffsetTracker: what is committed while records finish in any order, and what a restart repeats."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kconsumer import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from kconsumer.parallel.finished_offsets import decode, encode
+from kconsumer.parallel.offset_tracker import OffsetTracker
+
+TP = TopicPartition("orders", 0)
+
+
+def records(offsets: Sequence[int]) -> list[ConsumerRecord]:
+    """Returns a record for each offset."""
+    return [ConsumerRecord("orders", 0, offset) for offset in offsets]
+
+
+def take(tracker: OffsetTracker, offsets: Sequence[int], next_offset: int | None = None, epoch: int = 0) -> list[int]:
+    """Take records. Returns the offsets of those to process."""
+    position = offsets[-1] + 1 if next_offset is None else next_offset
+    return [record.offset for record in tracker.take(records(offsets), position, epoch)]
+
+
+def test_the_lowest_unfinished_offset_is_committed() -> None:
+    """Records beyond the lowest unfinished one are in the metadata, and no longer when it finishes."""
+    tracker = OffsetTracker(TP)
+    assert tracker.to_commit() is None
+    take(tracker, range(10, 15))
+    assert OffsetAndMetadata(10, "", 0) == tracker.to_commit()
+    for offset in (12, 13):
+        tracker.finish(offset)
+    assert OffsetAndMetadata(10, encode(10, [(12, 14)])[0], 0) == tracker.to_commit()
+    for offset in (10, 11):
+        tracker.finish(offset)
+    assert OffsetAndMetadata(14, "", 0) == tracker.to_commit()
+    tracker.finish(14)
+    assert OffsetAndMetadata(15, "", 0) == tracker.to_commit()
+
+
+def test_the_position_moves_over_control_records() -> None:
+    """When all records are finished, the position is committed, also after a poll without records."""
+    tracker = OffsetTracker(TP)
+    take(tracker, [3, 5], next_offset=8)
+    tracker.finish(3)
+    tracker.finish(5)
+    assert OffsetAndMetadata(8, "", 0) == tracker.to_commit()
+    take(tracker, [], next_offset=11, epoch=2)
+    assert OffsetAndMetadata(11, "", 2) == tracker.to_commit()
+
+
+def test_the_leader_epoch_is_that_of_the_records() -> None:
+    """The committed leader epoch is that of the poll that returned the record before the committed offset."""
+    tracker = OffsetTracker(TP)
+    take(tracker, [0, 1], epoch=1)
+    take(tracker, [2, 3], epoch=1)
+    take(tracker, [4, 5], epoch=7)
+    for offset in (0, 1, 2, 3):
+        tracker.finish(offset)
+    assert OffsetAndMetadata(4, "", 1) == tracker.to_commit()
+    tracker.finish(4)
+    assert OffsetAndMetadata(5, "", 7) == tracker.to_commit()
+
+
+def test_gaps_need_no_metadata() -> None:
+    """Offsets without a record between unfinished records are not finished ranges."""
+    tracker = OffsetTracker(TP)
+    take(tracker, [10, 20, 30, 40])
+    tracker.finish(30)
+    assert OffsetAndMetadata(10, encode(10, [(21, 40)])[0], 0) == tracker.to_commit()
+
+
+def test_the_commit_says_when_the_metadata_are_almost_too_long() -> None:
+    """From three quarters of the limit on, no more records must be taken; when the window shrinks, they may."""
+    tracker = OffsetTracker(TP)
+    take(tracker, range(2000))
+    for offset in range(1, 2000, 2):
+        tracker.finish(offset)
+    committed = tracker.to_commit(400)
+    assert committed is not None
+    assert tracker.pressed
+    assert len(committed.metadata) <= 400
+    for offset in range(0, 1500, 2):
+        tracker.finish(offset)
+    tracker.to_commit(400)
+    assert not tracker.pressed
+
+
+def test_records_that_go_back_do_not_follow() -> None:
+    """After a seek back, another tracker is needed; gaps and seeks forward follow."""
+    tracker = OffsetTracker(TP)
+    take(tracker, [5, 6])
+    follow = [tracker.follows(records([first]), first + 1) for first in (5, 6, 7, 100)]
+    assert [False, False, True, True] == follow
+    assert not tracker.follows([], 6)
+
+
+@given(st.data())
+def test_a_restart_repeats_exactly_what_was_unfinished(data: st.DataObject) -> None:
+    """Over several runs of a compacted partition, each takes exactly the records that no earlier one has finished."""
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    log = sorted(rng.sample(range(600), data.draw(st.integers(1, 200))))
+    end = log[-1] + 1 + rng.randrange(3)
+    finished: set[int] = set()
+    position, metadata = rng.randrange(log[0] + 1), ""
+    for _ in range(data.draw(st.integers(1, 6))):
+        tracker = OffsetTracker(TP, decode(metadata, position))
+        at = position
+        while at < end and rng.random() < 0.9:
+            batch = [offset for offset in log if offset >= at][: rng.randrange(1, 40)]
+            following = [offset for offset in log if batch and offset > batch[-1]]
+            at = rng.randint(batch[-1] + 1, following[0]) if following else end
+            assert [offset for offset in batch if offset not in finished] == take(tracker, batch, at)
+            for offset in [offset for offset in tracker.unfinished if rng.random() < 0.6]:
+                tracker.finish(offset)
+                finished.add(offset)
+        committed = tracker.to_commit()
+        if committed is not None:
+            position, metadata = committed.offset, committed.metadata
+            unfinished = [offset for offset in log if offset not in finished]
+            assert position == min([*tracker.unfinished, at])
+            assert all(offset >= position for offset in unfinished)
