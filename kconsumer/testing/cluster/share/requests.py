@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.error_codes import Errors
 from kconsumer.schema.share_group import ShareLeaderIdAndEpoch, ShareNodeEndpoint
-from kconsumer.testing.cluster.fetch_reads import PartitionError
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.share.acknowledgement import RENEW, AckBatch, Acknowledgement
 from kconsumer.testing.cluster.share.partitions import SharePartitions
@@ -86,20 +85,12 @@ class ShareRequests:
             return Errors.INVALID_REQUEST, None
         share = self._partitions.get(request.broker, message.group_id, *key)
         if share is None:
-            return self._missing(request, key), None
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         try:
             Acknowledgement(share, message.member_id, now).run(batches)
         except GroupError as refused:
             return refused.error, refused.message
         return Errors.NONE, None
-
-    def _missing(self, request: Request, key: TopicIdPartition) -> int:
-        """Returns the error code of a partition whose records the broker has not delivered."""
-        try:
-            self._partitions.find(request.broker, request.message.group_id, *key)
-        except PartitionError as error:
-            return error.code
-        return Errors.UNKNOWN_TOPIC_OR_PARTITION
 
     # --- sessions ---
 
