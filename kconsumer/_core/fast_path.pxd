@@ -19,6 +19,8 @@ cdef class FastPath:
     cdef readonly list connections
     cdef readonly list pending               # (connection, frames, bytes): what the general path must handle
     cdef readonly list moved                 # the partitions whose positions the last poll has moved
+    cdef bint deserializes                   # deserializers run on received records, and then `deliver` is called
+    cdef bint delivered                      # `deliver` was called for the records of the last poll
     #: (node, time, latency, time waited, bytes received, bytes sent, records) of each response, times in ms.
     #: records: (partition, bytes, records, end offset, log start offset, next offset) of each partition with records.
     cdef readonly list samples
@@ -48,6 +50,7 @@ cdef class FastPath:
     cdef double waited_ms                    # how long `poll` has waited since the last response
     cdef ResponseParser parser
 
+    cdef bint is_undelivered(self) noexcept
     cdef int64_t begin(self) except -1
     cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes)
     cdef object expire(self, double now)

@@ -88,8 +88,10 @@ cdef class FastPath:
         bint read_committed,
         Py_ssize_t batch_limit,
         bint system_clock=False,
+        bint deserializes=False,
     ):
         self.system_clock = system_clock and KC_SYSTEM_WAITS
+        self.deserializes = deserializes
         self.lock, self.driver, self.now = lock, driver, now
         self.make_batch, self.empty, self.track, self.record = make_batch, empty, track, record
         self.events = events
@@ -120,6 +122,20 @@ cdef class FastPath:
         """End the ownership of the fetches. The caller holds the lock, and writes the state back."""
         self.armed = False
         self.generation += 1
+
+    @property
+    def undelivered(self):
+        """True if the last poll has moved positions, and waits for deserializers of its records."""
+        return self.is_undelivered()
+
+    cdef bint is_undelivered(self) noexcept:
+        return self.deserializes and not self.delivered and len(self.moved) > 0
+
+    def deliver(self):
+        """Mark the records of the last poll as returned. Returns False if the fast path was disarmed before that."""
+        if self.armed:
+            self.delivered = True
+        return self.armed
 
     def take_samples(self):
         """Returns `samples` and `polls`, and replaces both by empty lists."""
@@ -208,9 +224,10 @@ cdef class FastPath:
         """Begin a poll. Returns its generation, or 0 if the general path must continue."""
         cdef double now
         cdef int64_t generation
-        if not self.armed:
+        if not self.armed or self.is_undelivered():     # a deserializer polls, or a signal handler before it
             return 0
         self.moved = []     # before any Python code: after an exception, the caller rolls back these partitions
+        self.delivered = False
         self.poll_number += 1
         generation = self.generation = self.generation + 1    # ends an outer `poll`, in which a signal handler polls
         now = self.last_poll = self.woken = self.time()

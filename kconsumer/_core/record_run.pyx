@@ -124,7 +124,7 @@ cdef class RecordRun:
         self.values = values if values is None else values[:count]
 
     def detach(self):
-        """Drop the reference to the PartitionFetch. After that, `deserialize` must not be called any more."""
+        """Drop the reference to the PartitionFetch. After that, `deserialize` no longer moves its position back."""
         self.source = None
 
     def encoded(self):

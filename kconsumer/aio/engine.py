@@ -19,6 +19,7 @@ from kconsumer.engine.base import ARMED, Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
+from kconsumer.engine.fast_path import COROUTINE_DESERIALIZERS
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.fetching.collector import NO_LIMIT
@@ -81,6 +82,8 @@ class AsyncEngine(Engine):
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
         try:
             records = await self._async_path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
+            if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
+                return self._complete_fast(self._async_path, records, max_bytes)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
             self.rollback_last_poll()
             raise
@@ -107,6 +110,7 @@ class AsyncEngine(Engine):
         self.deserializers = AsyncDeserializers.create(self._config)  # before `defer`, which an interrupt may prevent
         with self.changing():
             self.components.collector.defer()
+            self._async_path.refuse(COROUTINE_DESERIALIZERS)
         return True
 
     async def deserialize(self, deserializers: AsyncDeserializers, records: ConsumerRecords) -> ConsumerRecords:

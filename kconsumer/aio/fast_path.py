@@ -89,8 +89,7 @@ class AsyncFastPath(FastPathControl):
         try:
             self._reader.start(loop, self._selector)
         except CANNOT_WATCH:
-            self._unusable = "not usable with this event loop, which cannot watch sockets"
-            self._driver.has_idle_fetches = True
+            self.refuse("not usable with this event loop, which cannot watch sockets")
             path.end_poll()
             return None
         self._driver.count_suspension()
@@ -107,6 +106,11 @@ class AsyncFastPath(FastPathControl):
         if records is None or records is ConsumerRecords.EMPTY:
             return records
         return records if self._deliver() else None
+
+    def refuse(self, reason: str) -> None:
+        """Never arm the fast path again, for this reason."""
+        self._unusable = reason
+        self._driver.has_idle_fetches = True
 
     def close(self) -> None:
         """Never arm the fast path again, because the consumer is being closed. A poll that waits returns None."""

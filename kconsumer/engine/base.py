@@ -84,6 +84,8 @@ class Engine:
         self.nothing_arrived: Callable[[AccessGuard], bool] = _unknown
         if self._fast_path is not None:
             self.nothing_arrived = self._fast_path.path.nothing_arrived
+        #: User code runs on the records of a poll.
+        self._runs_user_code = parts.collector.deserializes or self.interceptors is not None
         add_fast_path(parts.metrics, None if self._fast_path is None else self._fast_path.path)
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
@@ -158,12 +160,24 @@ class Engine:
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
         try:
             records = control.path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
+            if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
+                return self._complete_fast(control, records, max_bytes)
         except BaseException:  # of a signal handler: records that are not returned must not count as consumed
             self.rollback_last_poll()
             raise
         if records is None:
             with self.changing():  # this disarms it
                 return None
+        return records
+
+    def _complete_fast(
+        self, control: FastPathControl, records: ConsumerRecords, max_bytes: int | None
+    ) -> ConsumerRecords:
+        """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
+        if control.received is not None:
+            records = control.received.complete(control.path, records, deserialize=max_bytes is None)
+        if self.interceptors is not None and records:
+            records = self.interceptors.consumed(records)
         return records
 
     def poll_without_wait(

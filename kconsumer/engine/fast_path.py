@@ -19,6 +19,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.engine.received_records import ReceivedRecords
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.net.connection import Connection
@@ -34,6 +35,7 @@ FIRST_VERSION = 13
 """The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
 RETRY_AFTER_MS = 100.0
 """For how long the fast path is not armed after a response that it could not process."""
+COROUTINE_DESERIALIZERS = "not usable with deserializers that are coroutine functions"
 EPOLL: Any = getattr(selectors, "EpollSelector", None)
 ATTEMPT_INTERVAL_MS = 10.0
 """The time between two attempts to arm the fast path by polls that do not wait."""
@@ -63,12 +65,17 @@ class FastPathControl:
         self._watched: list[int] = []  # the descriptors of the leased sockets
         self._disabled = False
         driver.on_iteration(self._end_leases)
+        deserializes = parts.collector.deserializes
         self._unusable = _unusable(config)  # why the fast path is never armed; empty if it may be
+        if parts.collector.deferred:
+            self._unusable = COROUTINE_DESERIALIZERS
+        #: What `complete_poll` completes. None: the fast path returns the records that a poll returns.
+        self.received = ReceivedRecords(parts, driver) if deserializes else None
         self.path = FastPath(
             parts.lock.inner,
             driver,
             parts.clock.now,
-            ConsumerRecords.from_runs,
+            ConsumerRecords.from_runs if self.received is None else self.received.make_batch,
             ConsumerRecords.EMPTY,
             parts.buffer.memory.track,
             self._record,
@@ -77,6 +84,7 @@ class FastPathControl:
             read_committed=config.isolation_level == "read_committed",
             batch_limit=config.decompressed_batch_max_bytes or 0,
             system_clock=type(parts.clock) is Clock,
+            deserializes=deserializes,
         )
         parts.lock.settle_with(self.path, self.settle)
 
@@ -115,7 +123,7 @@ class FastPathControl:
         loop, buffer = parts.client.loop, parts.buffer
         if not flights or room <= 0 or buffer.has_data() or buffer.has_paused or self._driver.callbacks_due:
             return False
-        if loop.selector is None or parts.closed or self._disabled:
+        if loop.selector is None or parts.closed or self._disabled or parts.collector.busy:
             return False
         if self._leases and (self._leased or not self._driver.can_lease()):
             self._pause_ms = min(2 * self._pause_ms, RETRY_AFTER_MS)
@@ -279,6 +287,8 @@ class FastPathControl:
         for connection in path.connections:
             self._settle_connection(connection)
         parts.collector.set_moved(*_moved(path.moved))
+        if path.undelivered:
+            parts.collector.hold_received()
         parts.subscription.set_now(now)
         if parts.group is not None:
             parts.group.heartbeat.poll_started(now if path.waiting else path.last_poll)
@@ -339,12 +349,9 @@ class FastPathControl:
 def _unusable(config: ConsumerConfig) -> str:
     """Returns why consumers with these options never use the fast path. Returns an empty string if they may use it.
 
-    Interceptors and deserializers are user code, which the fast path does not run. Its sockets do not encrypt.
+    Its sockets do not encrypt.
     """
-    options = [name for name in ("key_deserializer", "value_deserializer", "interceptors") if getattr(config, name)]
-    if config.security_protocol in ("SSL", "SASL_SSL"):
-        options.append("security_protocol")
-    return f"not usable with {', '.join(options)}" if options else ""
+    return "not usable with security_protocol" if config.security_protocol in ("SSL", "SASL_SSL") else ""
 
 
 def descriptor_of(selector: selectors.BaseSelector) -> int:

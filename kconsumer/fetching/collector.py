@@ -68,7 +68,7 @@ class Collector:
         self.positions_advanced = False
         self._unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
         self.out_of_memory = False  # the last call raised MemoryError; the data it was taking is unchanged
-        self.busy = False  # a deserializer is running
+        self.busy = False  # deserializers are running, so no records can be taken
         self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
         self._moved_to: dict[TopicPartition, FetchPosition] = {}  # positions after it
 
@@ -146,6 +146,26 @@ class Collector:
                 self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
         return ConsumerRecords.from_runs(runs, moved_to, self._skipped)
 
+    def finish_received(
+        self, runs: Sequence[RecordRun], complete: int, failed: RecordRun | None, skipped: Skipped
+    ) -> ConsumerRecords:
+        """Returns records that the fast path has received, after the deserializers have run, like `finish`."""
+        self.collected, self._skipped = runs, skipped
+        self.busy = False
+        return self.finish(complete, failed)
+
+    def deserialize(self, run: RecordRun) -> None:
+        """Run the deserializers on a run that is not in the buffer."""
+        run.deserialize(self._key, self._value, self.any_awaitable)
+
+    def hold_received(self) -> None:
+        """Count the records of the last poll as not returned, because their deserializers are running.
+
+        `finish_received` or `rollback` ends this.
+        """
+        self._subscription.mark_unreturned(self._moved_from, self._moved_to)
+        self.busy = True
+
     def _drop_moved(
         self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
     ) -> list[RecordRun]:
@@ -165,6 +185,11 @@ class Collector:
                 del moved_to[tp]
                 skipped.pop(tp, None)
         return [run for run in runs if run.topic_partition in moved_to]
+
+    @property
+    def deserializes(self) -> bool:
+        """True if deserializers run inside `collect`."""
+        return self._deserializes
 
     def defer(self) -> None:
         """Let the caller run the deserializers from now on, between `collect` and `finish`."""
@@ -194,6 +219,7 @@ class Collector:
                 self._put_back(tp, position, reached)
         self._moved_from.clear()
         self.collected = ()
+        self.busy = False
         self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:

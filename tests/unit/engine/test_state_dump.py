@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -123,19 +122,11 @@ def test_report_without_a_group() -> None:
     assert ("0 partitions", ["memory", "fast", "CONNECTION"]) == (lines[0], first)
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({"value_deserializer": "str", "key_deserializer": "str"}, "key_deserializer, value_deserializer"),
-        ({"interceptors": [Interceptor()]}, "interceptors"),
-        ({"security_protocol": "SSL"}, "security_protocol"),
-    ],
-)
-def test_why_the_fast_path_is_not_used(options: dict[str, Any], names: str) -> None:
-    """The repr and the report name the options with which the fast path is never used."""
-    with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", **options) as consumer:
-        assert f"<Consumer 'c' 0 partitions; fast path not usable with {names}>" == repr(consumer)
-        assert f"fast path: not usable with {names}" in full_report(consumer).splitlines()
+def test_why_the_fast_path_is_not_used() -> None:
+    """The repr and the report name the option with which the fast path is never used."""
+    with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", security_protocol="SSL") as consumer:
+        assert "<Consumer 'c' 0 partitions; fast path not usable with security_protocol>" == repr(consumer)
+        assert "fast path: not usable with security_protocol" in full_report(consumer).splitlines()
 
 
 def test_table() -> None:
