@@ -42,6 +42,8 @@ from kconsumer.error_codes import CODES
 from kconsumer.fetching.error_actions import ERROR_ACTIONS as FETCH
 from kconsumer.net.states import TRANSITIONS as CONNECTION
 from kconsumer.offsets.error_actions import LEADER_EPOCH_ACTIONS, LIST_OFFSETS_ACTIONS
+from kconsumer.share import error_actions as share_actions
+from kconsumer.share.member import TRANSITIONS as SHARE_MEMBER
 from kconsumer.spark.options import ROWS as SPARK_ROWS
 from kconsumer.spark.options import SourceOption
 from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
@@ -66,6 +68,7 @@ An unknown name, an invalid value, and options that contradict each other raise 
 
 *later*: the feature is not in this version; any value except the default raises `ConfigError`.
 *classic*, *consumer*: the option belongs to this `group_protocol` only.
+*share*: the option belongs to `ShareConsumer` only ([share groups](share.md)).
 """
 
 SECTIONS = {
@@ -212,6 +215,19 @@ Every state may go back to UNJOINED, because any response can end the membership
 - STABLE: only heartbeats are sent.
 """
 
+SHARE_MEMBER_TEXT = """
+The states of a member of a share group (`kconsumer/share/member.py`, driven by `kconsumer/share/membership.py`).
+There are no callbacks: an assignment is applied as soon as it arrives.
+
+- UNSUBSCRIBED: not a member. The next `poll` with a subscription joins.
+- JOINING: a heartbeat with member epoch 0 and every field must be sent, or is in flight. A member that was fenced comes
+  back here, under the same member id.
+- STABLE: a heartbeat is sent in each interval that the coordinator specified.
+- LEAVING: the heartbeat with member epoch -1 must be sent, or is in flight.
+- STALE: the member left because the caller did not poll for `max_poll_interval_ms`. The next `poll` joins.
+- FATAL: the coordinator refuses this consumer, until it unsubscribes.
+"""
+
 CONSUMER_MEMBER_TEXT = """
 The states of a member of the consumer protocol (`kconsumer/coordinator/consumer_protocol/state.py`, driven by
 `kconsumer/coordinator/consumer_protocol/manager.py`).
@@ -259,12 +275,14 @@ The states of one connection (`kconsumer/net/states.py`).
 """
 
 ACTIONS_TEXT = """
-A code that is not listed is raised from the caller's next `poll`, or from the call that sent the request. There are six
-exceptions. FindCoordinator and OffsetFetch of a group retry retriable codes; ListOffsets and OffsetForLeaderEpoch retry
-and log; LeaveGroup only logs; after an unknown code for ConsumerGroupHeartbeat every poll raises it.
+A code that is not listed is raised from the caller's next `poll`, or from the call that sent the request. There are
+these exceptions. FindCoordinator, OffsetFetch of a group, ShareFetch and ShareAcknowledge retry retriable codes;
+ListOffsets and OffsetForLeaderEpoch retry and log; LeaveGroup only logs; after an unknown code for
+ConsumerGroupHeartbeat or ShareGroupHeartbeat every poll raises it.
 """
 
 GROUP_TABLES = "coordinator/error_actions.py"
+SHARE_TABLES = "share/error_actions.py"
 ERRORS = [
     ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_ACTIONS),
     ("JoinGroup", GROUP_TABLES, JOIN_ACTIONS),
@@ -281,6 +299,10 @@ ERRORS = [
     ("ListOffsets, per partition", "offsets/error_actions.py", LIST_OFFSETS_ACTIONS),
     ("OffsetForLeaderEpoch, per partition", "offsets/error_actions.py", LEADER_EPOCH_ACTIONS),
     ("Fetch, per partition", "fetching/error_actions.py", FETCH),
+    ("ShareGroupHeartbeat", SHARE_TABLES, share_actions.HEARTBEAT_ACTIONS),
+    ("ShareFetch and ShareAcknowledge", SHARE_TABLES, share_actions.SESSION_ACTIONS),
+    ("ShareFetch, per partition", SHARE_TABLES, share_actions.FETCH_ACTIONS),
+    ("ShareAcknowledge, per partition", SHARE_TABLES, share_actions.ACKNOWLEDGE_ACTIONS),
 ]
 
 
@@ -317,6 +339,7 @@ def machines_page() -> str:
     parts.append(
         "\n## Membership, consumer protocol (KIP-848)\n" + CONSUMER_MEMBER_TEXT + "\n" + machine(CONSUMER_MEMBER)
     )
+    parts.append("\n## Membership, share groups (KIP-932)\n" + SHARE_MEMBER_TEXT + "\n" + machine(SHARE_MEMBER))
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
     parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + machine(CONNECTION))
     parts.append("\n## Error codes\n" + ACTIONS_TEXT)

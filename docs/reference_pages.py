@@ -402,7 +402,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (899, "rebootstrapping", "`metadata_recovery_strategy`", ""),
     (903, "replica state in fetches", "for followers; a consumer sends the default", ""),
     (909, "retries of unresolved bootstrap names", "**not supported**: `bootstrap_resolve_timeout_ms`", ""),
-    (932, "share groups", "described by `kconsumer.groups`; offsets, too", "4.2"),
+    (932, "share groups", "`ShareConsumer`; described by `kconsumer.groups`; offsets, too", "4.2"),
     (951, "leaders in fetch responses", "a new leader is used at once", "3.7"),
     (1036, "deserialization errors with the record", "`RecordDeserializationError`", ""),
     (1043, "types of groups", "`kconsumer.groups.list` and `describe`", "4.0"),
@@ -414,6 +414,8 @@ KIPS: list[tuple[int, str, str, str]] = [
     (1106, "reset by duration", '`auto_offset_reset="by_duration:PT1H"`', ""),
     (1109, "dots in tags of metrics", "topics with dots have both forms of the tag", ""),
     (1166, "high watermark in fetches", "for followers; a consumer sends the default", ""),
+    (1206, "strict limit of the records of a share fetch", "`share_acquire_mode`", "4.2"),
+    (1222, "renewal of acquisition locks", "`AcknowledgeType.RENEW`", "4.2"),
     (1226, "lag of share groups", "`kconsumer.groups.offsets`", "4.2"),
     (1242, "check of cluster and node ids", "`metadata_cluster_check_enable`", "4.4"),
 ]

@@ -34,7 +34,10 @@ from kconsumer.types import (
 
 if TYPE_CHECKING:
     from kconsumer import groups
+    from kconsumer._core.share_record import ShareRecord
     from kconsumer.ranges import RangeClient, read_range, read_topic
+    from kconsumer.share.consumer import ShareConsumer
+    from kconsumer.share.types import AcknowledgeType
 
 __version__ = VERSION
 
@@ -54,6 +57,7 @@ PUBLIC_MODULES = (
 )
 
 __all__ = [
+    "AcknowledgeType",
     "Assignment",
     "Assignor",
     "ClusterView",
@@ -74,6 +78,8 @@ __all__ = [
     "RangeClient",
     "RebalanceListener",
     "RebalanceProtocol",
+    "ShareConsumer",
+    "ShareRecord",
     "Subscription",
     "SubscriptionPattern",
     "TimestampType",
@@ -89,7 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `groups` and the names of `ranges` when they are first used, because most programs do not need them.
+    """Import `groups`, and the names of `ranges` and `share`, when they are first used: few programs need them all.
 
     Returns the module or the name. Raises AttributeError for any other `name`.
     """
@@ -97,8 +103,18 @@ def __getattr__(name: str) -> object:
         from kconsumer import ranges
 
         return getattr(ranges, name)
+    if name in ("AcknowledgeType", "ShareConsumer", "ShareRecord"):
+        return _share(name)
     if name == "groups":
         from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 
         return import_module("kconsumer.groups")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _share(name: str) -> object:
+    from kconsumer._core.share_record import ShareRecord
+    from kconsumer.share.consumer import ShareConsumer
+    from kconsumer.share.types import AcknowledgeType
+
+    return {"AcknowledgeType": AcknowledgeType, "ShareConsumer": ShareConsumer, "ShareRecord": ShareRecord}[name]

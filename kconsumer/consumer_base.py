@@ -145,7 +145,7 @@ class ConsumerBase(ABC):
         if isinstance(topics, re.Pattern):
             self._subscribe_pattern(topics, chosen)
             return
-        names = _topic_names(topics)
+        names = topic_names(topics)
         if not names:
             self._drop_subscription()
             return
@@ -506,16 +506,22 @@ class ConsumerBase(ABC):
         return Timer(self._clock, self._timeout_ms(timeout))
 
     def _timeout_ms(self, timeout: Timeout) -> float:
-        if timeout is None:
-            return float(self._config.default_api_timeout_ms)
-        # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
-        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
-        if not seconds >= 0:
-            raise ValueError(f"a timeout cannot be negative: {seconds} s")
-        return seconds * 1000.0
+        return timeout_in_ms(timeout, self._config.default_api_timeout_ms)
 
 
-def _topic_names(topics: Iterable[str]) -> list[str]:
+def timeout_in_ms(timeout: Timeout, default_ms: int) -> float:
+    """Returns a timeout in ms. Raises ValueError for a negative one. None means `default_ms`."""
+    if timeout is None:
+        return float(default_ms)
+    # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
+    seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
+    if not seconds >= 0:
+        raise ValueError(f"a timeout cannot be negative: {seconds} s")
+    return seconds * 1000.0
+
+
+def topic_names(topics: Iterable[str]) -> list[str]:
+    """Returns the topics of a subscription. Raises TypeError or ValueError if one is not a name."""
     if isinstance(topics, str):
         raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
     names = list(topics)

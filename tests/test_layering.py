@@ -81,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "coordinator": TOOLS | {"state", "managers", "metadata"},
     "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
     "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
+    "share": PUBLIC,
     "consumer": PUBLIC,
     "consumer_base": PUBLIC - {"consumer"},
     "aio": PUBLIC,
@@ -92,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     # `kconsumer fake-cluster` runs a cluster of `testing`.
     "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "testing", "types"},
     "__main__": {"cli"},
-    "": PUBLIC | {"testing"},  # kconsumer/__init__.py gathers the public names
+    "": PUBLIC | {"testing", "share"},  # kconsumer/__init__.py gathers the public names
 }
 
 

@@ -1,9 +1,8 @@
 from collections.abc import Iterable
-from typing import Any, final
+from typing import Any
 
 from kconsumer.types import TimestampType, TopicPartition
 
-@final
 class ConsumerRecord:
     """One record of a partition (Java `ConsumerRecord`). Immutable.
 

@@ -43,7 +43,6 @@ cdef enum:
     SHOWN_BYTES = 64      # maximum number of bytes of a key or value in repr()
 
 
-@cython.final
 @cython.freelist(512)
 cdef class ConsumerRecord:
     """One record of a partition (Java `ConsumerRecord`). Immutable.

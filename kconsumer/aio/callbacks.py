@@ -15,7 +15,7 @@ from typing import Any
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.components import Components, Group
+from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
 from kconsumer.managers import FOREVER, Promise
@@ -32,7 +32,7 @@ class UserCodeWait(Wait):
 class UserCode:
     """A task that runs callbacks, and the promise of its end."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], components: Components) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], components: ClientComponents) -> None:
         self.ended: Promise[None] = Promise()
         self.awaited = False  # an operation waits for the end
         self._components = components
@@ -62,7 +62,7 @@ class UserCode:
 class AsyncCallbacks(Callbacks):
     """The listener of the current subscription, and the queue of commit callbacks, for asynchronous user code."""
 
-    def __init__(self, parts: Components) -> None:
+    def __init__(self, parts: ClientComponents) -> None:
         super().__init__(parts)
         self._rebalancing: UserCode | None = None  # runs rebalance callbacks
         self._committing: UserCode | None = None  # runs commit callbacks

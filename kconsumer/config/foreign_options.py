@@ -22,7 +22,6 @@ _SOCKETS = "sockets cannot be replaced; remove it"
 _ENGINES = "OpenSSL engines are not supported; use ssl_context"
 _FILE_OFFSETS = "offsets are stored by the group's coordinator; remove it"
 _PRODUCER = "it is an option of producers; remove it"
-_SHARE = "it is an option of share groups, which this version does not support"
 _RECORDS = "poll() returns records; there are no callbacks for them"
 
 _HINTS: dict[str, tuple[str, ...]] = {
@@ -80,7 +79,6 @@ _HINTS: dict[str, tuple[str, ...]] = {
         "partitioner_cb", "msg_order_cmp", "message_max_bytes", "max_block_ms", "max_request_size", "key_serializer",
         "value_serializer",
     ),
-    _SHARE: ("share_acknowledgement_mode", "share_acquire_mode"),
     _RECORDS: ("consume_cb", "consume_callback_max_messages"),
 }  # fmt: skip
 

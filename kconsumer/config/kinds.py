@@ -47,7 +47,7 @@ class Option:
         own: bool = False,
     ) -> None:
         self.kind, self.default, self.meaning = kind, default, meaning
-        # protocol: the only group_protocol that has this option, or None.
+        # protocol: the only group_protocol that has this option ("share": only a ShareConsumer has it), or None.
         # later: a feature that is not implemented yet, and a hint; then only the default is allowed.
         # secret: the value is never shown. own: Java does not have the option.
         self.protocol, self.later, self.secret, self.own = protocol, later, secret, own

@@ -78,6 +78,19 @@ class GroupRebalanceConfig(OptionGroup):
     group_remote_assignor: str | None
 
 
+class ShareConfig(OptionGroup):
+    """Options of the fetches and acknowledgements of a share consumer (Java `ShareFetchConfig`)."""
+
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_poll_records: int
+    share_acquire_mode: str
+    check_crcs: bool
+
+
 class FetchConfig(OptionGroup):
     """Options of Fetch requests, their responses and the collector (Java `FetchConfig`)."""
 

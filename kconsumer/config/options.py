@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Unpack
 
 from kconsumer.config import kinds
 from kconsumer.config.kinds import Option
@@ -29,6 +29,7 @@ log = get_logger(__name__)
 T = TypeVar("T", bound="OptionGroup")
 
 FETCH_OVERHEAD_BYTES = 512  # size of a Fetch response without its batches
+SHARE = "share"  # the group protocol of options that only a ShareConsumer has
 REQUIRED: Any = object()  # marks an option without a default, which the user must set
 
 
@@ -67,6 +68,16 @@ class _Table:
     group_remote_assignor: str | None = _option(
         kinds.text(allow_empty=False), None, "The broker's assignor to use (uniform, range).",
         protocol="consumer"
+    )
+    share_acknowledgement_mode: str = _option(
+        kinds.choice("implicit", "explicit"), "implicit",
+        "The next poll accepts the records of the last one (implicit), or each is acknowledged (explicit).",
+        protocol="share"
+    )
+    share_acquire_mode: str = _option(
+        kinds.choice("batch_optimized", "record_limit"), "batch_optimized",
+        "Acquire whole batches, so that a poll may exceed max_poll_records; or never exceed it (KIP-1206).",
+        protocol="share"
     )
     session_timeout_ms: int = _option(
         kinds.int32(1), 45_000, "The coordinator removes a member that sends no heartbeat for this time.",
@@ -217,6 +228,10 @@ class _Table:
     on_commit: Callable[..., object] | None = _option(
         kinds.CALLABLE, None, "Called as (offsets, error) after each auto-commit and asynchronous commit.",
         own=True
+    )
+    on_acknowledge: Callable[..., object] | None = _option(
+        kinds.CALLABLE, None, "Called as (offsets, error) when a broker has processed acknowledgements.",
+        protocol="share", own=True
     )
     interceptors: tuple[Any, ...] = _option(
         kinds.INTERCEPTORS, (),
@@ -396,6 +411,7 @@ _client_numbers = itertools.count(1)  # next() is atomic
 class ConsumerConfig(_Table):
     """A checked, immutable configuration with one attribute per option. Raises ConfigError for any mistake."""
 
+    _is_share: ClassVar[bool] = False  # the configuration of a ShareConsumer
     explicit: frozenset[str]  # the options that were set, in snake_case, also those set to their default
 
     def __init__(self, /, **options: Unpack[AllOptions]) -> None:
@@ -408,7 +424,7 @@ class ConsumerConfig(_Table):
             raise ConfigError('bootstrap_servers is required, for example bootstrap_servers="localhost:9092"')
         _derive(values, given)
         _derive_login(values, given)
-        _check_together(values, given)
+        _check_together(values, given, SHARE if self._is_share else values["group_protocol"])
         self.__dict__.update(values, explicit=frozenset(given))
 
     @classmethod
@@ -542,12 +558,13 @@ def _derive_login(values: dict[str, Any], given: Mapping[str, str]) -> None:
         log.warning("%s: ignored, because security_protocol is %s and not SASL_…", ", ".join(unused), protocol)
 
 
-def _check_together(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+def _check_together(values: Mapping[str, Any], given: Mapping[str, str], protocol: str) -> None:
     """Raise ConfigError if two options contradict each other. The message names both."""
     _check_security(values, given)
-    protocol = values["group_protocol"]
     for name, spelling in given.items():
         belongs_to = OPTIONS[name].protocol
+        if belongs_to == SHARE != protocol:
+            raise ConfigError(f"{spelling} is an option of ShareConsumer, and cannot be set for other consumers")
         if belongs_to not in (None, protocol):
             raise ConfigError(
                 f"{spelling} is an option of group_protocol={belongs_to!r} "

@@ -38,6 +38,10 @@ class ConsumerOptions(TypedDict, total=False):
     """Where I/O runs: in calls (classic) or on a network thread (threaded). Default: by group_protocol."""
     group_remote_assignor: str | None
     """The broker's assignor to use (uniform, range)."""
+    share_acknowledgement_mode: str
+    """The next poll accepts the records of the last one (implicit), or each is acknowledged (explicit)."""
+    share_acquire_mode: str
+    """Acquire whole batches, so that a poll may exceed max_poll_records; or never exceed it (KIP-1206)."""
     session_timeout_ms: int
     """The coordinator removes a member that sends no heartbeat for this time."""
     heartbeat_interval_ms: int
@@ -126,6 +130,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Iteration over the consumer ends after this time without a record; None: never."""
     on_commit: Callable[..., object] | None
     """Called as (offsets, error) after each auto-commit and asynchronous commit."""
+    on_acknowledge: Callable[..., object] | None
+    """Called as (offsets, error) when a broker has processed acknowledgements."""
     interceptors: Sequence[object]
     """Called with records before poll returns them, and with offsets after a commit. Alias: interceptor_classes."""
     metrics_reporters: Sequence[object]

@@ -30,10 +30,12 @@ from kconsumer.types import GroupMetadata, TopicPartition
 if TYPE_CHECKING:
     from kconsumer.coordinator.classic_protocol.state import Member
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
+    from kconsumer.share.member import ShareMember
 
 log = get_logger(__name__)
 
 M = TypeVar("M", bound="Member | ConsumerMember")
+H = TypeVar("H", bound="Member | ConsumerMember | ShareMember")  # a member that sends heartbeats
 
 
 class Membership(ABC, Generic[M]):
@@ -192,13 +194,13 @@ class Membership(ABC, Generic[M]):
         return RebalanceCallback(CallbackKind.LOST if gone else CallbackKind.REVOKED, tuple(sorted(owned)))
 
 
-class AbstractHeartbeatManager(ABC, Generic[M]):
+class AbstractHeartbeatManager(ABC, Generic[H]):
     """Sends the heartbeats of a member, and leaves the group if the user does not poll for `max_poll_interval_ms`."""
 
     def __init__(
         self,
         config: GroupRebalanceConfig,
-        member: M,
+        member: H,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
         rng: random.Random | None = None,

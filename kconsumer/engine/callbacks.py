@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
-from kconsumer.engine.components import Components, Group
+from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
@@ -33,7 +33,7 @@ CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 class Callbacks:
     """The listener of the current subscription, and the queue of commit callbacks."""
 
-    def __init__(self, parts: Components) -> None:
+    def __init__(self, parts: ClientComponents) -> None:
         self.listener: RebalanceListener | None = None
         self.observer: RebalanceListener | None = None  # called before the listener, whatever is subscribed
         self.running = False  # True inside a rebalance callback
@@ -152,6 +152,10 @@ class Callbacks:
     def committed(self, callback: Callable[[Offsets], object], offsets: Offsets) -> None:
         """Queue the interceptors' callback for a successful commit. It runs inside a later call of the user."""
         self._commits.append(partial(callback, offsets))
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Queue a call of user code. It runs inside a later call of the user, in order with commit callbacks."""
+        self._commits.append(call)
 
     @property
     def commits_pending(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.components import Components, Group
+from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
@@ -29,7 +29,7 @@ class ClassicDriver(Driver):
 
     has_fast_path = True
 
-    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+    def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
 

@@ -1,13 +1,14 @@
 """Creates the state, the managers and the network of a consumer, and connects them.
 
-Both drivers use the same components. The group protocols differ in the membership manager, the heartbeat manager and
-the commit requests.
+Share consumers have `ClientComponents`, too. Both drivers use the same components. The group protocols differ in the
+membership manager, the heartbeat manager and the commit requests.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kconsumer._core.settling_lock import SettlingLock
 from kconsumer.assignors import Assignor
@@ -34,6 +35,7 @@ from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
 from kconsumer.engine.section import Section, Step, Turnstile
+from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
@@ -62,22 +64,36 @@ class Group(NamedTuple):
     heartbeat: AbstractHeartbeatManager[Any]
 
 
-class Components:
-    """The state, the managers and the network of one consumer. Creating them does no I/O.
+class Pollable(RequestManager, Protocol):
+    """The manager that fetches records, which a driver polls during polls of the user."""
+
+    @property
+    def needs_poll(self) -> bool:
+        """True if `poll` may return requests."""
+        ...
+
+
+class RecordBuffer(Protocol):
+    """The data of responses that no poll has returned yet."""
+
+    def has_data(self) -> bool:
+        """Returns True if a poll would find something in the buffer."""
+        ...
+
+
+class ClientComponents(ABC):
+    """The state, the managers and the network of one client of any kind. Creating them does no I/O.
 
     `lock` guards all of them. A driver holds the lock for one step at a time. It never holds the lock while user code
     runs, except for assignors. Every step polls `managers`. A step inside poll() also polls the membership and `fetch`.
     """
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        environment: Environment,
-        assignors: Collection[Assignor],
-        *,
-        deferred: bool = False,
-    ) -> None:
-        """Create the components without I/O. If `deferred` is True, the engine runs the deserializers after a poll."""
+    group: Group | None = None  # the membership of a consumer group
+    managers: list[RequestManager]  # in the order in which they are polled
+    fetch: Pollable
+    buffer: RecordBuffer
+
+    def __init__(self, config: ConsumerConfig, environment: Environment) -> None:
         rng = self._rng = environment.random_generator()
         self.config = config
         self.environment = environment
@@ -100,6 +116,94 @@ class Components:
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
+        self.metadata.on_update.append(self._metadata_updated)
+
+    @abstractmethod
+    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
+        """Returns the functions that return errors which any call of the user must raise."""
+
+    def position_error_sources(self) -> list[Callable[[], KafkaError | None]]:
+        """Returns the functions that return errors which only calls that need a position must raise."""
+        return []
+
+    @property
+    def coordinator(self) -> CoordinatorManager | None:
+        """The manager that finds the coordinator of the group, or None for a client without a group."""
+        return None if self.group is None else self.group.coordinator
+
+    @property
+    def group_id(self) -> str | None:
+        """The group of which the client is a member, or None."""
+        return None if self.group is None else self.group.member.group_id
+
+    def _report_metrics(self) -> None:
+        """Start to report metrics. The last step of a constructor, after which there is no other metric to create."""
+        if self.config.metrics_reporters:
+            self.metrics.report_to(Reporters(self.config.metrics_reporters, self.clock.now, self.user_calls.call))
+
+    def changing(self) -> Section:
+        """Returns a context manager that holds the lock while the calling thread changes the state."""
+        return Section(self)
+
+    def set_end_wait(self, end_wait: Callable[[], None]) -> None:
+        """Set the function that ends the wait of the calling thread. Any thread or signal handler may call it."""
+        self.end_wait = end_wait
+
+    def mark_closed(self) -> None:
+        """Mark the consumer as closed, so that waiting calls raise StateError."""
+        self.closed = True
+
+    def _end_wait(self) -> None:
+        self.client.wakeup()
+
+    def _woken(self, now: float) -> None:
+        """Update `subscription.now` before responses are handled, because the step may have begun long ago."""
+        self.subscription.set_now(now)
+
+    def _metadata_updated(self, update: MetadataUpdate) -> None:
+        self.share_nodes()
+        if update.recreated:
+            self.subscription.forget_epochs(update.recreated)
+        if self.subscription.has_pattern:
+            self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
+
+    def rebootstrap_if_wanted(self) -> None:
+        """Connect to `bootstrap_servers` again if the metadata or a broker requires it (KIP-899, KIP-1102)."""
+        if self.metadata.needs_rebootstrap or self.client.needs_rebootstrap:
+            self.client.rebootstrap(close_connections=True)
+            self.metadata.rebootstrapped()
+
+    def share_nodes(self) -> None:
+        """Pass the addresses of all brokers, including the coordinator, to the network client.
+
+        The coordinator may be found before the first metadata arrives, or before the first after a rebootstrap. Then
+        the bootstrap servers stay in the list: if it contained only the coordinator and that broker died, no request
+        could reach another broker.
+        """
+        nodes = dict(self.cluster.nodes) or {node.id: node for node in self.client.bootstrap_nodes()}
+        found = None if self.coordinator is None else self.coordinator.coordinator
+        if found is not None:
+            nodes.setdefault(found.id, found)
+        self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
+
+
+class Components(ClientComponents):
+    """The components of a consumer."""
+
+    fetch: FetchManager
+    buffer: FetchBuffer
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        environment: Environment,
+        assignors: Collection[Assignor],
+        *,
+        deferred: bool = False,
+    ) -> None:
+        """Create the components without I/O. If `deferred` is True, the engine runs the deserializers after a poll."""
+        super().__init__(config, environment)
+        clock, rng = self.clock, self._rng
         self.group = self._make_group(config.group_id, assignors)
         offset_config = config.select(OffsetConfig)
         self.offsets = ResetManager(offset_config, self.cluster, self.subscription, self.metadata, clock.wall_ms, rng)
@@ -119,10 +223,8 @@ class Components:
             rng,
             deferred=deferred,
         )
-        self.metadata.on_update.append(self._metadata_updated)
         self.managers = self._managers()
-        if config.metrics_reporters:
-            self.metrics.report_to(Reporters(config.metrics_reporters, clock.now, self.user_calls.call))
+        self._report_metrics()
 
     def _make_group(self, group_id: str | None, assignors: Collection[Assignor]) -> Group | None:
         if group_id is None:
@@ -200,51 +302,27 @@ class Components:
             return [self.metadata, self.positions, self.offsets]
         return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
 
-    def changing(self) -> Section:
-        """Returns a context manager that holds the lock while the calling thread changes the state."""
-        return Section(self)
-
-    def set_end_wait(self, end_wait: Callable[[], None]) -> None:
-        """Set the function that ends the wait of the calling thread. Any thread or signal handler may call it."""
-        self.end_wait = end_wait
-
-    def mark_closed(self) -> None:
-        """Mark the consumer as closed, so that waiting calls raise StateError."""
-        self.closed = True
-
-    def _end_wait(self) -> None:
-        self.client.wakeup()
-
-    def _woken(self, now: float) -> None:
-        """Update `subscription.now` before responses are handled, because the step may have begun long ago."""
-        self.subscription.set_now(now)
-
     def _coordinator_found(self, now: float) -> None:
         self.share_nodes()
         assert self.group is not None
         self.group.heartbeat.reset_session_timer(now)
 
-    def _metadata_updated(self, update: MetadataUpdate) -> None:
-        self.share_nodes()
-        if update.recreated:
-            self.subscription.forget_epochs(update.recreated)
-        if self.subscription.has_pattern:
-            self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
+    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
+        """Returns the functions that return errors which any call of the user must raise."""
+        group = self.group
+        if group is None:
+            return [self.metadata.take_error]
+        return [
+            self.metadata.take_error,
+            group.coordinator.take_error,
+            group.heartbeat.take_error,
+            group.membership.take_error,
+            group.commits.take_error,
+        ]
 
-    def rebootstrap_if_wanted(self) -> None:
-        """Connect to `bootstrap_servers` again if the metadata or a broker requires it (KIP-899, KIP-1102)."""
-        if self.metadata.needs_rebootstrap or self.client.needs_rebootstrap:
-            self.client.rebootstrap(close_connections=True)
-            self.metadata.rebootstrapped()
+    def position_error_sources(self) -> list[Callable[[], KafkaError | None]]:
+        """Returns the functions that return errors which only calls that need a position must raise.
 
-    def share_nodes(self) -> None:
-        """Pass the addresses of all brokers, including the coordinator, to the network client.
-
-        The coordinator may be found before the first metadata arrives, or before the first after a rebootstrap. Then
-        the bootstrap servers stay in the list: if it contained only the coordinator and that broker died, no request
-        could reach another broker.
+        end_offsets() must work after a log truncation.
         """
-        nodes = dict(self.cluster.nodes) or {node.id: node for node in self.client.bootstrap_nodes()}
-        if self.group is not None and self.group.coordinator.coordinator is not None:
-            nodes.setdefault(self.group.coordinator.coordinator.id, self.group.coordinator.coordinator)
-        self.client.set_nodes(nodes.values(), self.cluster.cluster_id)
+        return [self.offsets.take_error, self.positions.take_error]

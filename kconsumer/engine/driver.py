@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks
-from kconsumer.engine.components import Components
+from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.managers import RequestManager, UnsentRequest
@@ -39,7 +39,7 @@ class Driver(ABC):
     has_fast_path = False  # whether polls of the calling thread may use the fast path
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
-    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+    def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         self.next_manager_poll = 0.0  # ms; before this time poll() need not poll the managers
         self._managers_due = 0.0, -1  # see `managers_due`: a time (ms), and the requests that had ended before
         self.wakeup_requested = False  # wakeup() was called
@@ -50,17 +50,8 @@ class Driver(ABC):
         self._receiver = parts.client.receiver
         self._failure: KafkaError | None = None  # the error of a manager or a thread, for `raise_errors`
         self._notify: Callable[[], object] = bool  # ends the wait of the calling thread, which then checks `_failure`
-        self._errors: list[Callable[[], KafkaError | None]] = [parts.metadata.take_error]
-        # Raised only by calls that need a position: end_offsets() must work after a log truncation.
-        self._position_errors = [parts.offsets.take_error, parts.positions.take_error]
-        group = parts.group
-        if group is not None:
-            self._errors += [
-                group.coordinator.take_error,
-                group.heartbeat.take_error,
-                group.membership.take_error,
-                group.commits.take_error,
-            ]
+        self._errors = parts.error_sources()
+        self._position_errors = parts.position_error_sources()
 
     # --- where the two drivers differ --------------------------------------------------------------------------
 
@@ -223,8 +214,8 @@ class Driver(ABC):
                 *dict.fromkeys(parts.metadata.problem_with(tp) for tp in sorted(partitions)),
             ]
             known: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
-            if not known and parts.group is not None and parts.group.coordinator.connection_id is None:
-                known = parts.group.coordinator.last_error
+            if not known and parts.coordinator is not None and parts.coordinator.connection_id is None:
+                known = parts.coordinator.last_error
         return TimeoutError(f"{what} did not finish in time" + (f": {known}" if known else ""))
 
     def raise_wakeup(self) -> None:

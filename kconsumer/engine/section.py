@@ -10,7 +10,7 @@ from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kconsumer.engine.components import Components
+    from kconsumer.engine.components import ClientComponents
     from kconsumer.engine.environment import Lock
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
@@ -91,7 +91,7 @@ class Section:
 
     __slots__ = ("_holds", "_nested", "_parts")
 
-    def __init__(self, parts: Components) -> None:
+    def __init__(self, parts: ClientComponents) -> None:
         self._parts = parts
 
     def __enter__(self) -> None:
@@ -129,7 +129,7 @@ class Unlocked:
 
     __slots__ = ("_handlers", "_parts")
 
-    def __init__(self, parts: Components) -> None:
+    def __init__(self, parts: ClientComponents) -> None:
         self._parts = parts
         self._handlers = HandlersRunning()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.components import Components
+from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import (
     BETWEEN,
@@ -49,7 +49,7 @@ class ThreadedDriver(Driver):
     has_network_thread = has_fast_path = True
     leave_wait_ms = 1000.0
 
-    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+    def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         metrics = parts.metrics
         self._events = ApplicationEvents(metrics)
@@ -119,7 +119,7 @@ class ThreadedDriver(Driver):
         parts = self._components
         if self._retired:
             raise StateError("this consumer was closed while the call was waiting")
-        group = f"-{parts.group.member.group_id}" if parts.group is not None else ""
+        group = "" if parts.group_id is None else f"-{parts.group_id}"
         network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup, parts.environment)
         try:
             network.start()

@@ -74,7 +74,7 @@ class MockLog:
         if timestamp in (LATEST, EARLIEST):
             return OffsetAndTimestamp(self.end if timestamp == LATEST else self.beginning, -1)
         found = next((record for record in self._records if record.timestamp >= timestamp), None)
-        return found and OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
+        return None if found is None else OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
 
 
 class MockBroker:

@@ -25,7 +25,7 @@ from support.brokers.certificates import Authority
 from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
 
-# Pages whose blocks run elsewhere: in a Spark session, and in tests/brokerless.
+# Pages whose blocks run elsewhere: in a Spark session, in tests/brokerless, and in test_share_consumer.py.
 OTHER_PAGES = (
     "docs/spark.md",
     "docs/pipeline.md",
@@ -33,6 +33,7 @@ OTHER_PAGES = (
     "docs/asyncio.md",
     "docs/start.md",
     "docs/parallel.md",
+    "docs/share.md",
 )
 OTHER_FOLDERS = ("docs/guides/", "docs/coming-from/")
 EXAMPLE = ROOT / "examples" / "custom_assignor"

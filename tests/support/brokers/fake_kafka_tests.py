@@ -37,6 +37,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_metrics.py::test_names_are_kafkas": JAVA,
     "test_mixed_groups.py": JAVA,
     "test_sasl.py": SECURITY,
+    "test_share_consumer.py": "needs share groups, which the model does not have",
     "test_soak.py": PROXY,
     "test_spark_tasks.py::test_corrupt_batches": LOG_FILES,
     "test_stalled_connections.py": PROXY,

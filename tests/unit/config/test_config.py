@@ -81,7 +81,7 @@ def test_defaults_are_javas(key: str, default: object) -> None:
 def test_every_default_is_allowed(name: str) -> None:
     """Each option accepts its own default in both spellings, and `explicit` then contains it."""
     row = OPTIONS[name]
-    if name == "bootstrap_servers" or row.protocol == "consumer":
+    if name == "bootstrap_servers" or row.protocol in ("consumer", "share"):
         return
     assert name in config(**{name: row.default}).explicit
     assert name in config(**{row.java_key: row.default}).explicit

@@ -15,7 +15,7 @@ GROUPS = OptionGroup.__subclasses__()
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_field_is_an_option_of_the_same_type(group):
     """Each field of a group has the name and the annotation of an option."""
-    assert len(GROUPS) == 6
+    assert len(GROUPS) == 7
     types = get_type_hints(ConsumerConfig)
     for name, annotation in get_type_hints(group).items():
         if name == "read_committed":  # the isolation level as a bool

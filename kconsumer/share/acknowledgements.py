@@ -1,0 +1,210 @@
+"""Acquired records and their acknowledgements.
+
+`AcquiredBatch` has the records of one partition that one poll has returned, until each of them is acknowledged.
+`PartitionAcknowledgements` are acknowledgements on their way to the broker, and `Commit` waits for their results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from kconsumer.errors import KafkaError, StateError
+from kconsumer.managers import Promise
+from kconsumer.share.session import TopicIdPartition
+from kconsumer.share.types import GAP, AcknowledgeType
+from kconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer._core.share_record import ShareRecord
+
+MIN_UNIFORM_RUN = 10
+"""From this many equal types on, a run of offsets is sent as a batch of its own, with one type for all of them."""
+
+
+class AcknowledgementBatch(NamedTuple):
+    """A range of offsets with its acknowledge types: one type for all of them, or one type for each."""
+
+    first_offset: int
+    last_offset: int
+    types: list[int]
+
+
+def to_batches(types: Mapping[int, int]) -> list[AcknowledgementBatch]:
+    """Returns the acknowledgements `types` (offset -> acknowledge type) as batches without gaps."""
+    batches: list[AcknowledgementBatch] = []
+    offsets = sorted(types)
+    for _, numbered in groupby(enumerate(offsets), key=lambda pair: pair[1] - pair[0]):
+        mixed: list[tuple[int, int]] = []
+        for kind, run in groupby([(offset, types[offset]) for _, offset in numbered], key=lambda pair: pair[1]):
+            same = list(run)
+            if len(same) < MIN_UNIFORM_RUN:
+                mixed += same
+                continue
+            _add_batch(batches, mixed)
+            batches.append(AcknowledgementBatch(same[0][0], same[-1][0], [kind]))
+        _add_batch(batches, mixed)
+    return batches
+
+
+def _add_batch(batches: list[AcknowledgementBatch], pairs: list[tuple[int, int]]) -> None:
+    """Append the `pairs` of offset and type as one batch, and clear them."""
+    if pairs:
+        kinds = [kind for _, kind in pairs]
+        batches.append(AcknowledgementBatch(pairs[0][0], pairs[-1][0], kinds[:1] if len(set(kinds)) == 1 else kinds))
+        pairs.clear()
+
+
+class Commit:
+    """The results of the acknowledgements of one call of `commit`."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline  # ms; retriable errors are retried until then
+        self.promise: Promise[dict[TopicPartition, KafkaError | None]] = Promise()
+        self.results: dict[TopicPartition, KafkaError | None] = {}
+        self._left: Counter[TopicPartition] = Counter()  # how many results of each partition are missing
+
+    def add(self, tp: TopicPartition) -> None:
+        """Wait for one more result of a partition."""
+        self._left[tp] += 1
+
+    def unfinished(self) -> frozenset[TopicPartition]:
+        """Returns the partitions whose results are missing."""
+        return frozenset(self._left)
+
+    def complete(self, tp: TopicPartition, error: KafkaError | None) -> None:
+        """Set a result of a partition. The first error counts. The promise is done with the last result."""
+        self.results[tp] = self.results.get(tp) or error
+        self._left -= Counter([tp])
+        if not self._left:
+            self.promise.set_result(self.results)
+
+
+class AcquiredBatch:
+    """The records of one partition that a poll has returned, and what was said about them."""
+
+    __slots__ = ("node_id", "partition", "records", "renewed", "renewing", "topic_partition", "types")
+
+    def __init__(self, node_id: int, partition: TopicIdPartition, topic_partition: TopicPartition) -> None:
+        self.node_id = node_id  # the broker that delivered the records; only this one may acknowledge them
+        self.partition = partition
+        self.topic_partition = topic_partition
+        self.records: dict[int, ShareRecord] = {}  # records without an acknowledgement, by offset
+        self.types: dict[int, int] = {}  # acknowledgements that were not taken yet
+        self.renewing: dict[int, ShareRecord] = {}  # records whose renewal was not confirmed yet
+        self.renewed: dict[int, ShareRecord] = {}  # records that the next poll returns again
+
+    @property
+    def has_renewals(self) -> bool:
+        """True if records are being renewed, or were renewed and have not been returned again."""
+        return bool(self.renewing or self.renewed)
+
+    @property
+    def done(self) -> bool:
+        """True if nothing is left to acknowledge, to send or to return again."""
+        return not (self.records or self.types or self.has_renewals)
+
+    def acknowledge(self, offset: int, kind: AcknowledgeType) -> bool:
+        """Set the acknowledgement of a record. Returns False if the record is not one of this batch.
+
+        A later call replaces an acknowledgement that was not sent yet.
+        """
+        if offset not in self.records:
+            return False
+        self.types[offset] = kind
+        return True
+
+    def set_all(self, kind: int, offsets: Iterable[int] | None = None) -> None:
+        """Set the acknowledgement of these offsets, by default of all records that have none yet."""
+        for offset in list(self.records) if offsets is None else offsets:
+            self.types.setdefault(offset, kind)
+
+    def unacknowledged(self) -> list[int]:
+        """Returns the offsets of the records without an acknowledgement."""
+        return [offset for offset in self.records if offset not in self.types]
+
+    def take(self) -> PartitionAcknowledgements | None:
+        """Returns the acknowledgements to send, or None if there are none. They are no longer part of this batch."""
+        if not self.types:
+            return None
+        types, self.types = self.types, {}
+        for offset, kind in types.items():
+            record = self.records.pop(offset, None)
+            if kind == AcknowledgeType.RENEW and record is not None:
+                self.renewing[offset] = record
+        return PartitionAcknowledgements(self, types)
+
+    def renewals_done(self, offsets: Iterable[int], error: KafkaError | None) -> None:
+        """Handle the result of a renewal. Records that were not renewed are lost to this consumer."""
+        for offset in offsets:
+            record = self.renewing.pop(offset, None)
+            if record is not None and error is None:
+                self.renewed[offset] = record
+
+    def take_renewed(self) -> Iterator[ShareRecord]:
+        """Returns the renewed records, which can be acknowledged again from now on."""
+        renewed, self.renewed = self.renewed, {}
+        self.records.update(renewed)
+        return iter(renewed.values())
+
+
+class PartitionAcknowledgements:
+    """Acknowledgements of one partition, on their way to the broker that delivered the records."""
+
+    __slots__ = ("batch", "commit", "deadline", "types")
+
+    def __init__(self, batch: AcquiredBatch, types: dict[int, int]) -> None:
+        self.batch = batch
+        self.types = types
+        self.deadline = float("inf")  # ms; not retried after this time
+        self.commit: Commit | None = None
+
+    @property
+    def node_id(self) -> int:
+        """The broker that delivered the records."""
+        return self.batch.node_id
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        """The partition by topic id."""
+        return self.batch.partition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition by topic name."""
+        return self.batch.topic_partition
+
+    @property
+    def renews(self) -> bool:
+        """True if one of them is a renewal."""
+        return AcknowledgeType.RENEW in self.types.values()
+
+    @property
+    def offsets(self) -> frozenset[int]:
+        """The offsets of the acknowledged records, without gaps."""
+        return frozenset(offset for offset, kind in self.types.items() if kind != GAP)
+
+    def complete(self, error: KafkaError | None) -> None:
+        """Report the result to the batch and to the commit."""
+        self.batch.renewals_done([o for o, kind in self.types.items() if kind == AcknowledgeType.RENEW], error)
+        if self.commit is not None:
+            self.commit.complete(self.topic_partition, error)
+
+    def __repr__(self) -> str:
+        return f"<PartitionAcknowledgements of {len(self.types)} offsets of {self.topic_partition}>"
+
+
+def check_acknowledged(batches: Iterable[AcquiredBatch]) -> None:
+    """Raise StateError if records have no acknowledgement. The message names the first of them."""
+    missing = {batch.topic_partition: offsets for batch in batches if (offsets := batch.unacknowledged())}
+    if not missing:
+        return
+    tp, offsets = next(iter(missing.items()))
+    count = sum(map(len, missing.values()))
+    raise StateError(
+        f"{count} record{'s' * (count != 1)} of the last poll {'are' if count != 1 else 'is'} not acknowledged, the"
+        f" first at offset {offsets[0]} of {tp}; with share_acknowledgement_mode='explicit' acknowledge each record"
+        " before the next poll"
+    )

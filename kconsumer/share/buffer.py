@@ -1,0 +1,63 @@
+"""ShareBuffer: acquired data that no poll has returned yet, in order of arrival."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from kconsumer._core.wire import Slice
+from kconsumer.schema.share_group import AcquiredRecords
+from kconsumer.share.session import TopicIdPartition
+from kconsumer.types import TopicPartition
+
+
+class CompletedShareFetch:
+    """The data of one partition in one ShareFetch response."""
+
+    __slots__ = ("acquired", "next_offset", "node_id", "partition", "records", "topic_partition")
+
+    def __init__(
+        self,
+        node_id: int,
+        partition: TopicIdPartition,
+        topic_partition: TopicPartition,
+        records: Slice | bytes | None,
+        acquired: Sequence[AcquiredRecords],
+    ) -> None:
+        self.node_id = node_id
+        self.partition = partition
+        self.topic_partition = topic_partition
+        self.records = records
+        self.acquired = acquired  # ranges of offsets in ascending order, with their delivery counts
+        self.next_offset = acquired[0].first_offset  # the first offset that no poll has returned
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{a.first_offset}-{a.last_offset}" for a in self.acquired)
+        return f"<CompletedShareFetch of {self.topic_partition}: {ranges}>"
+
+
+class ShareBuffer:
+    """The data of responses, until a poll takes it."""
+
+    def __init__(self) -> None:
+        self._fetches: deque[CompletedShareFetch] = deque()
+
+    def has_data(self) -> bool:
+        """Returns True if a poll would find records."""
+        return bool(self._fetches)
+
+    def add(self, fetch: CompletedShareFetch) -> None:
+        """Append data that has arrived."""
+        self._fetches.append(fetch)
+
+    def put_back(self, fetch: CompletedShareFetch) -> None:
+        """Make the rest of a fetch the first data of the next poll."""
+        self._fetches.appendleft(fetch)
+
+    def pop(self) -> CompletedShareFetch:
+        """Returns the first data, which is no longer buffered."""
+        return self._fetches.popleft()
+
+    def clear(self) -> None:
+        """Drop all data. The brokers release its records when the sessions are closed."""
+        self._fetches.clear()

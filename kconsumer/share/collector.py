@@ -1,0 +1,103 @@
+"""ShareCollector: from buffered data to the records of a poll.
+
+Decodes the batches with the same compiled code as a Consumer, and drops the records outside of the acquired ranges.
+Acquired offsets without a record are acknowledged as gaps. A record that cannot be deserialized is released, and the
+rest of a batch that cannot be decoded is rejected. Runs on the calling thread, without the lock: the data that it takes
+from the buffer belongs to the poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.share_record import ShareRecord, acquired_records
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.deserializers import adapt
+from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError
+from kconsumer.share.acknowledgements import AcquiredBatch
+from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
+from kconsumer.share.metrics import ShareMetrics
+from kconsumer.share.types import GAP, AcknowledgeType
+
+MAX_RECORDS = (1 << 31) - 1
+
+Acknowledger = Callable[[ShareRecord, int], object]
+
+
+class ShareCollector:
+    """Takes the records of a poll from the buffer."""
+
+    def __init__(self, config: ConsumerConfig, buffer: ShareBuffer, metrics: ShareMetrics) -> None:
+        self.acknowledger: Acknowledger | None = None  # called when a record is acknowledged by its own methods
+        self._buffer = buffer
+        self._metrics = metrics
+        key, value = config.key_deserializer, config.value_deserializer
+        self._key = None if key is None else adapt(key, "key")
+        self._value = None if value is None else adapt(value, "value")
+        self._check_crcs = config.check_crcs
+        self._error: KafkaError | None = None  # of the record after the last one that was returned
+
+    @property
+    def failed(self) -> bool:
+        """True if `take_error` returns an error."""
+        return self._error is not None
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error that the next poll must raise, or None."""
+        error, self._error = self._error, None
+        return error
+
+    def collect(self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float) -> None:
+        """Decode the records of one partition into `batch`.
+
+        If a record has an error, the records before it are in `batch`, and the next poll raises the error. The data
+        after a record that cannot be deserialized is put back into the buffer.
+        """
+        ranges = [(row.first_offset, row.last_offset, row.delivery_count) for row in fetch.acquired]
+        first, end = fetch.next_offset, ranges[-1][1] + 1
+        try:
+            data = PartitionFetch(fetch.topic_partition, fetch.records, first, check_crcs=self._check_crcs)
+            while not data.exhausted and data.next_offset < end:
+                run = data.take(MAX_RECORDS)
+                if self._key is not None or self._value is not None:
+                    run.deserialize(self._key, self._value)
+                if not len(run):
+                    break
+                batch.records.update(acquired_records(run, ranges, self.acknowledger))
+        except RecordDeserializationError as error:
+            self._release(fetch, batch, error)
+            end = fetch.next_offset
+        except CorruptRecordError as error:
+            self._error = error
+            rest = max(batch.records, default=first - 1) + 1
+            batch.set_all(AcknowledgeType.REJECT, offsets_within(ranges, rest, end))
+        acquired = offsets_within(ranges, first, end)
+        if len(acquired) != len(batch.records):
+            batch.set_all(GAP, [o for o in acquired if o not in batch.records])
+        self._metrics.records_returned(len(batch.records), now)
+
+    def _release(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: RecordDeserializationError) -> None:
+        """Release the record that has failed, and put the data after it back."""
+        self._error = RecordDeserializationError(
+            f"the {error.origin} deserializer failed on the record of {error.topic_partition} at offset {error.offset}"
+            f" ({type(error.__cause__).__name__}: {error.__cause__}); the record was released, so the group delivers it"
+            " again until its deliveries are exhausted",
+            topic_partition=error.topic_partition,
+            offset=error.offset,
+            key=error.key,
+            value=error.value,
+            headers=error.headers,
+            timestamp=error.timestamp,
+            origin=error.origin,
+        )
+        self._error.__cause__ = error.__cause__
+        batch.types[error.offset] = AcknowledgeType.RELEASE
+        fetch.next_offset = error.offset + 1
+        if fetch.next_offset <= fetch.acquired[-1].last_offset:
+            self._buffer.put_back(fetch)
+
+
+def offsets_within(ranges: list[tuple[int, int, int]], start: int, end: int) -> list[int]:
+    """Returns the offsets of the acquired `ranges` that are at least `start` and less than `end`."""
+    return [o for first, last, _ in ranges for o in range(max(first, start), min(last + 1, end))]

@@ -1,0 +1,74 @@
+"""Creates the state, the managers and the network of a share consumer, and connects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from kconsumer.config.option_groups import GroupRebalanceConfig, RetryConfig, ShareConfig
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
+from kconsumer.coordinator.lookup import CoordinatorManager
+from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.engine.components import ClientComponents
+from kconsumer.engine.environment import Environment
+from kconsumer.errors import KafkaError
+from kconsumer.share.buffer import ShareBuffer
+from kconsumer.share.collector import ShareCollector
+from kconsumer.share.manager import ShareManager
+from kconsumer.share.member import ShareMember
+from kconsumer.share.membership import ShareMembership
+from kconsumer.share.metrics import ShareMetrics
+
+METRIC_GROUP = "consumer-share-coordinator-metrics"
+
+
+class ShareComponents(ClientComponents):
+    """The components of one share consumer. Creating them does no I/O."""
+
+    fetch: ShareManager
+    buffer: ShareBuffer
+
+    def __init__(self, config: ConsumerConfig, environment: Environment, group_id: str) -> None:
+        super().__init__(config, environment)
+        rng = self._rng
+        self.member = ShareMember(group_id, str(UUID(int=rng.getrandbits(128), version=4)))
+        self._lookup = CoordinatorManager(config.select(RetryConfig), group_id, rng)
+        self._lookup.on_found.append(lambda _now: self.share_nodes())
+        self.membership = ShareMembership(
+            config.select(GroupRebalanceConfig),
+            self.member,
+            self.subscription,
+            self._lookup,
+            TopicNames(self.cluster, self.metadata),
+            GroupMetrics(self.metrics, joins=False),
+            rng,
+        )
+        self.buffer = ShareBuffer()
+        share_config = config.select(ShareConfig)
+        metrics = ShareMetrics(self.metrics)
+        self.fetch = ShareManager(
+            share_config, self.member, self.cluster, self.subscription, self.metadata, self.buffer, metrics, rng
+        )
+        self.collector = ShareCollector(config, self.buffer, metrics)
+        self.managers = [self.metadata, self.membership, self._lookup, self.fetch]
+        self._report_metrics()
+
+    @property
+    def coordinator(self) -> CoordinatorManager:
+        """The manager that finds the coordinator of the group."""
+        return self._lookup
+
+    @property
+    def group_id(self) -> str:
+        """The share group."""
+        return self.member.group_id
+
+    def error_sources(self) -> list[Callable[[], KafkaError | None]]:
+        """Returns the functions that return errors which any call of the user must raise."""
+        return [
+            self.metadata.take_error,
+            self._lookup.take_error,
+            self.membership.take_error,
+            self.fetch.take_error,
+        ]

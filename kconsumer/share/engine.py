@@ -1,0 +1,361 @@
+"""ShareEngine: what the public methods of a share consumer call. It polls, acknowledges, commits and closes.
+
+Operations are generators, as in `engine/waiting.py`. Managers and network run on the network thread of a
+`ThreadedDriver`. Records that a poll has taken from the buffer, but that do not reach the user because of an exception,
+are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from kconsumer._core.record_run import run_of
+from kconsumer._core.share_record import ShareRecord
+from kconsumer.clock import Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.environment import Environment
+from kconsumer.engine.threaded import ThreadedDriver
+from kconsumer.engine.waiting import Operation, Wait, run
+from kconsumer.errors import KafkaError, StateError, TimeoutError
+from kconsumer.managers import Promise
+from kconsumer.records import ConsumerRecords
+from kconsumer.share.acknowledgements import (
+    AcquiredBatch,
+    Commit,
+    PartitionAcknowledgements,
+    check_acknowledged,
+)
+from kconsumer.share.components import ShareComponents
+from kconsumer.share.types import AcknowledgeType
+from kconsumer.types import MetricName, TopicPartition
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+Offsets = dict[TopicPartition, frozenset[int]]
+AcknowledgeCallback = Callable[[Offsets, KafkaError | None], object]
+
+MAX_WAIT_SHARE = 3  # a poll that waits restarts the poll interval this many times within max_poll_interval_ms
+MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
+
+
+class ShareEngine:
+    """One share consumer. The public methods call it, one thread at a time."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        environment: Environment,
+        group_id: str,
+        on_acknowledge: AcknowledgeCallback | None,
+        make_driver: Callable[[ShareComponents, Callbacks], Driver] = ThreadedDriver,
+    ) -> None:
+        self.components = parts = ShareComponents(config, environment, group_id)
+        self.callbacks = Callbacks(parts)
+        self.driver = make_driver(parts, self.callbacks)
+        self.explicit = config.share_acknowledgement_mode == "explicit"
+        self._config = config
+        self._clock = parts.clock
+        self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
+        if on_acknowledge is not None:
+            parts.fetch.on_acknowledged = self._queue_callback(on_acknowledge)
+
+    def _queue_callback(
+        self, callback: AcknowledgeCallback
+    ) -> Callable[[PartitionAcknowledgements, KafkaError | None], None]:
+        def queue(done: PartitionAcknowledgements, error: KafkaError | None) -> None:
+            offsets = {done.topic_partition: done.offsets}
+            self.callbacks.add(lambda: callback(offsets, error))
+
+        return queue
+
+    def run(self, operation: Operation[T]) -> T:
+        """Drive an operation on the calling thread until it ends. Returns its result."""
+        return run(operation, self.driver.wait)
+
+    # --- subscription ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Replace the subscription. The next poll joins the group."""
+        parts = self.components
+        with parts.changing():
+            parts.subscription.subscribe(topics)
+            parts.metadata.request_new_topics()
+            self.driver.request_manager_poll()
+
+    def unsubscribe(self) -> Operation[None]:
+        """Release what was acquired, leave the group, and drop the subscription."""
+        timer = Timer(self._clock, self._config.default_api_timeout_ms)
+        yield from self._end_sessions(timer, accept=False, unreached=())
+        yield from self._leave(timer)
+        with self.components.changing():
+            self.components.subscription.unsubscribe()
+
+    # --- poll ------------------------------------------------------------------------------------------------------
+
+    def poll(self, timer: Timer, unreached: Iterable[ShareRecord]) -> Operation[ConsumerRecords]:
+        """Returns acquired records. Waits until there are some, or until the timer has expired.
+
+        Acknowledges the records of the last poll first: in implicit mode all of them are accepted, except those that a
+        `for` loop has not reached. These are released.
+        """
+        yield from self.callbacks.run_commits()
+        parts = self.components
+        if not parts.subscription.is_group_managed:
+            raise StateError("nothing to read from yet: subscribe() to topics first")
+        self._finish_last_poll(unreached)
+        while True:
+            self.driver.raise_wakeup()
+            records, renewing = self._take()
+            if records is not None:
+                return records
+            yield self._wait(timer, fetching=not renewing)
+            yield from self.callbacks.run_commits()
+            if not parts.subscription.is_group_managed:  # a callback or a signal handler unsubscribed or closed
+                return ConsumerRecords.EMPTY
+            self.driver.raise_errors()
+            records, _ = self._take()
+            if records is not None:
+                return records
+            if timer.expired:
+                return ConsumerRecords.EMPTY
+
+    def _wait(self, timer: Timer, *, fetching: bool) -> Wait:
+        """Returns the wait of a poll. It is shorter than the poll interval, which each wait restarts."""
+        limit = self._clock.now() + self._config.max_poll_interval_ms / MAX_WAIT_SHARE
+        return Wait(min(timer.deadline, limit), joining=True, fetching=fetching)
+
+    def _finish_last_poll(self, unreached: Iterable[ShareRecord]) -> None:
+        parts = self.components
+        with parts.changing():
+            if self.explicit:
+                check_acknowledged(self._batches)
+            else:
+                self._accept(unreached)
+            parts.membership.user_polled(parts.subscription.now)
+            self._send(None)
+
+    def _accept(self, unreached: Iterable[ShareRecord], *, release: bool = True) -> None:
+        """Accept the records of the last polls that have no acknowledgement yet, except the `unreached` ones.
+
+        These are released, or stay as they are if `release` is False.
+        """
+        left: dict[TopicPartition, set[int]] = {}
+        for record in unreached:
+            left.setdefault(record.topic_partition, set()).add(record.offset)
+        for batch in self._batches:
+            kept = left.get(batch.topic_partition, set())
+            batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept])
+            if release:
+                batch.set_all(AcknowledgeType.RELEASE)
+
+    def _send(self, commit: Commit | None, deadline: float | None = None) -> None:
+        """Pass the acknowledgements that were not sent yet to the manager. The caller holds the lock."""
+        taken = [found for batch in self._batches if (found := batch.take()) is not None]
+        until = self._clock.now() + self._config.default_api_timeout_ms if deadline is None else deadline
+        for each in taken:
+            each.deadline, each.commit = until, commit
+            if commit is not None:
+                commit.add(each.topic_partition)
+        self._batches = [batch for batch in self._batches if not batch.done]
+        if taken:
+            self.components.fetch.acknowledge(taken)
+            self.driver.flush_managers(self.components.membership, self.components.fetch)
+
+    def _take(self) -> tuple[ConsumerRecords | None, bool]:
+        """Returns the records of this poll, or None, and whether records are being renewed.
+
+        While records are being renewed, no others are acquired: the poll returns the renewed ones.
+        """
+        parts = self.components
+        with parts.changing():
+            parts.membership.poll_started(parts.subscription.now)
+            renewed = [record for batch in self._batches for record in batch.take_renewed()]
+            if renewed:
+                return _as_records([renewed]), False
+            if any(batch.has_renewals for batch in self._batches):
+                return None, True
+            error = parts.collector.take_error()
+            if error is not None:
+                raise error
+            if not parts.buffer.has_data():
+                parts.fetch.want_records()
+                return None, False
+        return self._collect(), False
+
+    def _collect(self) -> ConsumerRecords | None:
+        """Decode buffered data, up to about `max_poll_records` records: data of one response is not split."""
+        parts = self.components
+        taken: list[AcquiredBatch] = []
+        try:
+            count = 0
+            while parts.buffer.has_data() and count < self._config.max_poll_records:
+                with parts.changing():
+                    fetch = parts.buffer.pop()
+                batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition)
+                taken.append(batch)
+                parts.collector.collect(fetch, batch, self._clock.now())
+                count += len(batch.records)
+                if parts.collector.failed:
+                    break
+        except BaseException:  # as after Ctrl-C: the records do not reach the user
+            for batch in taken:
+                batch.set_all(AcknowledgeType.RELEASE)
+            self._batches += taken
+            raise
+        self._batches += taken
+        with parts.changing():
+            self._send_gaps()
+        error = parts.collector.take_error() if not count else None
+        if error is not None:
+            raise error
+        return _as_records([list(batch.records.values()) for batch in taken]) if count else None
+
+    def _send_gaps(self) -> None:
+        """Acknowledge batches that have no records, but gaps or records that failed."""
+        if any(batch.types and not batch.records for batch in self._batches):
+            self._send(None)
+
+    # --- acknowledgements ------------------------------------------------------------------------------------------
+
+    def acknowledge(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+        """Set the acknowledgement of a record of the last polls. The next poll or commit sends it."""
+        if not self.explicit:
+            raise StateError(
+                "acknowledging single records needs share_acknowledgement_mode='explicit'; in implicit mode the next"
+                " poll or commit accepts all records of the last poll"
+            )
+        for batch in self._batches:
+            if batch.topic_partition == tp and batch.acknowledge(offset, kind):
+                return
+        raise StateError(
+            f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it"
+            " is not of the last poll of this consumer"
+        )
+
+    def commit(
+        self, timer: Timer, unreached: Iterable[ShareRecord]
+    ) -> Operation[dict[TopicPartition, KafkaError | None]]:
+        """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None."""
+        yield from self.callbacks.run_commits()
+        commit = Commit(timer.deadline)
+        with self.components.changing():
+            if not self.explicit:
+                self._accept(unreached, release=False)
+            self._send(commit, timer.deadline)
+        if commit.unfinished():
+            yield from self._await(commit.promise, timer)
+        yield from self.callbacks.run_commits()
+        late = TimeoutError("the broker did not confirm the acknowledgements in time")
+        return commit.results | dict.fromkeys(commit.unfinished(), late)
+
+    def commit_async(self, unreached: Iterable[ShareRecord]) -> None:
+        """Send all acknowledgements without waiting."""
+        self.run(self.callbacks.run_commits())
+        with self.components.changing():
+            if not self.explicit:
+                self._accept(unreached, release=False)
+            self._send(None)
+
+    def _await(self, promise: Promise[T], timer: Timer) -> Operation[None]:
+        """Wait until the promise is done, or the timer has expired."""
+        self.driver.raise_wakeup()
+        while not promise.done and not timer.expired:
+            yield Wait(timer.deadline, promise)
+            self.driver.raise_wakeup()
+            self.driver.raise_errors()
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def close(self, timer: Timer, unreached: Iterable[ShareRecord], *, accept: bool) -> None:
+        """Send acknowledgements, end the share sessions, leave the group, and close the connections.
+
+        In implicit mode, `accept` decides whether the records of the last poll are accepted or released. Each step
+        runs, all of them within the timer. The first error is raised at the end.
+        """
+        parts = self.components
+        interrupted = parts.step.unfinished
+        driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
+        if driver is None:
+            log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
+            self.driver.stop()
+        else:
+            self.driver = driver
+            driver.disable_wakeup()
+            try:
+                if not interrupted:
+                    self._close_steps(timer, unreached, accept=accept)
+            finally:
+                driver.stop()
+                with parts.changing():
+                    parts.subscription.unsubscribe()
+                    parts.buffer.clear()
+                    driver.close_connections()
+                self._ended()
+            return
+        self._ended()
+
+    def _close_steps(self, timer: Timer, unreached: Iterable[ShareRecord], *, accept: bool) -> None:
+        first_error: Exception | None = None
+        steps: list[Callable[[], Operation[None]]] = [
+            lambda: self._end_sessions(timer, accept=accept, unreached=unreached),
+            lambda: self._leave(timer),
+            self.callbacks.run_commits,
+        ]
+        for step in steps:
+            try:
+                self.run(step())
+            except Exception as error:  # the remaining steps must run after any error
+                log.warning("closing the consumer: %s", error)
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+    def _end_sessions(self, timer: Timer, *, accept: bool, unreached: Iterable[ShareRecord]) -> Operation[None]:
+        """Send the last acknowledgements, and end the share sessions. The brokers then release all other records."""
+        parts = self.components
+        with parts.changing():
+            if not self.explicit and accept:
+                self._accept(unreached)
+            self._send(None, timer.deadline)
+            self._batches.clear()
+            parts.buffer.clear()
+            parts.fetch.close()
+            self.driver.flush_managers(parts.membership, parts.fetch)
+        limit = Timer(self._clock, min(timer.remaining_ms(), self._config.request_timeout_ms))
+        while not parts.fetch.sessions_closed and not limit.expired:
+            yield Wait(limit.deadline)
+        yield from self.callbacks.run_commits()
+
+    def _leave(self, timer: Timer) -> Operation[None]:
+        """Leave the group. Waits for the response, at most as long as a request may take."""
+        parts = self.components
+        with parts.changing():
+            promise = parts.membership.leave()
+            self.driver.flush_managers(parts.membership, parts.coordinator)
+        limit = Timer(self._clock, min(timer.remaining_ms(), self._config.request_timeout_ms))
+        while not promise.done and not limit.expired:
+            yield Wait(limit.deadline, promise)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns a snapshot of all metrics."""
+        with self.components.lock:
+            return self.components.metrics.snapshot(self._clock.now())
+
+    def _ended(self) -> None:
+        self.components.mark_closed()
+        self.components.metrics.close()
+
+    def abandon(self) -> None:
+        """End the threads and close the sockets without sending a request. Used in a forked child, too."""
+        self.driver.stop()
+        self.components.mark_closed()
+        self.components.client.abandon()
+
+
+def _as_records(groups: Iterable[list[ShareRecord]]) -> ConsumerRecords:
+    return ConsumerRecords.from_runs([run_of(list(group)) for group in groups if group])

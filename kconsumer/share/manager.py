@@ -1,0 +1,325 @@
+"""ShareManager: ShareFetch and ShareAcknowledge, in one share session per broker (Java `ShareConsumeRequestManager`).
+
+Decides which broker gets a request now, and which acknowledgements it carries. A broker has one request in flight at a
+time, because the requests of a session are numbered. Records are acquired only while a poll wants some, so that they
+are not locked while the caller is busy. Acknowledgements go with the next fetch, or alone if no fetch is due or a
+commit waits for them. `responses.py` decides what a response means.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
+from kconsumer.config.option_groups import ShareConfig
+from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
+from kconsumer.errors import KafkaError, TimeoutError, error_for
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.metadata.manager import MetadataManager
+from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kconsumer.share.acknowledgements import PartitionAcknowledgements
+from kconsumer.share.buffer import ShareBuffer
+from kconsumer.share.member import ShareMember
+from kconsumer.share.metrics import ShareMetrics
+from kconsumer.share.requests import acknowledge_request, fetch_request
+from kconsumer.share.responses import Failure, ShareResponseHandler
+from kconsumer.share.session import CLOSING_EPOCH, ShareSession, TopicIdPartition
+from kconsumer.state.cluster import Cluster
+from kconsumer.state.subscription import SubscriptionState
+from kconsumer.types import TopicPartition
+
+log = get_logger(__name__)
+
+FIRST_VERSION_WITH_RENEWALS = 2
+Wanted = dict[TopicIdPartition, TopicPartition]
+
+
+class BrokerState:
+    """What the manager knows about one broker."""
+
+    __slots__ = ("backoff", "in_flight", "node_id", "session", "unsent")
+
+    def __init__(self, node_id: int, backoff: RetryTimer) -> None:
+        self.node_id = node_id
+        self.session = ShareSession()
+        self.unsent: list[PartitionAcknowledgements] = []
+        self.in_flight = False
+        self.backoff = backoff
+
+    @property
+    def committing(self) -> bool:
+        """True if a commit waits for one of the unsent acknowledgements, or if one of them is a renewal."""
+        return any(each.commit is not None or each.renews for each in self.unsent)
+
+
+class ShareManager:
+    """Fetches and acknowledges records of a share group."""
+
+    def __init__(
+        self,
+        config: ShareConfig,
+        member: ShareMember,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        metadata: MetadataManager,
+        buffer: ShareBuffer,
+        metrics: ShareMetrics,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.on_acknowledged: Callable[[PartitionAcknowledgements, KafkaError | None], object] | None = None
+        self._config = config
+        self._member = member
+        self._cluster = cluster
+        self._subscription = subscription
+        self._metadata = metadata
+        self._buffer = buffer
+        self._metrics = metrics
+        self._delays = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._handler = ShareResponseHandler(cluster, metadata, buffer, metrics)
+        self._brokers: dict[int, BrokerState] = {}
+        self._wants_records = False
+        self._closing = False
+        self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
+        self._error: KafkaError | None = None
+
+    # --- what the engine calls -------------------------------------------------------------------------------------
+
+    @property
+    def needs_poll(self) -> bool:
+        """True if `poll` may return requests."""
+        return self._wants_records or any(broker.unsent for broker in self._brokers.values())
+
+    @property
+    def lock_timeout_ms(self) -> int | None:
+        """How long the acquired records are locked, as the last response says; None before the first one."""
+        return self._handler.lock_timeout_ms
+
+    @property
+    def sessions_closed(self) -> bool:
+        """True if `close` was called, and each share session has ended."""
+        return self._closing and not any(b.in_flight or b.session.open or b.unsent for b in self._brokers.values())
+
+    def take_error(self) -> KafkaError | None:
+        """Returns the error that the user's next call must raise, or None. Each error is returned once."""
+        error, self._error = self._error, None
+        return error
+
+    def want_records(self) -> None:
+        """Acquire records, until a response contains some."""
+        self._wants_records = True
+        self._closing = False
+
+    def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
+        """Send these acknowledgements to the brokers that have delivered the records."""
+        for each in acknowledgements:
+            self._metrics.acknowledgements_sent(len(each.types), self._subscription.now)
+            self._broker(each.node_id).unsent.append(each)
+
+    def close(self) -> None:
+        """Send the acknowledgements that were not sent yet, and end each share session.
+
+        The brokers then release the records that were not acknowledged. Fetching begins again with `want_records`.
+        """
+        self._wants_records = False
+        self._closing = True
+
+    # --- driving ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> PollResult:
+        """Returns the requests to send now, at most one per broker."""
+        wanted = self._wanted() if self._wants_records and not self._closing else {}
+        requests: list[UnsentRequest] = []
+        wait_ms = FOREVER
+        for node_id in [*self._brokers, *(set(wanted) - self._brokers.keys())]:
+            broker = self._broker(node_id)
+            self._expire(broker, now)
+            if broker.in_flight:
+                continue
+            if self._closing:
+                if broker.session.open or broker.unsent:
+                    requests += self._final_request(broker)
+                continue
+            backoff_ms = broker.backoff.remaining_ms(now)
+            if backoff_ms > 0:
+                wait_ms = min(wait_ms, backoff_ms)
+                continue
+            requests += self._request(broker, wanted.get(node_id, {}), now)
+        return PollResult(requests, wait_ms)
+
+    def _wanted(self) -> dict[int, Wanted]:
+        """Returns the partitions to fetch, by the node id of their leader."""
+        wanted: dict[int, Wanted] = {}
+        for tp in self._subscription.assigned():
+            leader, topic_id = self._cluster.leader(tp).leader, self._cluster.topic_id(tp.topic)
+            if leader is None or topic_id is None:
+                self._metadata.request_leaders()
+            else:
+                wanted.setdefault(leader.id, {})[TopicIdPartition(topic_id, tp.partition)] = tp
+        if self._config.share_acquire_mode == "record_limit" and wanted:
+            chosen = self._one_broker(sorted(wanted))
+            wanted = {} if chosen is None else {chosen: wanted[chosen]}
+        return wanted
+
+    def _one_broker(self, nodes: list[int]) -> int | None:
+        """Returns the broker that follows the last one, or None while a fetch is in flight.
+
+        With record_limit, a poll returns at most `max_poll_records` records. Fetches from several brokers at the same
+        time could return more.
+        """
+        if any(broker.in_flight for broker in self._brokers.values()):
+            return None
+        return next((node for node in nodes if node > self._last_fetched), nodes[0])
+
+    def _broker(self, node_id: int) -> BrokerState:
+        found = self._brokers.get(node_id)
+        if found is None:
+            found = self._brokers[node_id] = BrokerState(node_id, RetryTimer(self._delays))
+        return found
+
+    def _expire(self, broker: BrokerState, now: float) -> None:
+        """Fail the unsent acknowledgements whose deadline has passed."""
+        late = [each for each in broker.unsent if now >= each.deadline]
+        if late:
+            broker.unsent = [each for each in broker.unsent if now < each.deadline]
+            for each in late:
+                self._complete(each, TimeoutError(f"acknowledging records of {each.topic_partition} timed out"), now)
+
+    def _request(self, broker: BrokerState, wanted: Wanted, now: float) -> list[UnsentRequest]:
+        """Returns the next request to a broker: an acknowledgement, a fetch, or none."""
+        session = broker.session
+        if broker.unsent and not session.open:
+            self._fail(broker, error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records"), now)
+        if broker.unsent and (
+            not wanted or broker.committing or not {each.partition for each in broker.unsent} <= wanted.keys()
+        ):
+            return [self._acknowledge_request(broker, session.epoch)]
+        if not wanted:
+            return []
+        self._last_fetched = broker.node_id
+        acknowledgements, broker.unsent = broker.unsent, []
+        message = fetch_request(
+            self._config,
+            self._member,
+            session.epoch,
+            session.added(wanted),
+            session.forgotten(wanted),
+            acknowledgements,
+        )
+        broker.in_flight = True
+        return [
+            UnsentRequest(
+                SHARE_FETCH,
+                message,
+                lambda reply: self._on_fetched(broker, wanted, acknowledgements, reply),
+                node=str(broker.node_id),
+            )
+        ]
+
+    def _acknowledge_request(self, broker: BrokerState, epoch: int) -> UnsentRequest:
+        acknowledgements, broker.unsent = broker.unsent, []
+        message = acknowledge_request(self._member, epoch, acknowledgements)
+        broker.in_flight = True
+        return UnsentRequest(
+            SHARE_ACKNOWLEDGE,
+            message,
+            lambda reply: self._on_acknowledged(broker, acknowledgements, reply, closing=epoch == CLOSING_EPOCH),
+            node=str(broker.node_id),
+            min_version=FIRST_VERSION_WITH_RENEWALS if message.is_renew_ack else 0,
+        )
+
+    def _final_request(self, broker: BrokerState) -> list[UnsentRequest]:
+        if not broker.session.open:
+            error = error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records")
+            self._fail(broker, error, self._subscription.now)
+            return []
+        return [self._acknowledge_request(broker, CLOSING_EPOCH)]
+
+    # --- responses -------------------------------------------------------------------------------------------------
+
+    def _on_fetched(
+        self, broker: BrokerState, wanted: Wanted, acknowledgements: list[PartitionAcknowledgements], reply: Reply
+    ) -> None:
+        broker.in_flight = False
+        failure = self._handler.failure_of(reply)
+        if failure is not None:
+            self._on_failed(broker, acknowledgements, failure, reply.now, retry=False)
+            return
+        self._metrics.fetched(reply.now - reply.sent_at, reply.now)
+        broker.session.advance(wanted)
+        result = self._handler.handle_fetch(broker.node_id, wanted, reply)
+        if result.acquired:
+            self._wants_records = False
+        self._error = result.error or self._error
+        if result.failed:
+            broker.backoff.failed(reply.now)
+        else:
+            broker.backoff.reset()
+        for each in acknowledgements:
+            self._complete(each, result.acknowledged(each.partition, each.topic_partition), reply.now)
+
+    def _on_acknowledged(
+        self, broker: BrokerState, acknowledgements: list[PartitionAcknowledgements], reply: Reply, *, closing: bool
+    ) -> None:
+        broker.in_flight = False
+        failure = self._handler.failure_of(reply)
+        if closing:
+            broker.session.reset()
+        if failure is not None:
+            self._on_failed(broker, acknowledgements, failure, reply.now, retry=not closing)
+            return
+        if not closing:
+            broker.session.advance()
+        result = self._handler.handle_acknowledgement(broker.node_id, reply)
+        retried = []
+        for each in acknowledgements:
+            if result.retries(each.partition) and not closing and reply.now < each.deadline:
+                retried.append(each)
+            else:
+                self._complete(each, result.acknowledged(each.partition, each.topic_partition), reply.now)
+        if retried:
+            broker.unsent = retried + broker.unsent
+            broker.backoff.failed(reply.now)
+        else:
+            broker.backoff.reset()
+
+    def _on_failed(
+        self,
+        broker: BrokerState,
+        acknowledgements: list[PartitionAcknowledgements],
+        failure: Failure,
+        now: float,
+        *,
+        retry: bool,
+    ) -> None:
+        """Handle a request that failed as a whole. If the session stands and `retry` is True, send it once more."""
+        log.info("share session with broker %d: %s", broker.node_id, failure.error)
+        broker.backoff.failed(now)
+        if failure.ends_session:
+            broker.session.reset()
+        if failure.raises:
+            self._error = failure.error
+        if failure.refreshes:
+            self._metadata.request_update()
+        if retry and not failure.ends_session and not failure.raises:
+            broker.unsent = acknowledgements + broker.unsent
+            return
+        for each in acknowledgements:
+            self._complete(each, failure.error, now)
+
+    def _fail(self, broker: BrokerState, error: KafkaError, now: float) -> None:
+        failed, broker.unsent = broker.unsent, []
+        for each in failed:
+            self._complete(each, error, now)
+
+    def _complete(self, each: PartitionAcknowledgements, error: KafkaError | None, now: float) -> None:
+        if error is not None:
+            self._metrics.acknowledgements_failed(len(each.types), now)
+        each.complete(error)
+        if self.on_acknowledged is not None and each.offsets:
+            self.on_acknowledged(each, error)
+
+    def __repr__(self) -> str:
+        sessions = sum(broker.session.open for broker in self._brokers.values())
+        return f"<ShareManager {sessions} sessions, wants records: {self._wants_records}>"

@@ -1,0 +1,176 @@
+"""Acquired records, their acknowledgements, and the batches in which these are sent."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError
+from kconsumer.share.acknowledgements import Commit, check_acknowledged, to_batches
+from kconsumer.share.types import AcknowledgeType
+from kconsumer.testing.batches import Rec, build_batch
+from kconsumer.types import TopicPartition
+from support.harnesses.share_harness import ShareHarness, completed
+
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+TP = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("types", "batches"),
+    [
+        ({}, []),
+        ({5: 1}, [(5, 5, [1])]),
+        ({5: 1, 6: 1, 7: 1}, [(5, 7, [1])]),
+        ({7: 1, 5: 2, 6: 3}, [(5, 7, [2, 3, 1])]),
+        ({1: 1, 2: 1, 4: 1}, [(1, 2, [1]), (4, 4, [1])]),
+        ({**dict.fromkeys(range(10), 1), 10: 2}, [(0, 9, [1]), (10, 10, [2])]),
+        ({**dict.fromkeys(range(9), 1), 9: 2}, [(0, 9, [1] * 9 + [2])]),
+        ({0: 2, 1: 0, **dict.fromkeys(range(2, 20), 1)}, [(0, 1, [2, 0]), (2, 19, [1])]),
+    ],
+)
+def test_batches(types: dict[int, int], batches: list[tuple[int, int, list[int]]]) -> None:
+    """Offsets without a gap are one batch; a long run of equal types is a batch with one type."""
+    assert batches == [tuple(batch) for batch in to_batches(types)]
+
+
+def test_batches_keep_every_offset() -> None:
+    """Random acknowledgements: the batches contain each offset once, with its type, and no others."""
+    rng = random.Random(7)
+    for _ in range(200):
+        types = {offset: rng.choice((0, 1, 1, 1, 2, 3)) for offset in range(80) if rng.random() < 0.8}
+        found = {}
+        for first, last, kinds in to_batches(types):
+            assert len(kinds) in (1, last - first + 1)
+            for index, offset in enumerate(range(first, last + 1)):
+                assert offset not in found
+                found[offset] = kinds[0] if len(kinds) == 1 else kinds[index]
+        assert types == found
+
+
+def test_records_of_the_acquired_ranges_only() -> None:
+    """Records outside of the acquired ranges are dropped; the others have the delivery count of their range."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec(value=b"%d" % i) for i in range(10)]), [(2, 3, 1), (6, 8, 4)]))
+    batch = share.collect()
+    assert [(2, b"2", 1), (3, b"3", 1), (6, b"6", 4), (7, b"7", 4), (8, b"8", 4)] == [
+        (record.offset, record.value, record.delivery_count) for record in batch.records.values()
+    ]
+    assert {} == batch.types
+
+
+def test_offsets_without_a_record_are_gaps() -> None:
+    """Acquired offsets that have no record, as after compaction, are acknowledged as gaps with the next request."""
+    share = ShareHarness()
+    first, second = build_batch([Rec(), Rec()], base_offset=0), build_batch([Rec()], base_offset=5)
+    share.buffer.add(completed(first + second, [(0, 6, 1)]))
+    batch = share.collect()
+    assert ([0, 1, 5], {2: 0, 3: 0, 4: 0, 6: 0}) == (list(batch.records), batch.types)
+    batch.set_all(ACCEPT)
+    taken = batch.take()
+    assert taken is not None
+    assert frozenset({0, 1, 5}) == taken.offsets
+
+
+def test_control_records_are_gaps() -> None:
+    """Transaction markers are never returned; their offsets are gaps."""
+    share = ShareHarness()
+    marker = build_batch([Rec(key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")], base_offset=2, control=True, transactional=True)
+    share.buffer.add(completed(build_batch([Rec(), Rec()]) + marker, [(0, 2, 1)]))
+    batch = share.collect()
+    assert ([0, 1], {2: 0}) == (list(batch.records), batch.types)
+
+
+def test_a_record_that_cannot_be_deserialized_is_released() -> None:
+    """The records before it are returned, it is released, the error follows, and the rest is returned after that."""
+    share = ShareHarness(value_deserializer=lambda data: int(data))
+    values = [b"0", b"1", b"x", b"3"]
+    share.buffer.add(completed(build_batch([Rec(value=value) for value in values]), [(0, 3, 1)]))
+    batch = share.collect()
+    assert ([0, 1], {2: RELEASE}) == ([record.value for record in batch.records.values()], batch.types)
+    error = share.collector.take_error()
+    assert isinstance(error, RecordDeserializationError)
+    assert (2, b"x") == (error.offset, error.value)
+    assert "the record was released" in str(error)
+    rest = share.collect()
+    assert ([3], {}) == ([record.value for record in rest.records.values()], rest.types)
+    assert not share.buffer.has_data()
+
+
+def test_the_first_record_cannot_be_deserialized() -> None:
+    """The batch has no record then, but an acknowledgement to send."""
+    share = ShareHarness(value_deserializer=lambda data: int(data))
+    share.buffer.add(completed(build_batch([Rec(value=b"x")]), [(0, 0, 1)]))
+    batch = share.collect()
+    assert ({}, {0: RELEASE}, False) == (batch.records, batch.types, share.buffer.has_data())
+
+
+def test_corrupt_records_are_rejected() -> None:
+    """The records before the corrupt batch are returned, the rest is rejected, and the error follows."""
+    share = ShareHarness()
+    good, bad = build_batch([Rec(), Rec()]), bytearray(build_batch([Rec(), Rec()], base_offset=2))
+    bad[-1] ^= 0xFF
+    share.buffer.add(completed(good + bytes(bad), [(0, 3, 1)]))
+    batch = share.collect()
+    assert ([0, 1], {2: REJECT, 3: REJECT}) == (list(batch.records), batch.types)
+    assert isinstance(share.collector.take_error(), CorruptRecordError)
+
+
+def test_explicit_acknowledgements() -> None:
+    """The last type of a record counts until it is sent; then the record cannot be acknowledged again."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
+    batch = share.collect()
+    assert batch.acknowledge(0, ACCEPT)
+    assert batch.acknowledge(0, REJECT)
+    assert not batch.acknowledge(7, ACCEPT)
+    assert [1, 2] == batch.unacknowledged()
+    taken = batch.take()
+    assert taken is not None
+    assert {0: REJECT} == taken.types
+    assert not batch.acknowledge(0, ACCEPT)
+    assert batch.take() is None
+    assert not batch.done
+
+
+def test_what_is_not_acknowledged_is_named() -> None:
+    """The error of the next poll names how many records have no acknowledgement, and the first of them."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
+    batch = share.collect()
+    batch.acknowledge(0, ACCEPT)
+    with pytest.raises(StateError, match=r"2 records .* first at offset 1 of t-0"):
+        check_acknowledged([batch])
+    batch.set_all(ACCEPT)
+    check_acknowledged([batch])
+
+
+def test_renewals() -> None:
+    """A renewed record is returned again after the confirmation; one whose renewal failed is lost."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
+    batch = share.collect()
+    batch.acknowledge(0, RENEW)
+    batch.acknowledge(1, RENEW)
+    batch.acknowledge(2, ACCEPT)
+    taken = batch.take()
+    assert taken is not None
+    assert (True, True, []) == (taken.renews, batch.has_renewals, list(batch.take_renewed()))
+    batch.renewals_done([0], None)
+    batch.renewals_done([1], KafkaError("expired"))
+    assert [0] == [record.offset for record in batch.take_renewed()]
+    assert (False, [0]) == (batch.has_renewals, batch.unacknowledged())
+
+
+def test_a_commit_waits_for_all_partitions() -> None:
+    """The promise is done with the last result, and the first error of a partition counts."""
+    commit, error = Commit(0.0), KafkaError("no")
+    other = TopicPartition("t", 1)
+    for tp in (TP, TP, other):
+        commit.add(tp)
+    commit.complete(TP, error)
+    commit.complete(TP, None)
+    assert (False, frozenset({other})) == (commit.promise.done, commit.unfinished())
+    commit.complete(other, None)
+    assert {TP: error, other: None} == commit.promise.result()
