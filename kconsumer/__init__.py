@@ -50,6 +50,7 @@ PUBLIC_MODULES = (
     "errors",
     "groups",
     "parallel",
+    "prometheus",
     "ranges",
     "spark",
     "testing",

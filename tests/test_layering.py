@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "listener": FACTS | {"_core"},
     "metrics": FACTS | {"_core"},
     "deserializers": FACTS,
+    "prometheus": FACTS | {"metrics"},
     "offset_arguments": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},

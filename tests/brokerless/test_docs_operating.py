@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kconsumer import Consumer
+from kconsumer.prometheus import PrometheusReporter
 from kconsumer.testing import FakeCluster
 from kconsumer.types import PartitionCondition
 
@@ -50,11 +53,46 @@ def test_the_table_of_states_is_complete() -> None:
 
 @pytest.mark.parametrize(("file", "count"), [("alerts.yml", 6), ("dashboard.json", 8)])
 def test_rules_and_panels_name_metrics(file: str, count: int, metrics: set[tuple[str, str]]) -> None:
-    """Metrics have the names under which examples/metrics_prometheus.py serves them."""
+    """Metrics have the names under which `kconsumer.prometheus` exports them."""
     text = (MONITORING / file).read_text(encoding="utf-8")
     named = re.findall(r"\bkconsumer_\w+", text)
     served = {re.sub(r"\W", "_", f"kconsumer_{group}_{name}") for group, name in metrics}
     assert (count, set()) == (len(named), set(named) - served)
+
+
+def exported(text: str) -> dict[str, set[str]]:
+    """Returns the names of all series of a scrape, each with its labels."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+@pytest.mark.parametrize("file", ["alerts.yml", "dashboard.json"])
+def test_rules_and_panels_name_series_that_are_exported(file: str) -> None:
+    """Each query names series that PrometheusReporter exports for a consumer that reads, and labels that they have."""
+    registry = CollectorRegistry()
+    reporter = PrometheusReporter(registry, max_partitions=10)
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.produce("orders", ["a"])
+        options = {"group_id": "g", "auto_offset_reset": "earliest", "metrics_reporters": [reporter]}
+        with Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+            assert consumer.poll(timeout=20)
+            consumer.commit()
+            consumer.poll(timeout=0)
+            series = exported(generate_latest(registry).decode())
+    text = (MONITORING / file).read_text(encoding="utf-8")
+    queries = [query for query in re.split(r'"expr":|expr:|\n', text) if "kconsumer_" in query]
+    assert len(queries) > 4
+    for query in queries:
+        names = re.findall(r"\bkconsumer_\w+", query)
+        assert set() == set(names) - set(series)
+        grouped = [part.split(",") for part in re.findall(r"\bby \(([^)]*)\)", query)]
+        filtered = re.findall(r"[{,]\s*(\w+)\s*=~?", query)
+        labels = {label.strip() for part in grouped for label in part} | set(filtered)
+        assert labels <= {"instance"}.union(*(series[name] for name in names))  # Prometheus adds `instance`
 
 
 def test_the_dashboard_is_json() -> None:

@@ -1,15 +1,12 @@
-"""The metrics bridges of examples/ produce output that is valid for the other system."""
+"""The metrics bridge of examples/ produces output that is valid for OpenTelemetry."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
-import re
-import urllib.request
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
@@ -26,10 +23,6 @@ METRICS = {
     MetricName("version", "app-info", "", (("version", 'a"b\\c\nd'),)): 1.0,
 }
 
-# The text format: a comment, or a name, labels and a number.
-SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-zA-Z_]\w*="([^"\\\n]|\\[\\"n])*",?)*\})? (NaN|[+-]Inf|-?\d\S*)')
-COMMENT = re.compile(r"# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* ?.*")
-
 
 def example(name: str) -> ModuleType:
     """Returns a module of examples/."""
@@ -39,50 +32,6 @@ def example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="module")
-def prometheus() -> ModuleType:
-    """Returns the module examples/metrics_prometheus.py."""
-    return example("metrics_prometheus")
-
-
-def test_prometheus_text(prometheus: ModuleType) -> None:
-    """Samples of one metric are grouped under one HELP and TYPE; cumulative metrics are counters."""
-    lines = prometheus.prometheus_text(METRICS).splitlines()
-    family = "kconsumer_consumer_fetch_manager_metrics"
-    assert [
-        "# HELP kconsumer_app_info_version ",
-        "# TYPE kconsumer_app_info_version gauge",
-        r'kconsumer_app_info_version{version="a\"b\\c\nd"} 1.0',
-        rf"# HELP {family}_fetch_latency_avg Two\nlines \\ here",
-        f"# TYPE {family}_fetch_latency_avg gauge",
-        f"{family}_fetch_latency_avg NaN",
-        f"# HELP {family}_records_consumed_total Records",
-        f"# TYPE {family}_records_consumed_total counter",
-        f'{family}_records_consumed_total{{client_id="c"}} 12.0',
-        f"# HELP {family}_records_lag Lag",
-        f"# TYPE {family}_records_lag gauge",
-        f'{family}_records_lag{{client_id="c",topic="t",partition="0"}} 3.0',
-        f'{family}_records_lag{{client_id="c",topic="t",partition="1"}} 4.5',
-    ] == lines
-    assert [] == [line for line in lines if not (SAMPLE.fullmatch(line) or COMMENT.fullmatch(line))]
-
-
-def test_prometheus_page(prometheus: ModuleType) -> None:
-    """The page has the current values of all metrics, with the content type that a scraper expects."""
-    reporter, value = prometheus.Latest(), 1.0
-    come, gone = (Metric(MetricName(name, "g"), lambda _now: value, lambda: 0.0) for name in ("a", "b"))
-    reporter.init([gone])
-    reporter.metric_change(come)
-    reporter.metric_removal(gone)
-    with prometheus.Page(0, reporter) as page:
-        for value in (1.0, 2.0):
-            with urllib.request.urlopen(f"http://127.0.0.1:{page.server_port}/metrics", timeout=10) as response:
-                text = response.read().decode()
-                assert f"# TYPE kconsumer_g_a gauge\nkconsumer_g_a {value}\n" == text.partition("\n")[2]
-                assert prometheus.CONTENT_TYPE == response.headers["Content-Type"]
-        page.shutdown()
 
 
 def test_opentelemetry() -> None:

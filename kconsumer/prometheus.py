@@ -1,0 +1,244 @@
+"""Metrics of consumers for Prometheus, through the package prometheus_client.
+
+```python
+from kconsumer import Consumer
+from kconsumer.prometheus import PrometheusReporter
+
+with Consumer("orders", bootstrap_servers="localhost:9092", metrics_reporters=[PrometheusReporter()]) as consumer:
+    ...
+```
+
+The metrics have the names of the Java consumer: `kconsumer_<group>_<name>`, where the group is for example
+`consumer_fetch_manager_metrics`. Their tags are the labels. Decides which series are exported.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from kconsumer.errors import ConfigError
+from kconsumer.metrics.reporters import Metric, MetricsReporter
+from kconsumer.types import MetricName
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.metrics_core import Metric as Family
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise ImportError(
+        "kconsumer.prometheus needs the package prometheus_client: pip install prometheus-client, or the extra kconsumer[prometheus]",
+        name="prometheus_client",
+    ) from error
+
+__all__ = ["PrometheusReporter"]
+
+log = logging.getLogger(__name__)
+
+PREFIX = "kconsumer"
+TOTAL = "_total"
+#: The tags that make series, in order of precedence, and what the limits are called.
+LIMITED = (("partition", "max_partitions"), ("topic", "max_topics"), ("node-id", "max_nodes"))
+DROPPED = f"{PREFIX}_exporter_dropped_series", "Series that were left out because of a limit of PrometheusReporter"
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class PrometheusReporter(MetricsReporter):
+    """Exports the metrics of one consumer to a registry of prometheus_client. An element of `metrics_reporters`.
+
+    Each consumer needs a reporter of its own. Reporters with the same `registry` share their metric families, and the
+    last one that is closed unregisters them. `labels` are added to every series of this consumer. Metrics without a
+    value, such as an average of nothing, are left out.
+
+    The limits bound the number of topics, partitions and brokers that have series of their own. Those that come first
+    are exported, and `kconsumer_exporter_dropped_series` counts the others. By default, partitions and brokers have no
+    series, because a consumer may have thousands of them.
+
+    Raises ConfigError for an invalid limit or label.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        max_topics: int = 100,
+        max_partitions: int = 0,
+        max_nodes: int = 0,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        limits = {"max_topics": max_topics, "max_partitions": max_partitions, "max_nodes": max_nodes}
+        for name, limit in limits.items():
+            if limit < 0:
+                raise ConfigError(f"{name} cannot be negative: {limit}")
+        self._limits = limits
+        self._labels = tuple((label_name(name), str(value)) for name, value in (labels or {}).items())
+        self._registry = registry
+        self._metrics: dict[MetricName, Metric] = {}
+        self._lock = threading.Lock()  # guards the three below: metrics are added and removed on several threads
+        self._counts: dict[str, Counter[Labels]] = {limit: Counter() for _, limit in LIMITED}
+        self._dropped: set[MetricName] = set()
+        self._begun = self._closed = False
+
+    # --- what the consumer calls -------------------------------------------------------------------------------
+
+    def init(self, metrics: Sequence[Metric]) -> None:
+        """Export the metrics of a new consumer."""
+        if self._begun:
+            log.error("a PrometheusReporter serves one consumer only: make one for each consumer")
+            return
+        self._begun = True
+        for metric in metrics:
+            self.metric_change(metric)
+        _SharedCollector.of(self._registry).add(self)
+
+    def metric_change(self, metric: Metric) -> None:
+        """Export a metric that is new, or that replaces another one."""
+        with self._lock:
+            if metric.name in self._metrics or self._admit(metric.name):
+                self._metrics[metric.name] = metric
+            else:
+                self._dropped.add(metric.name)
+
+    def metric_removal(self, metric: Metric) -> None:
+        """Stop exporting a metric."""
+        with self._lock:
+            self._dropped.discard(metric.name)
+            if self._metrics.pop(metric.name, None) is not None:
+                limited = _limit_of(metric.name)
+                if limited is not None:
+                    counts, series = self._counts[limited[0]], limited[1]
+                    counts[series] -= 1
+                    if not counts[series]:
+                        del counts[series]
+
+    def close(self) -> None:
+        """Stop exporting. The consumer calls this when it is closed."""
+        if self._begun and not self._closed:
+            self._closed = True
+            _SharedCollector.of(self._registry).remove(self)
+
+    def _admit(self, name: MetricName) -> bool:
+        """Returns whether the limits admit a metric, and counts it if they do."""
+        limited = _limit_of(name)
+        if limited is None:
+            return True
+        limit, series = limited
+        counts = self._counts[limit]
+        if series not in counts and len(counts) >= self._limits[limit]:
+            return False
+        counts[series] += 1
+        return True
+
+    # --- what a scrape calls -----------------------------------------------------------------------------------
+
+    def samples(self) -> Iterator[tuple[MetricName, dict[str, str], float]]:
+        """Yield the metrics that have a value, with their labels."""
+        with self._lock:
+            metrics, dropped = list(self._metrics.values()), len(self._dropped)
+        client = next((dict(metric.name.tags).get("client-id", "") for metric in metrics), "")
+        for metric in metrics:
+            value = metric.value()
+            if math.isfinite(value):
+                yield metric.name, {**dict(self._labels), **{_word(k): str(v) for k, v in metric.name.tags}}, value
+        yield MetricName(DROPPED[0], "", DROPPED[1]), {**dict(self._labels), "client_id": client}, float(dropped)
+
+
+class _SharedCollector(Collector):
+    """What one registry collects: the metrics of all its reporters, merged into families."""
+
+    _of: weakref.WeakKeyDictionary[CollectorRegistry, _SharedCollector] = weakref.WeakKeyDictionary()
+    _lock = threading.RLock()
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = weakref.ref(registry)
+        self._reporters: list[PrometheusReporter] = []
+        self._warned = False
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> _SharedCollector:
+        """Returns the collector of a registry."""
+        with cls._lock:
+            return cls._of.setdefault(registry, cls(registry))
+
+    def add(self, reporter: PrometheusReporter) -> None:
+        """Add a reporter. The first one registers the collector."""
+        with self._lock:
+            self._reporters.append(reporter)
+            registry = self._registry()
+            if registry is not None and len(self._reporters) == 1:
+                registry.register(self)
+
+    def remove(self, reporter: PrometheusReporter) -> None:
+        """Remove a reporter. The last one unregisters the collector."""
+        with self._lock:
+            self._reporters.remove(reporter)
+            registry = self._registry()
+            if registry is not None and not self._reporters:
+                registry.unregister(self)
+
+    def describe(self) -> list[Family]:
+        """Returns no families, because they change while consumers run."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families, each with the series of all consumers."""
+        families: dict[str, Family] = {}
+        seen: set[tuple[str, Labels]] = set()
+        with self._lock:
+            reporters = list(self._reporters)
+        for reporter in reporters:
+            for name, labels, value in reporter.samples():
+                full = family_name(name)
+                series = full, tuple(sorted(labels.items()))
+                if series in seen:
+                    self._warn_of_duplicates(labels)
+                    continue
+                seen.add(series)
+                if full not in families:
+                    counts = full.endswith(TOTAL)
+                    kind = "counter" if counts else "gauge"
+                    families[full] = Family(full.removesuffix(TOTAL) if counts else full, name.description, kind)
+                families[full].add_sample(full, labels, value)
+        for _, family in sorted(families.items()):
+            yield family
+
+    def _warn_of_duplicates(self, labels: Mapping[str, str]) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "two consumers have the client_id %r, so only one of them is exported: give each its own client_id, or"
+                " PrometheusReporter(labels=…)",
+                labels.get("client_id", ""),
+            )
+
+
+def family_name(name: MetricName) -> str:
+    """Returns the name of a metric for Prometheus: `kconsumer_consumer_metrics_connection_count`."""
+    return _word(f"{PREFIX}_{name.group}_{name.name}") if name.group else _word(name.name)
+
+
+def label_name(name: str) -> str:
+    """Returns a label's name. Raises ConfigError if Prometheus does not accept it."""
+    if not re.fullmatch(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name):
+        raise ConfigError(f"not a name of a label: {name!r}; use letters, digits and underscores")
+    return name
+
+
+def _limit_of(name: MetricName) -> tuple[str, Labels] | None:
+    """Returns the limit that a metric is subject to, and what the limit counts: a topic, a partition or a broker."""
+    tags = dict(name.tags)
+    for tag, limit in LIMITED:
+        if tag in tags:
+            return limit, tuple(sorted((key, value) for key, value in tags.items() if key in ("topic", tag)))
+    return None
+
+
+def _word(text: str) -> str:
+    """Returns the text with an underscore for each character that is not a letter or a digit."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
