@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import sysconfig
 import time
 import urllib.request
@@ -242,7 +243,7 @@ def test_the_web_application_reads_while_it_serves(loop: str, cluster: FakeClust
     environment = {
         **os.environ,
         "KAFKA": cluster.bootstrap_servers,
-        "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "assignors"])),
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }
     with subprocess.Popen(
         [*command, "web_application:app"], env=environment, stderr=subprocess.PIPE, text=True

@@ -35,6 +35,8 @@ from support.brokers.certificates import DAY, Authority
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.fakes.tls_peer import server_context, serving
 
+# How OpenSSL calls a record that it cannot decrypt; newer versions end their list of errors with the second text.
+BAD_RECORD = "decryption failed or bad record mac|record layer failure"
 AUTHORITY, STRANGER, NAMESAKE = Authority(), Authority("a stranger"), Authority()
 
 
@@ -205,7 +207,7 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
     [
         ("close_notify", "it closed the connection"),
         ("eof", "it closed the connection"),
-        ("damage", "TLS ended with decryption failed or bad record mac"),
+        ("damage", f"TLS ended with ({BAD_RECORD})"),
     ],
 )
 def test_an_end_in_a_large_response(
@@ -256,7 +258,8 @@ def test_an_end_in_a_large_response(
         ({"hosts": ("kafka.example",)}, "localhost", {}, "is not for the host 'localhost'; use a name that it has"),
         ({}, "127.0.0.1", {"ssl_cafile": None}, "vouches for the broker's.*; set ssl_cafile to the certificate"),
         ({}, "127.0.0.1", {"ssl_cafile": STRANGER}, "vouches for the broker's; is the cluster's CA in ssl_cafile="),
-        ({}, "127.0.0.1", {"ssl_cafile": NAMESAKE}, r"issuer's name, and another key\); is the cluster's CA in ssl_ca"),
+        ({}, "127.0.0.1", {"ssl_cafile": NAMESAKE}, "vouches for the broker's; is the cluster's CA in ssl_cafile="),
+        ({"names_key": False}, "127.0.0.1", {"ssl_cafile": NAMESAKE}, r"issuer's name, and another key\); is the clus"),
     ],
 )
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -529,7 +532,7 @@ def test_garbage_after_the_handshake(drivers: Any, context: ssl.SSLContext) -> N
     with serving(serve_quietly) as port:
         error = drivers(port).attempt()
         assert isinstance(error, BrokerConnectionError)
-        assert re.search("TLS ended with [a-z ]*bad record mac", str(error))
+        assert re.search(f"TLS ended with ({BAD_RECORD})", str(error))
 
 
 def test_a_call_takes_only_so_much(tmp_path: Path, context: ssl.SSLContext) -> None:

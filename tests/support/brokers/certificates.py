@@ -42,6 +42,21 @@ class Certificate:
         return _key_text(key, serialization.BestAvailableEncryption(password.encode()))
 
 
+# From Python 3.13 on, ssl.create_default_context() verifies certificates strictly, as RFC 5280 demands: the authority's
+# certificate says what its key is for, and others name its key.
+_AUTHORITY_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """Issues certificates; `certificate` is its own, which peers trust."""
 
@@ -50,6 +65,8 @@ class Authority:
         self._name = _name(name)
         made = _builder(self._name, self._name, self._key, -DAY, DAY)
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        made = made.add_extension(_AUTHORITY_USAGE, critical=True)
+        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         self._own = made.sign(self._key, hashes.SHA256())
         self.certificate = _text(self._own)
 
@@ -59,13 +76,20 @@ class Authority:
         hosts: tuple[str, ...] = HOSTS,
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = DAY,
+        names_key: bool = True,
     ) -> Certificate:
-        """Returns a certificate for these hosts, valid between these times relative to now, for servers and clients."""
+        """Returns a certificate for these hosts, valid between these times relative to now, for servers and clients.
+
+        Without `names_key`, it does not say which key of the authority has signed it.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         made = _builder(_name(name), self._name, key, begins, ends)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         made = made.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if names_key:
+            identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            made = made.add_extension(identifier, critical=False)
         if hosts:
             made = made.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         return Certificate(_text(made.sign(self._key, hashes.SHA256())), _key_text(key, serialization.NoEncryption()))

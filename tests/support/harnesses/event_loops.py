@@ -12,6 +12,14 @@ import uvloop
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
+def run_in_uvloop(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a loop of uvloop. Returns its result. `uvloop.run` would call `asyncio.run`, which tests
+    replace by this function.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
 def run_in_anyio(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine with `anyio.run`. Returns its result."""
 
@@ -21,4 +29,4 @@ def run_in_anyio(main: Coroutine[Any, Any, Any]) -> Any:
     return anyio.run(awaited, backend="asyncio")
 
 
-EVENT_LOOPS: dict[str, Run] = {"asyncio": asyncio.run, "uvloop": uvloop.run, "anyio": run_in_anyio}
+EVENT_LOOPS: dict[str, Run] = {"asyncio": asyncio.run, "uvloop": run_in_uvloop, "anyio": run_in_anyio}
