@@ -52,6 +52,7 @@ PUBLIC_MODULES = (
     "parallel",
     "prometheus",
     "ranges",
+    "registry",
     "spark",
     "testing",
     "types",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.config.signature import ConsumerOptions
+    from kconsumer.decoded_columns import Decoders
     from kconsumer.engine.base import Engine
     from kconsumer.engine.waiting import Operation
 
@@ -120,22 +121,26 @@ class Consumer(ConsumerBase):
         max_rows: int | None = None,
         max_bytes: int | None = None,
         columns: Iterable[str] | None = None,
+        decode: Decoders | None = None,
     ) -> RecordBatch:
         """Returns the records of a `poll` as Arrow columns, without creating record objects.
 
         The result has at most `max_rows` rows (default `max_poll_records` if that was given, otherwise 20 000). It ends
         with the row with which the serialized size of the records reaches `max_bytes` (default 4 MiB). `columns` are
         the names of the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not run: keys and
-        values are bytes. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and
-        ValueError for a column that does not exist.
+        values are bytes, unless `decode` is a decoder of `kconsumer.registry` for the values, or a dict of decoders for
+        `key` and `value`. Commit the result with `commit(batch.next_offsets())`. Raises the errors of `poll`, and
+        ValueError for a column that does not exist. If a decoder fails, returns the records before this one; raises
+        RecordDeserializationError if it is the first record of its partition.
         """
         rows, size, chosen = self._arrow_limits(max_rows, max_bytes, columns)
+        decoders = self._column_decoders(decode, chosen)
         guard = self._guard
         outer = guard.enter()  # see `_poll`
         try:
             records = self._poll(timeout, rows, size)
             try:
-                return records.to_arrow(chosen)
+                return self._decoded(records, chosen, decoders) if decoders else records.to_arrow(chosen)
             except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
                 if records:
                     self._engine.rollback_last_poll()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
 
 from kconsumer import _foreign_methods, assignors
+from kconsumer._core.record_run import deserialization_error
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard, guarded
@@ -39,10 +40,13 @@ from kconsumer.types import (
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
+    from kconsumer.decoded_columns import Decoders
     from kconsumer.engine.base import Engine
     from kconsumer.engine.callbacks import CommitCallback
     from kconsumer.engine.waiting import Operation
+    from kconsumer.formats.decoders import Decoder
     from kconsumer.listener import Callback
 
 Timeout: TypeAlias = "float | timedelta | None"
@@ -501,6 +505,38 @@ class ConsumerBase(ABC):
             min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MAX_ARROW_BYTES),
             chosen,
         )
+
+    def _column_decoders(self, decode: Decoders | None, columns: tuple[str, ...]) -> dict[str, Decoder]:
+        """Returns the checked argument `decode` of `poll_arrow`."""
+        if decode is None:
+            return {}
+        from kconsumer.decoded_columns import checked  # imported when used
+
+        return checked(decode, columns)
+
+    def _decoded(self, records: ConsumerRecords, columns: tuple[str, ...], decoders: dict[str, Decoder]) -> RecordBatch:
+        """Returns the decoded columns of a poll. If a record cannot be decoded, returns the records before it.
+
+        Raises RecordDeserializationError if this is the first record of its partition. So, as with `poll`, the position
+        is at this record when the error is raised, and a seek to the offset after it skips no other record.
+        """
+        from kconsumer.decoded_columns import BadRow, decode_batch  # imported when used
+
+        found = decode_batch(records.to_arrow(columns), decoders)
+        if not isinstance(found, BadRow):
+            return found
+        before = list(records)
+        bad = before[found.row]
+        del before[found.row :]
+        if all(record.topic_partition != bad.topic_partition for record in before):
+            raise deserialization_error(found.column, bad, ValueError(found.reason))
+        batch = decode_batch(ConsumerRecords(before).to_arrow(columns), decoders)
+        assert not isinstance(batch, BadRow)  # it was decoded above
+        self._iteration.start(records)
+        for _ in zip(before, self._iteration, strict=False):
+            pass
+        self._rewind()
+        return batch
 
     def _timer(self, timeout: Timeout) -> Timer:
         return Timer(self._clock, self._timeout_ms(timeout))

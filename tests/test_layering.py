@@ -38,6 +38,8 @@ PUBLIC = MANAGED | {
     "engine",
     "arrow",
     "decode",
+    "decoded_columns",
+    "formats",
     "consumer",
     "consumer_base",
     "groups",
@@ -90,7 +92,10 @@ ALLOWED: dict[str, set[str]] = {
     "parallel": PUBLIC,
     "ranges": PUBLIC,
     "testing": PUBLIC,
-    "spark": {"", "arrow", "clock", "config", "errors", "ranges", "types"},
+    "formats": FACTS,
+    "decoded_columns": FACTS | {"arrow", "formats"},
+    "registry": FACTS | {"arrow", "formats"},
+    "spark": {"", "arrow", "clock", "config", "errors", "formats", "ranges", "registry", "types"},
     # `kconsumer fake-cluster` runs a cluster of `testing`.
     "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "testing", "types"},
     "__main__": {"cli"},
@@ -192,7 +197,7 @@ def test_heavy_and_foreign_packages_stay_out(path: Path) -> None:
     homes = {
         "kconsumer_assignors": set(),
         "pyspark": {"spark"},
-        "pyarrow": {"spark", "arrow.py", "cli"},
+        "pyarrow": {"spark", "arrow.py", "cli", "formats", "registry"},
         "polars": {"arrow.py"},
         "pandas": {"arrow.py", "spark"},
         "asyncio": {"aio", "parallel"},
@@ -249,6 +254,11 @@ INTERNAL_MODULES = {
     "kconsumer.config.kinds": "how a secret refers to the environment or a file",
     "kconsumer.config.options": "names, aliases and secrecy of the options of a consumer",
     "kconsumer.engine.state_dump": "the report that the command prints on SIGUSR1",
+    "kconsumer.formats.avro_columns": "the decoder of Avro",
+    "kconsumer.formats.column_types": "the types of decoded columns",
+    "kconsumer.formats.decoders": "the interface of decoders",
+    "kconsumer.formats.json_columns": "the decoder of JSON",
+    "kconsumer.formats.protobuf_columns": "the decoder of Protocol Buffers",
 }
 APPLICATIONS = sorted(path for path in SOURCES if path.relative_to(ROOT).parts[1] in ("cli", "spark"))
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
+from kconsumer.config.typed_values import typed_deserializer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.types import OffsetReset
@@ -472,6 +473,9 @@ def _parse_deserializer(value: object) -> object:
         if package not in ("", "org.apache.kafka.common.serialization") or name not in JAVA_DESERIALIZERS:
             raise ValueError("as text only str, json and Kafka's " + ", ".join(JAVA_DESERIALIZERS) + " are supported")
         return JAVA_DESERIALIZERS[name]
+    typed = typed_deserializer(value)
+    if typed is not None:
+        return typed
     if isinstance(value, type) and hasattr(value, "deserialize"):
         raise ValueError(f"pass an instance of {value.__name__}, not the class")
     if not (callable(value) or hasattr(value, "deserialize")):
@@ -502,5 +506,7 @@ RESET = Kind("one of latest, earliest, none, by_duration:<ISO-8601 duration>", "
 INSTANCE_ID = Kind("1 to 249 of the characters a-z A-Z 0-9 . _ -", "str", _parse_instance_id)
 ASSIGNORS = Kind("a list of assignor names, classes or instances, none twice", "Sequence[object]", _parse_assignors)
 DESERIALIZER = Kind(
-    'a callable (bytes) -> object, an object with deserialize(), "str" or "json"', "Deserializer", _parse_deserializer
+    'a callable (bytes) -> object, an object with deserialize(), a type, "str" or "json"',
+    "Deserializer",
+    _parse_deserializer,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.spark.decoders import Decoder
+from kconsumer.formats.decoders import Decoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

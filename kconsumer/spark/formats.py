@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark import formats_avro, formats_json, formats_protobuf
-from kconsumer.spark.decoders import ConfluentDecoder, Decoder, TextDecoder
-from kconsumer.spark.types import SparkType, parse_type
+from kconsumer.formats import avro_columns, json_columns, protobuf_columns
+from kconsumer.formats.column_types import SparkType, parse_type
+from kconsumer.formats.decoders import ConfluentDecoder, Decoder, TextDecoder
+from kconsumer.registry import Schemas
 
 __all__ = ["FORMATS", "Format", "ValueFormat", "value_format"]
 
@@ -28,6 +29,7 @@ class ValueFormat:
     schema: str = ""  # in the form that the decoder takes
     message: str = ""  # the option valueMessage
     framed: bool = False  # True: each value begins with the header of Confluent's serializers
+    registry: str = ""  # the address of the registry with the schemas of the writers; empty: they are not requested
 
     @property
     def keys_are_text(self) -> bool:
@@ -39,6 +41,8 @@ class ValueFormat:
         make = FORMATS[self.name].decoder
         if make is None:
             return ConfluentDecoder(None) if self.framed else None
+        if self.registry:  # this decoder needs the header
+            return make(self)
         return ConfluentDecoder(make(self)) if self.framed else make(self)
 
 
@@ -55,24 +59,24 @@ class Format(NamedTuple):
 
 
 def _json(given: ValueFormat) -> Decoder:
-    return formats_json.JsonDecoder(given.type)
+    return json_columns.JsonDecoder(given.type)
 
 
 def _avro(given: ValueFormat) -> Decoder:
-    return formats_avro.AvroDecoder(given.schema)
+    return avro_columns.AvroDecoder(given.schema, Schemas(given.registry).avro if given.registry else None)
 
 
 def _read_avro(schema: str, message: str) -> tuple[SparkType, str]:
-    return formats_avro.type_of(schema), schema
+    return avro_columns.type_of(schema), schema
 
 
 def _read_protobuf(schema: str, message: str) -> tuple[SparkType, str]:
-    descriptors = formats_protobuf.load(schema)
-    return formats_protobuf.type_of(descriptors, message), descriptors
+    descriptors = protobuf_columns.load(schema)
+    return protobuf_columns.type_of(descriptors, message), descriptors
 
 
 def _protobuf(given: ValueFormat) -> Decoder:
-    return formats_protobuf.ProtobufDecoder(given.schema, given.message, given.framed)
+    return protobuf_columns.ProtobufDecoder(given.schema, given.message, given.framed)
 
 
 FORMATS: dict[str, Format] = {
@@ -94,6 +98,9 @@ def value_format(values: Mapping[str, Any]) -> ValueFormat:
     framed = values["valueframing"] == "confluent"
     if message is not None and not entry.has_message:
         raise ConfigError(f"valueMessage has no meaning with valueFormat={name}; omit it")
+    registry = values["valueregistry"]
+    if registry is not None and not (name == "avro" and framed):
+        raise ConfigError("valueRegistry needs valueFormat=avro and valueFraming=confluent")
     if entry.read is None:
         if schema is not None:
             raise ConfigError(f"valueSchema has no meaning with valueFormat={name}; omit it")
@@ -102,24 +109,26 @@ def value_format(values: Mapping[str, Any]) -> ValueFormat:
         raise ConfigError(f"valueFormat={name} needs valueSchema, the schema of the values")
     if entry.has_message and message is None:
         raise ConfigError(f"valueFormat={name} needs valueMessage, the full name of the message")
-    _require(name, entry)
+    if entry.module:
+        _require(f"valueFormat={name}", entry.module, entry.package)
     try:
         kind, read = entry.read(schema, message or "")
     except ConfigError as error:
         raise ConfigError(f"option valueSchema={_shorten(schema)} cannot be used: {error}") from None
-    return ValueFormat(name, kind, read, message or "", framed)
+    if registry is not None:
+        _require("valueRegistry", "confluent_kafka.schema_registry", "confluent-kafka[schemaregistry]")
+    return ValueFormat(name, kind, read, message or "", framed, registry or "")
 
 
 def _shorten(text: str) -> str:
     return repr(text if len(text) <= 120 else text[:117] + "...")
 
 
-def _require(name: str, entry: Format) -> None:
+def _require(option: str, module: str, package: str) -> None:
     try:
-        if entry.module:
-            importlib.import_module(entry.module)
+        importlib.import_module(module)
     except ImportError:
         raise ConfigError(
-            f"valueFormat={name} needs the module {entry.module}, which is not installed;"
-            f" run pip install {entry.package} on the driver and on all executors"
+            f"{option} needs the module {module}, which is not installed;"
+            f" run pip install {package} on the driver and on all executors"
         ) from None

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.decoders import Decoder, TextDecoder
+from kconsumer.formats.column_types import SparkType
+from kconsumer.formats.decoders import Decoder, TextDecoder
 from kconsumer.spark.formats import ValueFormat, value_format
 from kconsumer.spark.options import SourceConfig
-from kconsumer.spark.types import SparkType
 
 if TYPE_CHECKING:
     import pyarrow

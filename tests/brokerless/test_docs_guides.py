@@ -13,16 +13,19 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from kconsumer.testing import FakeCluster
 from support.harnesses.doc_blocks import BLOCKS, Block, read_until_the_end, run_python
+from support.registry.server import registry_server
 
 FOLDERS = ("docs/guides/", "docs/parallel.md")
 RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_security_recipes.py runs its programs
 RECORDS = 12
+REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
 DAMAGED = "is damaged"  # in the program that puts one record aside
 ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
 GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page != RECIPES]
@@ -53,7 +56,11 @@ def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # of other packages, such as kafka-python
         if not any(end in block.text for end in ENDS):
             read_until_the_end(patched, {"orders": RECORDS - (DAMAGED in block.text)})
-        run_python(block, {"localhost:9092": cluster.bootstrap_servers})
+        with ExitStack() as stack:
+            replaced = {"localhost:9092": cluster.bootstrap_servers}
+            if REGISTRY in block.text:
+                replaced[REGISTRY] = stack.enter_context(registry_server())
+            run_python(block, replaced)
 
 
 def run_file(block: Block, cluster: FakeCluster, folder: Path) -> None:

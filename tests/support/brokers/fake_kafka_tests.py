@@ -36,6 +36,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_many_partitions.py": SIZE,
     "test_metrics.py::test_names_are_kafkas": JAVA,
     "test_mixed_groups.py": JAVA,
+    "test_registry_server.py": "runs a schema registry in Java",
     "test_sasl.py": SECURITY,
     "test_share_consumer.py": "needs share groups, which the model does not have",
     "test_soak.py": PROXY,

@@ -21,7 +21,6 @@ LANGUAGES = {"python", "sh", "console", "toml", "java", "text", "mermaid"}
 # Blocks that tests do not run: page, how the block begins, and why.
 NOT_RUN = {
     ("README.md", "echo hello"): "a tool of a Kafka installation, which tests do not have",
-    ("docs/guides/deserializing.md", "from confluent_kafka.schema_registry"): "needs a schema registry",
     ("docs/guides/security-recipes.md", "from kconsumer"): "needs Kerberos; tox -e kerberos tests the mechanism",
     ("docs/guides/security-recipes.md", "kconsumer topics"): "needs a broker with TLS under the name kafka.example",
     ("docs/security.md", "kconsumer consume"): "needs a broker with TLS under the name kafka.example",

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from kconsumer.errors import ConfigError
+from kconsumer.formats.decoders import TextDecoder
 from kconsumer.ranges.gaps import Gap
 from kconsumer.spark.columns import as_map, decode
 from kconsumer.spark.dead_letters import DeadLetter, folder, write
-from kconsumer.spark.decoders import TextDecoder
 from kconsumer.spark.executor import Scan, first_readable
 from kconsumer.spark.options import parse
 from kconsumer.spark.planning import OffsetRange

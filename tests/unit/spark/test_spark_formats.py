@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from kconsumer.errors import ConfigError
+from kconsumer.formats.decoders import TextDecoder
 from kconsumer.spark import formats
 from kconsumer.spark.columns import decode
-from kconsumer.spark.decoders import TextDecoder
 from kconsumer.spark.options import parse
 from kconsumer.spark.schema import default_projection
+from support.registry import values
+from support.registry.server import registry_server
 
 MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 
@@ -20,6 +26,7 @@ MINIMAL = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     [
         ({"valueFormat": "xml"}, "one of raw, string, json, avro, protobuf"),
         ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        ({"valueFormat": "raw", "valueRegistry": "http://a"}, "valueRegistry needs valueFormat=avro and valueFraming"),
         ({"valueSchema": "id long"}, "valueSchema has no meaning with valueFormat=raw"),
         ({"valueFormat": "string", "valueSchema": "id long"}, "no meaning with valueFormat=string"),
         ({"valueFormat": "json", "valueSchema": "id lon"}, "valueSchema='id lon' cannot be used: values cannot be"),
@@ -90,3 +97,29 @@ def test_invalid_rows_are_removed_whole() -> None:
     assert [(1, "key", b"a"), (2, "value", b"\xff"), (4, "key", b"\xff")] == [
         (row["offset"], row["column"], row["value"]) for row in bad
     ]
+
+
+def test_writers_schemas_of_a_registry() -> None:
+    """With valueRegistry, values of an older schema are converted to valueSchema, after the query was pickled."""
+    options = {"valueFormat": "avro", "valueFraming": "confluent", "valueSchema": values.NEW}
+    with registry_server() as address, SchemaRegistryClient({"url": address}) as client:
+        old = values.avro(client, values.OLD, {"number": 1})
+        chosen = default_projection(parse({**MINIMAL, **options, "valueRegistry": address}, "any")).value
+        decoder = pickle.loads(pickle.dumps(chosen)).decoder()
+        found = decoder.decode(pa.array([old, None, b"x"], pa.binary()))
+        del decoder
+    assert [{"number": 1, "text": "none", "time": None}, None, None] == found.column.to_pylist()
+    assert {2: "has no Confluent header with the id of a schema; it begins with 78"} == found.bad
+
+
+def test_a_registry_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install, and where."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    options = {
+        "valueFormat": "avro",
+        "valueFraming": "confluent",
+        "valueSchema": values.NEW,
+        "valueRegistry": "http://a",
+    }
+    with pytest.raises(ConfigError, match=r"valueRegistry needs .* on the driver and on all executors"):
+        default_projection(parse({**MINIMAL, **options}, "any"))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats_avro import AvroDecoder, type_of
+from kconsumer.formats.avro_columns import AvroDecoder, type_of
 
 UTC = zoneinfo.ZoneInfo("UTC")
 

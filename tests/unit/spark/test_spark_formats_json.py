@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kconsumer.spark.formats_json import JsonDecoder
-from kconsumer.spark.types import parse_type
+from kconsumer.formats.column_types import parse_type
+from kconsumer.formats.json_columns import JsonDecoder
 
 FIT = b'{"v":null}'
 BAD = "never a value"

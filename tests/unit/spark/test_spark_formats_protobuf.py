@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.formats_protobuf import ProtobufDecoder, load, type_of
+from kconsumer.formats.protobuf_columns import ProtobufDecoder, load, type_of
 from kconsumer.spark.options import parse
 from kconsumer.spark.schema import default_projection
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.types import parse_type
+from kconsumer.formats.column_types import parse_type
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Decodes values in Avro's binary encoding to the types of Spark's `from_avro`.
 
-fastavro decodes one value at a time to Python objects, and this module converts units where Spark's differ. All values
-are decoded with the schema of the option valueSchema; the writer's schema is not looked up. Errors that fastavro does
-not detect are not detected here either. For example, a negative index of an enum or a union counts from the end.
+fastavro decodes one value at a time to Python objects, and this module converts units where Spark's differ. Values are
+decoded with one schema, or each with the schema that it was written with, as the id before the value names it. Errors
+that fastavro does not detect are not detected here either. For example, a negative index of an enum or a union counts
+from the end.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.decoders import Decoded, to_column
-from kconsumer.spark.types import SparkType, array_of, decimal, map_of, struct
+from kconsumer.formats.column_types import SparkType, array_of, decimal, map_of, struct
+from kconsumer.formats.decoders import Decoded, to_column
+from kconsumer.formats.framing import SchemaId, read_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,33 +46,71 @@ WIDER = ({"int", "long"}, "bigint"), ({"float", "double"}, "double")  # unions o
 Convert = Callable[[Any], Any] | None
 
 
+Writers = Callable[[SchemaId], str]  # returns the schema with an id, as JSON text, or raises UnknownSchemaError
+
+
 class AvroDecoder:
-    """Decodes values that were written with the Avro schema `schema`, which is JSON text."""
+    """Decodes values to the type of the Avro schema `schema`, which is JSON text.
 
-    def __init__(self, schema: str) -> None:
-        import fastavro
+    Without `writers`, values were written with this schema and have no frame. With `writers`, each value begins with
+    the id of the schema that it was written with, and is converted by Avro's rules for a reader's schema.
+    """
 
+    def __init__(self, schema: str, writers: Writers | None = None) -> None:
         document = _document(schema)
         self._kind, self._convert = _node(_expanded(document))
-        self._schema = fastavro.parse_schema(_without_logical_types(document))
+        self._schema = self._parse(document)
+        self._writers = writers
+        self._resolutions: dict[SchemaId, tuple[Any, Any]] = {}  # id -> parsed schemas of the writer and the reader
+
+    @property
+    def type(self) -> SparkType:
+        """The type of the decoded column."""
+        return self._kind
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode the values one by one."""
+        """Decode the values one by one. Raises what `writers` raises, except UnknownSchemaError."""
         rows: list[Any] = []
         bad: dict[int, str] = {}
         for row, value in enumerate(values.to_pylist()):
+            if value is None:
+                rows.append(None)
+                continue
+            schemas, start = (self._schema, None), 0
+            if self._writers is not None:
+                try:
+                    key, start = read_id(value)
+                    schemas = self._resolution(key, self._writers)
+                except ValueError as error:
+                    bad[row] = str(error)
+                    rows.append(None)
+                    continue
             try:
-                rows.append(None if value is None else self._read(value))
+                rows.append(self._read(value, start, *schemas))
             except Exception as error:  # fastavro raises exceptions of many classes for bytes that do not match
                 bad[row] = f"is not Avro of this schema: {type(error).__name__} {error}".rstrip()
                 rows.append(None)
         return Decoded(to_column(rows, self._kind, bad), bad)
 
-    def _read(self, value: bytes) -> Any:
+    def _resolution(self, key: SchemaId, writers: Writers) -> tuple[Any, Any]:
+        """Returns the parsed schema of the writer, and that of the reader, or None if they are equal."""
+        found = self._resolutions.get(key)
+        if found is None:
+            writer = self._parse(_document(writers(key)))
+            found = self._resolutions[key] = (writer, None if writer == self._schema else self._schema)
+        return found
+
+    def _parse(self, document: Any) -> Any:
+        import fastavro
+
+        return fastavro.parse_schema(_without_logical_types(document))
+
+    def _read(self, value: bytes, start: int, writer: Any, reader: Any) -> Any:
         import fastavro
 
         source = io.BytesIO(value)
-        found = fastavro.schemaless_reader(source, self._schema, None)
+        source.seek(start)
+        found = fastavro.schemaless_reader(source, writer, reader)
         if source.tell() != len(value):
             raise ValueError(f"{len(value) - source.tell()} bytes follow the value")
         return found if self._convert is None else self._convert(found)

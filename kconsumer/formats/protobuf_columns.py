@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.spark.decoders import Decoded, to_column
-from kconsumer.spark.types import SparkType, array_of, decimal, struct
+from kconsumer.formats.column_types import SparkType, array_of, decimal, struct
+from kconsumer.formats.decoders import Decoded, to_column
+from kconsumer.formats.framing import read_indexes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,32 +53,7 @@ class ProtobufDecoder:
         return Decoded(to_column(rows, self._kind, bad), bad)
 
     def _read(self, value: bytes) -> Any:
-        return self._convert(self._class.FromString(_without_indexes(value) if self._framed else value))
-
-
-def _without_indexes(value: bytes) -> bytes:
-    """Returns a value without Confluent's message indexes. Raises ValueError if it does not begin with them.
-
-    The indexes describe where in its file the message type is defined. They are encoded as zigzag varints, and their
-    count precedes them.
-    """
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        number = shift = 0
-        while at < len(value) and shift < 32:
-            byte = value[at]
-            at += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return number >> 1
-        raise ValueError("the frame has no message indexes")
-
-    for _ in range(varint()):
-        varint()
-    return value[at:]
+        return self._convert(self._class.FromString(read_indexes(value)[1] if self._framed else value))
 
 
 def load(path: str) -> str:

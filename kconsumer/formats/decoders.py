@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kconsumer.spark.types import SparkType
+from kconsumer.formats.column_types import SparkType
 
 if TYPE_CHECKING:
     import pyarrow as pa

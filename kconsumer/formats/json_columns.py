@@ -15,8 +15,8 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.spark.decoders import Decoded, build_columns, restore_nulls
-from kconsumer.spark.types import MAX_DIGITS, SparkType
+from kconsumer.formats.column_types import MAX_DIGITS, SparkType
+from kconsumer.formats.decoders import Decoded, build_columns, restore_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa

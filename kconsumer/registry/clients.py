@@ -1,0 +1,44 @@
+"""The client of the schema registry, which is confluent-kafka's, and the optional packages of the deserializers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from kconsumer.errors import ConfigError
+
+__all__ = ["client_of", "required"]
+
+
+def required(module: str, purpose: str) -> Any:
+    """Import a module of an optional package. Returns it. Raises ConfigError that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{purpose} needs the module {error.name or module}, which is not installed: install the extra registry,"
+            " as in pip install '.[registry]' in a checkout of kconsumer"
+        ) from error
+
+
+def client_of(registry: Any) -> Any:
+    """Returns the client: `registry` itself, or a new `SchemaRegistryClient` for an address or a dict of options.
+
+    Raises ConfigError if `registry` is none of these, or if confluent-kafka or its extra for registries is missing.
+    """
+    if isinstance(registry, str):
+        registry = {"url": registry}
+    if isinstance(registry, Mapping):
+        library = required("confluent_kafka.schema_registry", "a schema registry")
+        try:
+            # This method also creates confluent-kafka's client for tests, for an address that begins with mock://.
+            return library.SchemaRegistryClient.new_client(dict(registry))
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"not the options of a SchemaRegistryClient: {error}") from None
+    if not callable(getattr(registry, "get_schema", None)):
+        raise ConfigError(
+            "registry must be a SchemaRegistryClient of confluent-kafka, a dict with its options, or the address of a"
+            f" registry such as http://localhost:8081, not {registry!r}"
+        )
+    return registry

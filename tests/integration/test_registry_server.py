@@ -1,0 +1,124 @@
+"""A real schema registry and a real broker: what confluent-kafka's serializers write, as objects and as columns."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from kconsumer import Consumer, read_topic
+from kconsumer.errors import RecordDeserializationError
+from kconsumer.ranges import scan_topic
+from kconsumer.registry import (
+    AvroColumns,
+    AvroDeserializer,
+    JsonColumns,
+    JsonSchemaDeserializer,
+    ProtobufColumns,
+    ProtobufDeserializer,
+    decode,
+)
+from support.brokers.kafka import Kafka
+from support.registry import values
+from support.registry.apicurio import apicurio
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the registry."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with apicurio(port, Path(tmp_path_factory.mktemp("registry")) / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(registry: str) -> Iterator[Any]:
+    """confluent-kafka's client of the registry."""
+    with SchemaRegistryClient({"url": registry}) as found:
+        yield found
+
+
+def read_values(kafka: Kafka, topic: str, deserializer: Any, count: int) -> list[Any]:
+    """Read the first values of a topic."""
+    with Consumer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+        value_deserializer=deserializer,
+        consumer_timeout_ms=20_000,
+    ) as consumer:
+        consumer.assign([(topic, 0)])
+        return [record.value for _, record in zip(range(count), consumer, strict=False)]
+
+
+def test_avro(kafka: Kafka, topic_name: str, registry: str, client: Any) -> None:
+    """Two versions of a schema are read by the reader's schema: objects, columns of polls, and of a whole topic."""
+    old = values.avro(client, values.OLD, {"number": 1}, topic_name)
+    new = values.avro(client, values.NEW, {"number": 2, "text": "b"}, topic_name)
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [old, new, None])
+    expected = [{"number": 1, "text": "none", "time": None}, {"number": 2, "text": "b", "time": None}, None]
+    assert [{"number": 1}, expected[1], None] == read_values(kafka, topic_name, AvroDeserializer(registry), 3)
+    assert expected == read_values(kafka, topic_name, AvroDeserializer({"url": registry}, values.NEW), 3)
+    column = AvroColumns(registry, subject=f"{topic_name}-value")
+    table = decode(read_topic(topic_name, bootstrap_servers=kafka.bootstrap_servers, progress=False), value=column)
+    assert expected == table["value"].to_pylist()
+    with scan_topic(topic_name, bootstrap_servers=kafka.bootstrap_servers, columns=["value"]) as reader:
+        assert expected == [row for batch in reader for row in decode(batch, value=column)["value"].to_pylist()]
+    with Consumer(
+        topic_name, bootstrap_servers=kafka.bootstrap_servers, group_id="columns", auto_offset_reset="earliest"
+    ) as consumer:
+        rows: list[Any] = []
+        while len(rows) < 3:
+            rows += consumer.poll_arrow(1.0, decode=column).to_pyarrow().column("value").to_pylist()
+    assert expected == rows
+
+
+def test_avro_schemas_that_refer_to_others(kafka: Kafka, topic_name: str, client: Any) -> None:
+    """References are requested from the registry."""
+    customer = {"home": {"city": "A"}, "work": {"city": "B"}}
+    data = values.avro(client, values.customer_schema(client), customer, topic_name)
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [data])
+    assert [customer] == read_values(kafka, topic_name, AvroDeserializer(client), 1)
+    table = read_topic(topic_name, bootstrap_servers=kafka.bootstrap_servers, progress=False)
+    assert [customer] == decode(table, value=AvroColumns(client, subject=f"{topic_name}-value"))["value"].to_pylist()
+
+
+def test_json(kafka: Kafka, topic_name: str, client: Any) -> None:
+    """JSON is validated by the schema of the registry."""
+    good = values.json_value(client, {"number": 1}, topic_name)
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [good, good[:5] + b"{}"])
+    deserializer = JsonSchemaDeserializer(client)
+    assert [{"number": 1}] == read_values(kafka, topic_name, deserializer, 1)
+    with pytest.raises(RecordDeserializationError, match="'number' is a required property"):
+        read_values(kafka, topic_name, deserializer, 2)
+    table = read_topic(topic_name, bootstrap_servers=kafka.bootstrap_servers, progress=False)
+    assert [{"number": 1}, {"number": None}] == decode(table, value=JsonColumns("number long"))["value"].to_pylist()
+
+
+def test_protobuf(kafka: Kafka, topic_name: str, client: Any) -> None:
+    """Messages of nested types are parsed by their class."""
+    _, line = values.message_types()
+    message = line(text="x")
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [values.protobuf(client, message, topic_name)])
+    assert [message] == read_values(kafka, topic_name, ProtobufDeserializer(message_type=line), 1)
+    table = read_topic(topic_name, bootstrap_servers=kafka.bootstrap_servers, progress=False)
+    assert [{"text": "x", "time": None}] == decode(table, value=ProtobufColumns(line))["value"].to_pylist()
+
+
+def test_ids_that_the_registry_does_not_have(kafka: Kafka, topic_name: str, client: Any) -> None:
+    """The response of the server is part of the error."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"\0\0\x0f\xff\xff\2"])
+    with pytest.raises(RecordDeserializationError, match="the registry has no schema with the id 1048575"):
+        read_values(kafka, topic_name, AvroDeserializer(client), 1)

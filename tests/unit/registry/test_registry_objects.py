@@ -1,0 +1,205 @@
+"""Values with schemas of a registry into Python objects: what confluent-kafka writes, with its registry for tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField
+from confluent_kafka.serialization import SerializationContext as ConfluentContext
+from jsonschema import ValidationError
+
+from kconsumer.deserializers import SerializationContext, adapt
+from kconsumer.errors import ConfigError
+from kconsumer.formats.framing import UnknownSchemaError
+from kconsumer.registry import AvroDeserializer, JsonSchemaDeserializer, ProtobufDeserializer, Schemas
+from support.registry import values
+
+CONTEXT = SerializationContext("orders", "value", [])
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    """A registry in memory."""
+    with SchemaRegistryClient.new_client({"url": "mock://"}) as found:
+        yield found
+
+
+def test_avro_with_the_schema_of_the_writer(client: Any) -> None:
+    """Without a reader's schema, each value has the fields of the schema that it was written with."""
+    deserializer = AvroDeserializer(client)
+    old = values.avro(client, values.OLD, {"number": 1})
+    new = values.avro(client, values.NEW, {"number": 2, "text": "b"})
+    assert {"number": 1} == deserializer(old, CONTEXT)
+    assert {"number": 2, "text": "b", "time": None} == deserializer(new, CONTEXT)
+
+
+def test_avro_with_the_schema_of_the_reader(client: Any) -> None:
+    """Older and newer values are converted to the reader's schema; `from_dict` receives the result."""
+    old = values.avro(client, values.OLD, {"number": 1})
+    new = values.avro(client, values.NEW, {"number": 2, "text": "b"})
+    for schema in (values.NEW, json.loads(values.NEW), Schema(values.NEW, "AVRO")):
+        deserializer = AvroDeserializer(client, schema, from_dict=lambda row: (row["number"], row["text"]))
+        assert [(1, "none"), (2, "b")] == [deserializer(data, CONTEXT) for data in (old, new)]
+    assert {"number": 2} == AvroDeserializer(client, values.OLD.replace("int", "long"))(new, CONTEXT)
+
+
+def test_avro_schemas_that_refer_to_others(client: Any) -> None:
+    """A schema is completed with those that it refers to, where their names are used first."""
+    customer = {"home": {"city": "A"}, "work": {"city": "B"}}
+    data = values.avro(client, values.customer_schema(client), customer)
+    assert customer == AvroDeserializer(client)(data, CONTEXT)
+    assert customer == AvroDeserializer(client, values.customer_schema(client))(data, CONTEXT)
+
+
+class Counting:
+    """A client that counts its requests."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.requests = 0
+
+    def get_schema(self, schema_id: int) -> Any:
+        self.requests += 1
+        return self._client.get_schema(schema_id)
+
+
+def test_a_schema_is_requested_once(client: Any) -> None:
+    """Deserializers with the same `Schemas` share what has been loaded."""
+    data = values.avro(client, values.OLD, {"number": 1})
+    counting = Counting(client)
+    schemas = Schemas(counting)
+    for deserializer in (AvroDeserializer(schemas), AvroDeserializer(schemas, values.NEW)):
+        for _ in range(3):
+            deserializer(data, CONTEXT)
+    assert 1 == counting.requests
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_ids_in_headers(client: Any, field: str) -> None:
+    """An id in the header of its field is used, and the value then has no frame."""
+    context = ConfluentContext("orders", MessageField.KEY if field == "key" else MessageField.VALUE, [])
+    serializer = AvroSerializer(client, values.OLD, conf={"schema.id.serializer": header_schema_id_serializer})
+    data = serializer({"number": 5}, context)
+    assert 1 == len(data)
+    headers = tuple(context.headers)
+    assert {"number": 5} == adapt(AvroDeserializer(client), field)("orders", headers, data)
+    other = "key" if field == "value" else "value"
+    with pytest.raises(ValueError, match="has no Confluent header"):
+        adapt(AvroDeserializer(client), other)("orders", headers, data)
+
+
+def test_json_is_validated(client: Any) -> None:
+    """A value that does not match its schema raises an error, unless `validate` is False."""
+    good = values.json_value(client, {"number": 1})
+    bad = good[:5] + b'{"number": "one"}'
+    assert {"number": 1} == JsonSchemaDeserializer(client)(good, CONTEXT)
+    with pytest.raises(ValidationError, match="'one' is not of type 'integer'"):
+        JsonSchemaDeserializer(client)(bad, CONTEXT)
+    unchecked = JsonSchemaDeserializer(client, validate=False, from_dict=lambda row: row["number"])
+    assert "one" == unchecked(bad, CONTEXT)
+
+
+def test_json_schemas_that_refer_to_others(client: Any) -> None:
+    """A schema is validated with those that it refers to."""
+    client.register_schema("order", Schema(values.ORDER_JSON, "JSON"))
+    referring = json.dumps({"type": "array", "items": {"$ref": "order.json"}})
+    reference = values.SchemaReference("order.json", "order", 1)
+    number = client.register_schema("orders", Schema(referring, "JSON", [reference]))
+    header = b"\0" + number.to_bytes(4, "big")
+    deserializer = JsonSchemaDeserializer(client)
+    assert [{"number": 1}] == deserializer(header + b'[{"number": 1}]', CONTEXT)
+    with pytest.raises(ValidationError, match="'number' is a required property"):
+        deserializer(header + b"[{}]", CONTEXT)
+
+
+def test_protobuf_with_generated_classes() -> None:
+    """Messages are parsed by the class; the registry is not asked."""
+    with SchemaRegistryClient.new_client({"url": "mock://"}) as client:
+        order, line = values.message_types()
+        first, second = order(number=7), line(text="x")
+        for message in (first, second):
+            data = values.protobuf(client, message)
+            assert message == ProtobufDeserializer(message_type=type(message))(data, CONTEXT)
+
+
+def test_protobuf_with_classes_of_the_registry(client: Any) -> None:
+    """Without a class, messages have the type at the indexes, also a nested one."""
+    order, line = values.message_types()
+    deserializer = ProtobufDeserializer(client)
+    found: Any = deserializer(values.protobuf(client, order(number=7)), CONTEXT)
+    assert ("shop.Order", 7) == (found.DESCRIPTOR.full_name, found.number)
+    message = line(text="x")
+    message.time.FromSeconds(12)
+    found = deserializer(values.protobuf(client, message), CONTEXT)
+    assert ("shop.Envelope.Line", "x", 12) == (found.DESCRIPTOR.full_name, found.text, found.time.ToSeconds())
+
+
+def test_protobuf_schemas_as_text_need_a_class(client: Any) -> None:
+    """A registry that returns the source of a schema cannot replace the class."""
+    number = client.register_schema("p", Schema('syntax = "proto3"; message A {}', "PROTOBUF"))
+    with pytest.raises(ConfigError, match="pass the generated class as message_type"):
+        ProtobufDeserializer(client)(b"\0" + number.to_bytes(4, "big") + b"\0", CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (b"", ValueError, "has no Confluent header with the id of a schema; it begins with nothing"),
+        (b"\0\0\0", ValueError, "has no Confluent header"),
+        (b'{"number": 1}', ValueError, "it begins with 7b 22 6e 75 6d"),
+        (b"\0\0\0\0\x63\2", UnknownSchemaError, "the registry has no schema with the id 99"),
+        (b"\1" + bytes(16) + b"\2", UnknownSchemaError, "the id 00000000-0000-0000-0000-000000000000"),
+        (b"\0\0\0\0\1", EOFError, "^$"),
+        (b"\0\0\0\0\1\2\2", ValueError, "1 bytes follow the value"),
+    ],
+)
+def test_values_that_are_not_framed(client: Any, data: bytes, error: type[Exception], message: str) -> None:
+    """The error says what is missing: the frame, the schema, or bytes."""
+    values.avro(client, values.OLD, {"number": 1})
+    with pytest.raises(error, match=message):
+        AvroDeserializer(client)(data, CONTEXT)
+
+
+def test_a_guid_in_the_frame(client: Any) -> None:
+    """A frame may have the GUID of a schema instead of its number."""
+    data = values.avro(client, values.OLD, {"number": 1})
+    guid = client.get_latest_version("orders-value").guid
+    assert {"number": 1} == AvroDeserializer(client)(b"\1" + bytes.fromhex(guid.replace("-", "")) + data[5:], CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (lambda: AvroDeserializer(7), "registry must be a SchemaRegistryClient of confluent-kafka"),
+        (lambda: AvroDeserializer({}), "not the options of a SchemaRegistryClient: Missing required"),
+        (lambda: AvroDeserializer("mock://", '{"type": "recrd"}'), "not an Avro schema"),
+        (lambda: AvroDeserializer("mock://", "record"), "an Avro schema must be JSON"),
+        (lambda: ProtobufDeserializer(), "needs a message_type, or a registry"),
+        (lambda: ProtobufDeserializer(message_type=int), "message_type must be a class of messages"),
+    ],
+)
+def test_wrong_arguments(create: Any, message: str) -> None:
+    """Wrong arguments raise a ConfigError before anything is read."""
+    with pytest.raises(ConfigError, match=message):
+        create()
+
+
+@pytest.mark.parametrize(
+    ("create", "module"),
+    [
+        (lambda: AvroDeserializer("http://localhost:1"), "fastavro"),
+        (lambda: JsonSchemaDeserializer("mock://"), "jsonschema"),
+        (lambda: AvroDeserializer("mock://"), "confluent_kafka.schema_registry"),
+    ],
+)
+def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch, create: Any, module: str) -> None:
+    """The error names the module and the extra, and how to install it."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"{module}.* is not installed: .*pip install '.\[registry\]' in a checkout"):
+        create()
