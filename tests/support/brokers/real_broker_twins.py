@@ -14,6 +14,7 @@ OLD = "Kafka 3.9 responds with older versions"
 PRODUCERS = "other clients' producers and the broker's transaction coordinator write what is read"
 REBALANCE = "the coordinator decides how a rebalance proceeds"
 SEGMENTS = "the broker writes, converts and deletes log segments"
+SHARES = "the leader of a partition decides which member receives a record, and for how long"
 TOPIC_IDS = "the broker decides which topic an id or a name means"
 
 #: What the broker does is the point of these tests, so a model that does something else would hide an error. Modules of
@@ -48,6 +49,9 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_groups_failover.py": FAILOVER,
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_ranges.py": SEGMENTS,
+    "test_share_consumer.py::test_a_lock_that_times_out": SHARES,
+    "test_share_consumer.py::test_implicit_mode": SHARES,
+    "test_share_consumer.py::test_transactions": SHARES,
     "test_transactions.py::test_a_compacted_topic[kafka-classic]": COMPACTION,
     "test_transactions.py::test_a_compacted_topic[kafka39-classic]": COMPACTION,
     "test_transactions.py::test_a_topic_that_the_broker_compresses": SEGMENTS,
