@@ -29,10 +29,17 @@
 #include "tls.h"
 
 #define KC_JOBS 64
-#define KC_MAX_RECV_BYTES ((size_t) 1 << 20) /* for one recv(), so that other sockets get their turn */
+#define KC_MAX_RECV_BYTES ((size_t) 1 << 20)    /* for one recv(), so that other sockets get their turn */
+#define KC_MAX_DECRYPT_BYTES ((size_t) 1 << 18) /* between two updates of `filled` */
 
 #define KC_PREFIX 4
 #define KC_POLL_FAILED_PAUSE_NS 10000000L /* 10 ms between two attempts to read all sockets, while poll() fails */
+
+/* While more bytes than this are missing, the thread is woken only after this many have arrived, and not for each TLS
+ * record. */
+#define KC_LOW_WATER 65536
+#define KC_MAX_HELD_BYTES 20000 /* what OpenSSL may have received of a TLS record and not returned yet */
+#define KC_LOW_WATER_MS 20      /* after this time the thread receives what there is, so that `filled` shows progress */
 
 typedef enum { KC_UNUSED, KC_RECEIVING, KC_COMPLETED } kc_job_state;
 
@@ -41,8 +48,9 @@ typedef struct {
     int busy;
     int fd;
     kc_tls *tls; /* decrypts the bytes; NULL: the socket has no TLS */
-    int ready;   /* `tls` has decrypted bytes that poll() does not report */
-    int error;   /* errno of the socket; 0: none */
+    int ready;     /* `tls` may have bytes that poll() does not report */
+    int low_water; /* how many bytes the socket must have before poll() reports it */
+    int error;     /* errno of the socket; 0: none */
     unsigned char *memory;
     size_t size;   /* bytes to receive into the memory: its size, or that of the frame once its prefix was received */
     size_t filled; /* bytes received into the memory; the thread writes it atomically, for kc_job_filled */
@@ -103,11 +111,11 @@ static inline size_t kc_receive_some(kc_job *job, unsigned char *at, size_t size
     return (size_t) n;
 }
 
-/* The same over TLS, at most one TLS record. If it has ended, the next read by the caller returns the reason. */
+/* The same over TLS. If it has ended, the next read by the caller returns the reason. */
 static inline size_t kc_decrypt_some(kc_job *job, unsigned char *at, size_t size, int *empty, int *ended)
 {
     kc_tls_stop stop;
-    size_t n = kc_tls_read(job->tls, at, size, &stop);
+    size_t n = kc_tls_read(job->tls, at, size, size < KC_MAX_DECRYPT_BYTES ? size : KC_MAX_DECRYPT_BYTES, &stop);
     *empty = stop.error == KC_SSL_ERROR_WANT_READ;
     *ended = stop.error != 0 && !*empty;
     if (*ended)
@@ -119,52 +127,74 @@ static inline size_t kc_decrypt_some(kc_job *job, unsigned char *at, size_t size
  * now. */
 static inline int kc_receive_part(kc_job *job, int *empty)
 {
-    int at_prefix = job->prefixed < KC_PREFIX, ended;
+    int at_prefix = job->prefixed < KC_PREFIX, ended, more;
     unsigned char *at = at_prefix ? job->prefix + job->prefixed : job->memory + job->filled;
     size_t wanted = at_prefix ? KC_PREFIX - job->prefixed : job->size - job->filled;
     size_t n = job->tls == NULL ? kc_receive_some(job, at, wanted, empty, &ended)
                                 : kc_decrypt_some(job, at, wanted, empty, &ended);
-    if (ended)
-        return 0;
     if (at_prefix) {
         job->prefixed += n;
-        return job->prefixed < KC_PREFIX || (kc_frame_fits(job) && job->size > 0);
+        more = job->prefixed < KC_PREFIX || (kc_frame_fits(job) && job->size > 0);
+    } else {
+        __atomic_store_n(&job->filled, job->filled + n, __ATOMIC_RELAXED);
+        more = job->filled < job->size;
     }
-    __atomic_store_n(&job->filled, job->filled + n, __ATOMIC_RELAXED);
-    return job->filled < job->size;
+    return more && !ended;
+}
+
+/* Set from how many bytes on poll() reports a socket. Only Linux also reports a socket that has fewer bytes and can
+ * receive no more, because its buffer is full. */
+static inline void kc_set_low_water(kc_job *job, int bytes)
+{
+#ifdef __linux__
+    if (job->low_water != bytes && setsockopt(job->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
+        job->low_water = bytes;
+#else
+    (void) job, (void) bytes;
+#endif
 }
 
 /* Receive all bytes of a job that are available now, and complete the job if it has all. The caller holds the lock,
  * which is released during recv(). */
 static inline void kc_run_job(kc_receiver *receiver, kc_job *job)
 {
-    int more, empty;
+    int more, many, empty;
     job->busy = 1;
     job->ready = 0;
     pthread_mutex_unlock(&receiver->lock);
     do
         more = kc_receive_part(job, &empty);
     while (more && !empty);
+    many = more && job->prefixed == KC_PREFIX && job->size - job->filled > KC_LOW_WATER + KC_MAX_HELD_BYTES;
+    kc_set_low_water(job, many ? KC_LOW_WATER : 1);
     pthread_mutex_lock(&receiver->lock);
     job->busy = 0;
     if (!more) {
         job->state = KC_COMPLETED;
         __atomic_add_fetch(&receiver->ended, 1, __ATOMIC_RELEASE);
-        kc_notify(receiver->completed_pipe[1]);
     }
     pthread_cond_broadcast(&receiver->not_busy);
+    if (!more) {
+        pthread_mutex_unlock(&receiver->lock); /* the thread that is notified needs the lock at once */
+        kc_notify(receiver->completed_pipe[1]);
+        pthread_mutex_lock(&receiver->lock);
+    }
 }
 
-/* Wait until a descriptor is ready, at most for `timeout_ms` (-1: forever). Returns 0 if poll() failed. It fails with
- * EINVAL if the process has lowered RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. As it would fail
- * again at once, this function sleeps for KC_POLL_FAILED_PAUSE_NS, and the caller then tries to read every socket. */
+/* Wait at most `timeout_ms` until descriptors are ready (-1: forever). Returns their number, or -1 if poll() failed.
+ * It fails with EINVAL if the process has lowered RLIMIT_NOFILE below the number of descriptors, and with ENOMEM. As it
+ * would fail again at once, this function sleeps for KC_POLL_FAILED_PAUSE_NS, and the caller then tries to read every
+ * socket. */
 static inline int kc_wait_ready(struct pollfd *watched, nfds_t count, int timeout_ms)
 {
     const struct timespec pause = {0, KC_POLL_FAILED_PAUSE_NS};
-    if (poll(watched, count, timeout_ms) >= 0 || errno == EINTR)
-        return 1;
+    int found = poll(watched, count, timeout_ms);
+    if (found >= 0)
+        return found;
+    if (errno == EINTR)
+        return 0;
     nanosleep(&pause, NULL);
-    return 0;
+    return -1;
 }
 
 static void *kc_receive(void *argument)
@@ -173,11 +203,11 @@ static void *kc_receive(void *argument)
     struct pollfd watched[KC_JOBS + 1];
     kc_job *jobs[KC_JOBS + 1];
     nfds_t count, i;
-    int j, known, ready;
+    int j, found, ready, held;
     pthread_mutex_lock(&receiver->lock);
     while (!receiver->stopping) {
         count = 1;
-        ready = 0;
+        ready = held = 0;
         watched[0].fd = receiver->wake[0];
         watched[0].events = POLLIN;
         watched[0].revents = 0;
@@ -189,17 +219,18 @@ static void *kc_receive(void *argument)
             watched[count].events = POLLIN;
             watched[count].revents = 0;
             ready |= jobs[count]->ready;
+            held |= jobs[count]->low_water > 1;
             count++;
         }
         pthread_mutex_unlock(&receiver->lock);
-        known = kc_wait_ready(watched, count, ready ? 0 : -1);
-        if (!known || watched[0].revents)
+        found = kc_wait_ready(watched, count, ready ? 0 : held ? KC_LOW_WATER_MS : -1);
+        if (found < 0 || watched[0].revents)
             kc_drain_pipe(receiver->wake[0]);
         pthread_mutex_lock(&receiver->lock);
         for (i = 1; i < count && !receiver->stopping; i++)
             /* While the lock was free, the job may have been cancelled, and another job may have taken its entry. */
-            if ((!known || watched[i].revents || jobs[i]->ready) && jobs[i]->state == KC_RECEIVING &&
-                jobs[i]->fd == watched[i].fd)
+            if ((found < 0 || watched[i].revents || jobs[i]->ready || (found == 0 && jobs[i]->low_water > 1)) &&
+                jobs[i]->state == KC_RECEIVING && jobs[i]->fd == watched[i].fd)
                 kc_run_job(receiver, jobs[i]);
     }
     pthread_mutex_unlock(&receiver->lock);
@@ -282,6 +313,8 @@ kc_job_begin(kc_receiver *receiver, int fd, kc_tls *tls, unsigned char *memory, 
 {
     int number, ready = tls != NULL && kc_tls_pending(tls);
     kc_job *job;
+    if (tls != NULL)
+        kc_tls_read_ahead(tls);
     pthread_mutex_lock(&receiver->lock);
     for (number = 0; number < KC_JOBS && receiver->jobs[number].state != KC_UNUSED; number++)
         ;
@@ -290,6 +323,7 @@ kc_job_begin(kc_receiver *receiver, int fd, kc_tls *tls, unsigned char *memory, 
         job->fd = fd;
         job->tls = tls;
         job->ready = ready;
+        job->low_water = 1;
         job->error = 0;
         job->memory = memory;
         job->size = size;
@@ -324,6 +358,7 @@ static inline void kc_job_collect(kc_receiver *receiver, int number, kc_job *out
     pthread_mutex_lock(&receiver->lock);
     while (job->busy)
         pthread_cond_wait(&receiver->not_busy, &receiver->lock);
+    kc_set_low_water(job, 1);
     *out = *job;
     job->state = KC_UNUSED;
     pthread_mutex_unlock(&receiver->lock);

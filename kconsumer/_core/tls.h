@@ -14,33 +14,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Results of SSL_get_error(). */
-#define KC_SSL_ERROR_SSL 1
-#define KC_SSL_ERROR_WANT_READ 2
-#define KC_SSL_ERROR_WANT_WRITE 3
-#define KC_SSL_ERROR_SYSCALL 5
-#define KC_SSL_ERROR_ZERO_RETURN 6
-
-typedef void kc_ex_new(void *parent, void *pointer, void *data, int index, long argl, void *argp);
-
-/* Functions of OpenSSL. All are documented, and exist in OpenSSL 1.1.1 and 3. */
-typedef struct {
-    int readers; /* the number of threads in SSL_read_ex; atomic */
-    int exiting; /* the process exits, so SSL_read_ex must not be called; atomic */
-    int (*SSL_read_ex)(void *ssl, void *data, size_t size, size_t *count);
-    int (*SSL_write_ex)(void *ssl, const void *data, size_t size, size_t *count);
-    int (*SSL_get_error)(const void *ssl, int result);
-    int (*SSL_get_fd)(const void *ssl);
-    int (*SSL_pending)(const void *ssl);
-    int (*SSL_up_ref)(void *ssl);
-    void (*SSL_free)(void *ssl);
-    void (*ERR_clear_error)(void);
-    unsigned long (*ERR_peek_error)(void);
-    const char *(*ERR_reason_error_string)(unsigned long code);
-    unsigned long (*OpenSSL_version_num)(void);
-    int (*CRYPTO_get_ex_new_index)(
-        int class_index, long argl, void *argp, kc_ex_new *new_func, void *dup_func, void *free_func);
-} kc_openssl;
+#include "openssl_functions.h"
+#include "tls_ahead.h"
 
 /* Why a call of OpenSSL did not transfer bytes. */
 typedef struct {
@@ -55,6 +30,7 @@ typedef struct {
     int writers;      /* the number of threads that wait to write; atomic */
     kc_openssl *api;
     void *ssl;
+    kc_tls_ahead *ahead; /* the source of OpenSSL's bytes, which owns it; NULL: OpenSSL reads the socket itself */
     kc_tls_stop end;  /* why no more bytes can be read; `error` is 0 until then */
     int unreported;   /* a job has stopped early, and the next read by the caller will return the reason */
 } kc_tls;
@@ -105,25 +81,48 @@ static inline int kc_tls_call_read(kc_tls *tls, void *data, size_t size, size_t 
     return result == 1;
 }
 
-/* Decrypt the next bytes, at most one TLS record. Returns their number. If it is 0, sets `*stop`. */
-static inline size_t kc_tls_read(kc_tls *tls, void *data, size_t size, kc_tls_stop *stop)
+/* Prepare for large responses: read ahead of OpenSSL, and let it keep its buffer, which it otherwise allocates for each
+ * record. Does nothing if there is no memory, or if it was called before. */
+static inline void kc_tls_read_ahead(kc_tls *tls)
+{
+    pthread_mutex_lock(&tls->lock);
+    if (tls->ahead == NULL) {
+        tls->ahead = kc_ahead_install(tls->api, tls->ssl);
+        tls->api->SSL_ctrl(tls->ssl, KC_SSL_CTRL_CLEAR_MODE, KC_SSL_MODE_RELEASE_BUFFERS, NULL);
+    }
+    pthread_mutex_unlock(&tls->lock);
+}
+
+/* Decrypt the next bytes, at most one TLS record. Returns their number. If it is 0, sets `*stop`. The caller holds the
+ * lock. */
+static inline size_t kc_tls_read_record(kc_tls *tls, void *data, size_t size, kc_tls_stop *stop)
 {
     size_t count = 0;
+    if (tls->end.error) {
+        *stop = tls->end;
+        return 0;
+    }
+    if (kc_tls_call_read(tls, data, size, &count, stop))
+        return count;
+    /* After a failure, OpenSSL would not return the same reason again. */
+    if (stop->error != KC_SSL_ERROR_WANT_READ && stop->error != KC_SSL_ERROR_WANT_WRITE)
+        tls->end = *stop;
+    return 0;
+}
+
+/* Decrypt bytes until there are `enough`, until no more have arrived, or until another thread waits to write. Returns
+ * their number. If there are not enough, sets `*stop`; its error is 0 if a thread waits to write. */
+static inline size_t kc_tls_read(kc_tls *tls, unsigned char *data, size_t size, size_t enough, kc_tls_stop *stop)
+{
+    size_t filled = 0;
     while (__atomic_load_n(&tls->writers, __ATOMIC_ACQUIRE))
         sched_yield(); /* the lock is not fair: a loop of reads could keep a writer waiting */
     pthread_mutex_lock(&tls->lock);
-    if (tls->end.error) {
-        *stop = tls->end;
-    } else {
-        if (!kc_tls_call_read(tls, data, size, &count, stop)) {
-            count = 0;
-            /* After a failure, OpenSSL would not return the same reason again. */
-            if (stop->error != KC_SSL_ERROR_WANT_READ && stop->error != KC_SSL_ERROR_WANT_WRITE)
-                tls->end = *stop;
-        }
-    }
+    do
+        filled += kc_tls_read_record(tls, data + filled, size - filled, stop);
+    while (filled < enough && !stop->error && !__atomic_load_n(&tls->writers, __ATOMIC_RELAXED));
     pthread_mutex_unlock(&tls->lock);
-    return count;
+    return filled;
 }
 
 /* Decrypt into `data` until `enough` bytes were decrypted, or no more have arrived. `enough` is at most `size`. Returns
@@ -134,7 +133,7 @@ static inline size_t kc_tls_read_many(kc_tls *tls, unsigned char *data, size_t s
     tls->unreported = 0;
     *stop = (kc_tls_stop) {0, 0, 0};
     while (filled < enough && !stop->error)
-        filled += kc_tls_read(tls, data + filled, size - filled, stop);
+        filled += kc_tls_read(tls, data + filled, size - filled, enough - filled, stop);
     return filled;
 }
 
@@ -157,13 +156,14 @@ static inline size_t kc_tls_write(kc_tls *tls, const void *data, size_t size, kc
     return count;
 }
 
-/* Returns whether a read would return something although no bytes are in the socket: decrypted bytes, or the reason why
- * there are no more. */
+/* Returns whether a read may return something although no bytes are in the socket: decrypted bytes, bytes that were
+ * received ahead, or the reason why there are no more. */
 static inline int kc_tls_pending(kc_tls *tls)
 {
     int found;
     pthread_mutex_lock(&tls->lock);
-    found = tls->unreported || tls->end.error || tls->api->SSL_pending(tls->ssl) > 0;
+    found = tls->unreported || tls->end.error || tls->api->SSL_pending(tls->ssl) > 0 ||
+            (tls->ahead != NULL && kc_ahead_left(tls->ahead));
     pthread_mutex_unlock(&tls->lock);
     return found;
 }

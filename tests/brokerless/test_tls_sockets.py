@@ -33,7 +33,7 @@ from kconsumer.schema.metadata import MetadataResponseBroker
 from kconsumer.types import Node
 from support.brokers.certificates import DAY, Authority
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
-from support.fakes.tls_peer import server_context, serving
+from support.fakes.tls_peer import send_close_notify, server_context, serving
 
 # How OpenSSL calls a record that it cannot decrypt; newer versions end their list of errors with the second text.
 BAD_RECORD = "decryption failed or bad record mac|record layer failure"
@@ -183,9 +183,7 @@ def test_goodbye_in_the_last_record(drivers: Any, context: ssl.SSLContext) -> No
             for api, message in ((API_VERSIONS, api_versions()), (METADATA, METADATA.response(cluster_id="c"))):
                 request = read_request(tls.recv(1 << 16)[4:])
                 tls.send(response_bytes(api, request.version, request.correlation_id, message))
-            tls.settimeout(0)
-            with pytest.raises(ssl.SSLWantReadError):
-                tls.unwrap()  # sends close_notify, without waiting for a response
+            send_close_notify(tls)
             closed.wait(10)
 
     with serving(serve) as port:
@@ -227,9 +225,7 @@ def test_an_end_in_a_large_response(
                 request = read_request(tls.recv(1 << 16)[4:])
                 tls.sendall(response_bytes(api, request.version, request.correlation_id, message)[:size])
             if end == "close_notify":
-                tls.settimeout(0)
-                with pytest.raises(ssl.SSLWantReadError):
-                    tls.unwrap()
+                send_close_notify(tls)
             elif end == "eof":
                 tls.shutdown(socket.SHUT_WR)
             else:

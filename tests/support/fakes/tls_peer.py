@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support.brokers.certificates import Authority, Certificate
@@ -24,6 +24,13 @@ def server_context(
     for name, version in versions.items():
         setattr(context, name, version)
     return context
+
+
+def send_close_notify(tls: ssl.SSLSocket) -> None:
+    """Send the alert that ends a connection, and do not wait for the one of the peer, which may disconnect at once."""
+    tls.settimeout(0)
+    with suppress(OSError):
+        tls.unwrap()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ssl
 import ctypes
 import os
 import select
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -272,6 +274,149 @@ def test_a_job_that_ends_early(pair: Pair, receiver: Receiver, sent: bytes, aler
     channel = DirectChannel(pair.channel)
     for _ in range(2):
         assert (0, CLOSED) == channel.read(memoryview(bytearray(10)), 10)
+
+
+def test_a_small_frame_behind_a_large_one(pair: Pair, receiver: Receiver) -> None:
+    """What was received ahead of OpenSSL is reported as pending, and read although the socket is empty."""
+    large, small = frame(60_000), frame(20)
+    pair.server.sendall(large)
+    pair.server.sendall(small)
+    memory = bytearray(60_000)
+    receiver.begin(pair.client.fileno(), memory, None, True, pair.channel)
+    assert (None, large[:4], 60_000, 0) == taken(receiver)
+    assert large[4:] == memory
+    assert not any(select.select([pair.client], [], [], 0))
+    assert pair.channel.pending
+    assert not pair.channel.ended
+    receiver.begin(pair.client.fileno(), memory, None, True, pair.channel)
+    assert (None, small[:4], 20, 0) == taken(receiver)
+    assert small[4:] == memory[:20]
+    assert not pair.channel.pending
+
+
+class Wire:
+    """A client over TLS, and a server whose encrypted bytes the test sends itself."""
+
+    def __init__(self, folder: Path, far: socket.socket, client: ssl.SSLSocket) -> None:
+        self._incoming, self._outgoing, self._far = ssl.MemoryBIO(), ssl.MemoryBIO(), far
+        context = server_context(folder, AUTHORITY.issue())
+        self._server = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._handshake(client)
+
+    def _handshake(self, client: ssl.SSLSocket) -> None:
+        waiting: list[ssl.SSLSocket | ssl.SSLObject] = [client, self._server]
+        while waiting:
+            side = waiting.pop(0)
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting.append(side)
+            self._far.sendall(self._outgoing.read())
+            if any(select.select([self._far], [], [], 0)):
+                self._incoming.write(self._far.recv(1 << 16))
+
+    def encrypted(self, data: bytes) -> bytes:
+        """Returns the TLS records that contain these bytes."""
+        at = 0
+        while at < len(data):
+            at += self._server.write(data[at:])
+        return self._outgoing.read()
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Iterator[tuple[TlsChannel, ssl.SSLSocket, socket.socket, Wire]]:
+    """Yields a channel, its socket, the socket at the other end, and what encrypts bytes for it."""
+    near, far = socket.socketpair()
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    near.setblocking(False)
+    openssl.expect_connection()
+    with context.wrap_socket(near, server_hostname="localhost", do_handshake_on_connect=False) as client, far:
+        channel = openssl.adopt_connection(client.fileno())
+        assert channel is not None
+        yield channel, client, far, Wire(tmp_path, far, client)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 400, 511, 512, 513, 10_000])
+def test_a_part_of_the_next_record(
+    wire: tuple[TlsChannel, ssl.SSLSocket, socket.socket, Wire], receiver: Receiver, cut: int
+) -> None:
+    """If a part of a TLS record was received ahead, the rest is read when it arrives."""
+    channel, client, far, server = wire
+    first, second = frame(20_000), frame(30_000)
+    start, rest = server.encrypted(first), server.encrypted(second)
+    memory = bytearray(30_000)
+    far.sendall(start + rest[:cut])
+    receiver.begin(client.fileno(), memory, None, True, channel)
+    assert (None, first[:4], 20_000, 0) == taken(receiver)
+    assert first[4:] == memory[:20_000]
+    receiver.begin(client.fileno(), memory, None, True, channel)
+    assert receiver.take() is None
+    far.sendall(rest[cut:])
+    assert (None, second[:4], 30_000, 0) == taken(receiver)
+    assert second[4:] == memory
+    assert not channel.pending
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_in_parts(
+    wire: tuple[TlsChannel, ssl.SSLSocket, socket.socket, Wire], receiver: Receiver, seed: int
+) -> None:
+    """Bytes that arrive in parts of any size are decrypted, by the receiver and by the caller in turn."""
+    channel, client, far, server = wire
+    random, arrived, memory = Random(seed), bytearray(), bytearray(200_000)
+    frames = [frame(random.choice((10, 50, 600, 20_000, 150_000))) for _ in range(12)]
+    data = b"".join(map(server.encrypted, frames))
+    sizes = (1, 3, 5, 100, 5_000, 40_000)
+
+    def send() -> None:
+        at = 0
+        while at < len(data):
+            size = random.choice(sizes)
+            far.sendall(data[at : at + size])
+            at += size
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    for number, each in enumerate(frames):
+        size = len(each)
+        if number % 3 < 2:
+            receiver.begin(client.fileno(), memory, None, True, channel)
+            assert (None, each[:4], size - 4, 0) == taken(receiver)
+            arrived += each[:4] + memory[: size - 4]
+            continue
+        filled = 0
+        while filled < size:
+            filled += channel.recv_into(memoryview(memory)[filled:size], size - filled)
+            if filled < size and not channel.pending:
+                assert any(select.select([client], [], [], 10))
+        arrived += memory[:size]
+    thread.join()
+    assert b"".join(frames) == arrived
+    assert not channel.pending
+
+
+def test_new_keys_in_a_large_frame(pair: Pair, receiver: Receiver) -> None:
+    """A peer may change its key in the middle of a frame, and request another one of the client (TLS 1.3)."""
+    sent, memory = frame(600_000), bytearray(600_000)
+    # The server's SSL object is the second pointer in CPython's object of its connection.
+    tls = ctypes.c_void_p.from_address(id(pair.server._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p))
+    update = ctypes.CDLL(_ssl.__file__).SSL_key_update
+    update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+
+    def serve() -> None:
+        for at in range(0, len(sent), 100_000):
+            pair.server.sendall(sent[at : at + 100_000])
+            assert update(tls, 1)  # SSL_KEY_UPDATE_REQUESTED
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    receiver.begin(pair.client.fileno(), memory, None, True, pair.channel)
+    assert (None, sent[:4], 600_000, 0) == taken(receiver)
+    thread.join()
+    assert sent[4:] == memory
+    assert 3 == pair.channel.send(b"abc")
+    assert b"abc" == pair.server.recv(10)
 
 
 def test_bytes_that_are_not_tls(pair: Pair, receiver: Receiver) -> None:

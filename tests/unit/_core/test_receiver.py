@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -230,6 +230,63 @@ def test_progress_of_a_job(receiver: Receiver, pair: Pair) -> None:
         assert time.monotonic() < deadline
     receiver.cancel(job)
     assert ({}, 0) == (receiver.held(), receiver.filled(job))
+
+
+LOW_WATER = 1 << 16 if sys.platform == "linux" else 1
+"""The number of bytes that a socket must have to wake the thread, while it receives a large response."""
+
+
+@pytest.fixture
+def tcp_pair() -> Iterator[Pair]:
+    """Yields two sockets that are connected over loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        with far:
+            yield near, far
+
+
+def low_water(near: socket.socket) -> int:
+    """Returns how many bytes the socket must have before it is reported as readable."""
+    return near.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Wait until a condition is true."""
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_the_thread_is_not_woken_for_each_segment(receiver: Receiver, tcp_pair: Pair, cancelled: bool) -> None:
+    """In the middle of a large frame the socket is reported as readable when it has many bytes, and after the job when
+    it has one byte.
+    """
+    near, far = tcp_pair
+    job = receiver.begin(near.fileno(), bytearray(1 << 20), "tag", True)
+    assert job is not None
+    far.sendall((1 << 20).to_bytes(4, "big"))
+    wait_until(lambda: low_water(near) == LOW_WATER)
+    if cancelled:
+        receiver.cancel(job)
+    else:
+        far.sendall(bytes(1 << 20))
+        assert ("tag", (1 << 20).to_bytes(4, "big"), 1 << 20, 0) == taken(receiver)
+    assert 1 == low_water(near)
+    far.sendall(b"x")
+    assert any(select.select([near], [], [], 10))
+
+
+def test_few_bytes_are_received_soon(receiver: Receiver, tcp_pair: Pair) -> None:
+    """A part of a large frame that would not wake the thread is received all the same, so that timeouts see it."""
+    near, far = tcp_pair
+    job = receiver.begin(near.fileno(), bytearray(1 << 20), "tag", False)
+    assert job is not None
+    far.sendall(b"x")
+    wait_until(lambda: receiver.filled(job) == 1 and low_water(near) == LOW_WATER)
+    far.sendall(b"x")
+    wait_until(lambda: receiver.filled(job) == 2)
 
 
 BLIND = """
