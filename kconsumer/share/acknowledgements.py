@@ -36,6 +36,9 @@ def to_batches(types: Mapping[int, int]) -> list[AcknowledgementBatch]:
     """Returns the acknowledgements `types` (offset -> acknowledge type) as batches without gaps."""
     batches: list[AcknowledgementBatch] = []
     offsets = sorted(types)
+    kinds = set(types.values())
+    if len(kinds) == 1 and offsets[-1] - offsets[0] + 1 == len(offsets):  # by far the most frequent case
+        return [AcknowledgementBatch(offsets[0], offsets[-1], list(kinds))]
     for _, numbered in groupby(enumerate(offsets), key=lambda pair: pair[1] - pair[0]):
         mixed: list[tuple[int, int]] = []
         for kind, run in groupby([(offset, types[offset]) for _, offset in numbered], key=lambda pair: pair[1]):
@@ -117,9 +120,9 @@ class AcquiredBatch:
         return True
 
     def set_all(self, kind: int, offsets: Iterable[int] | None = None) -> None:
-        """Set the acknowledgement of these offsets, by default of all records that have none yet."""
-        for offset in list(self.records) if offsets is None else offsets:
-            self.types.setdefault(offset, kind)
+        """Set the acknowledgement of those of these offsets that have none yet. The default are all records."""
+        chosen = dict.fromkeys(self.records if offsets is None else offsets, kind)
+        self.types = chosen | self.types if self.types else chosen
 
     def unacknowledged(self) -> list[int]:
         """Returns the offsets of the records without an acknowledgement."""
@@ -130,11 +133,16 @@ class AcquiredBatch:
         if not self.types:
             return None
         types, self.types = self.types, {}
-        for offset, kind in types.items():
-            record = self.records.pop(offset, None)
-            if kind == AcknowledgeType.RENEW and record is not None:
-                self.renewing[offset] = record
-        return PartitionAcknowledgements(self, types)
+        taken = PartitionAcknowledgements(self, types)
+        if taken.renews:
+            renewing = (offset for offset, kind in types.items() if kind == AcknowledgeType.RENEW)
+            self.renewing.update((offset, self.records[offset]) for offset in renewing)
+        if types.keys() >= self.records.keys():
+            self.records.clear()
+        else:
+            for offset in types:
+                self.records.pop(offset, None)
+        return taken
 
     def renewals_done(self, offsets: Iterable[int], error: KafkaError | None) -> None:
         """Handle the result of a renewal. Records that were not renewed are lost to this consumer."""
@@ -188,7 +196,8 @@ class PartitionAcknowledgements:
 
     def complete(self, error: KafkaError | None) -> None:
         """Report the result to the batch and to the commit."""
-        self.batch.renewals_done([o for o, kind in self.types.items() if kind == AcknowledgeType.RENEW], error)
+        if self.renews:
+            self.batch.renewals_done([o for o, kind in self.types.items() if kind == AcknowledgeType.RENEW], error)
         if self.commit is not None:
             self.commit.complete(self.topic_partition, error)
 

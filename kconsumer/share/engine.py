@@ -148,9 +148,9 @@ class ShareEngine:
         for record in unreached:
             left.setdefault(record.topic_partition, set()).add(record.offset)
         for batch in self._batches:
-            kept = left.get(batch.topic_partition, set())
-            batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept])
-            if release:
+            kept = left.get(batch.topic_partition)
+            batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
+            if kept and release:
                 batch.set_all(AcknowledgeType.RELEASE)
 
     def _send(self, commit: Commit | None, deadline: float | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
-from kconsumer.errors import KafkaError, TopicAuthorizationError, UnsupportedVersionError, error_for
+from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.managers import Reply
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.share_group import (
@@ -90,8 +90,9 @@ class ShareResponseHandler:
         """Returns why a request failed as a whole, or None if it succeeded."""
         error = reply.error
         if error is not None:
-            # The broker ends a share session with its connection, and releases the records.
-            return Failure(error, ends_session=True, raises=not error.retriable or _unsupported(error))
+            # The broker ends a share session with its connection, and releases the records. It may have died, so that
+            # its partitions have other leaders.
+            return Failure(error, ends_session=True, raises=not error.retriable, refreshes=True)
         message: ShareFetchResponse | ShareAcknowledgeResponse = reply.message
         if not message.error_code:
             return None
@@ -173,10 +174,6 @@ class ShareResponseHandler:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)
         self._cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, next(found, None))
-
-
-def _unsupported(error: KafkaError) -> bool:
-    return isinstance(error, UnsupportedVersionError)
 
 
 def _fetch_error(tp: TopicPartition, data: ShareFetchPartitionData) -> KafkaError:

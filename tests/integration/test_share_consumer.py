@@ -11,7 +11,7 @@ import pytest
 
 from kconsumer import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition, groups
 from kconsumer.errors import BrokerError, KafkaError, RecordDeserializationError, StateError, WakeupError
-from support.brokers.kafka import Kafka
+from support.brokers.kafka import Kafka, KafkaCluster
 from support.harnesses.doc_blocks import BLOCKS, Block, run_python
 from support.members.share_groups import configure_group, poll_records, share_records
 
@@ -307,3 +307,36 @@ def test_programs_of_the_page(
     run_python(block, names)
     assert 1 == received
     assert ("print" in block.text) == bool(capsys.readouterr().out)
+
+
+def test_leaders_die(kafka_cluster3: KafkaCluster, topic_name: str) -> None:
+    """Leaders are killed one after the other, each with records acquired from it: no record is lost.
+
+    Acknowledgements in flight to a leader that dies fail. Their records are delivered again, unless it has stored them.
+    """
+    cluster = kafka_cluster3
+    cluster.create_topic(topic_name, 3, replication=3)
+    configure_group(cluster.bootstrap_servers, topic_name, EARLIEST)
+    options: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "request_timeout_ms": 5_000}
+    with ShareConsumer(
+        topic_name, bootstrap_servers=cluster.bootstrap_servers, group_id=topic_name, max_poll_records=50, **options
+    ) as consumer:
+        for turn in range(3):
+            expected = {b"%d-%d" % (turn, number) for number in range(300)}
+            cluster.produce(topic_name, sorted(expected), config={"acks": "all"})
+            records = poll_records(consumer, 10)
+            victim = cluster.node(cluster.leader_of(topic_name, records[0].partition))
+            victim.kill()
+            received = {record.value for record in accepted(consumer, records)}
+            while not expected <= received:
+                received |= {record.value for record in accepted(consumer, poll_records(consumer, 1, 60.0))}
+            victim.start()
+        assert not consumer.poll(1.0)
+
+
+def accepted(consumer: ShareConsumer, records: list[ShareRecord]) -> list[ShareRecord]:
+    """Accept records, whether the broker confirms it or not. Returns them."""
+    for record in records:
+        record.ack()
+    assert {record.topic_partition for record in records} == consumer.commit(10.0).keys()
+    return records

@@ -161,10 +161,14 @@ def test_a_lost_session_is_opened_again(code: int) -> None:
 
 
 def test_a_disconnect_ends_the_session() -> None:
-    """The broker ends a session with its connection, so the next request opens another one."""
+    """The broker ends a session with its connection, so the next request opens another one. It may have died, so
+    metadata is requested.
+    """
     share = ShareHarness(assigned=[0])
     share.fetched()
     share.fail(share.request(), BrokerConnectionError("gone"))
+    share.now += 1000
+    assert ["Metadata"] == [request.api.name for request in share.metadata.poll(share.now).requests]
     share.now += 1000
     assert 0 == share.request().message.share_session_epoch
     assert share.manager.take_error() is None
