@@ -12,6 +12,7 @@ With `--check` it writes nothing and exits with 1 if a file is out of date.
 from __future__ import annotations
 
 import enum
+import json
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -361,9 +362,32 @@ def spark_default(row: SourceOption) -> str:
     return "" if row.default is None else str(row.default)
 
 
+VERSIONS_BEGIN = "<!-- Written by docs/make_pages.py from docs/spark-versions.json; do not edit. -->\n"
+VERSIONS_ROWS = {
+    "batch": "batches",
+    "decoding": "`valueFormat`: values as columns",
+    "push_down": "filter push-down",
+    "stream": "streams",
+    "limits": "limits of micro-batches (without them, one takes everything that is available)",
+    "available_now": "`availableNow` in several micro-batches",
+    "pipeline": "[pipelines](pipeline.md)",
+    "connect": "Spark Connect",
+}
+
+
+def spark_versions(page: str) -> str:
+    """Return the page with the table of what each version of pyspark can do."""
+    found = json.loads((HERE / "spark-versions.json").read_text(encoding="utf-8"))
+    rows = [(text, *("yes" if found[each][name] else "" for each in found)) for name, text in VERSIONS_ROWS.items()]
+    before, _, rest = page.partition(VERSIONS_BEGIN)
+    _, _, after = rest.partition(SPARK_END)
+    return before + VERSIONS_BEGIN + "\n" + table(("pyspark", *found), rows) + "\n" + SPARK_END + after
+
+
 def spark_page() -> str:
-    """Return the page with the current table of options."""
-    before, _, rest = (HERE / "spark.md").read_text(encoding="utf-8").partition(SPARK_BEGIN)
+    """Return the page with the current tables of versions and options."""
+    page = spark_versions((HERE / "spark.md").read_text(encoding="utf-8"))
+    before, _, rest = page.partition(SPARK_BEGIN)
     _, _, after = rest.partition(SPARK_END)
     parts = []
     for own, title in ((False, "As in Spark's own source"), (True, "More")):

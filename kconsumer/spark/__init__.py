@@ -24,11 +24,17 @@ def register(spark: Any, *, pushdown: bool = True) -> None:
 
     Push-down is enabled for all Python data sources of the session (`spark.sql.python.filterPushdown.enabled`).
     """
+    from pyspark.errors import AnalysisException
+
     from kconsumer.spark.compat import PUSHDOWN_CONF, filter_hook, shared_environment
     from kconsumer.spark.source import KConsumerDataSource
 
     with shared_environment(spark):
-        spark.dataSource.register(KConsumerDataSource)
+        try:
+            spark.dataSource.register(KConsumerDataSource)
+        except AnalysisException as error:  # Spark 4.0 does not replace a format that it found by itself
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
     if pushdown and filter_hook(list) is not None:
         spark.conf.set(PUSHDOWN_CONF, "true")
 
