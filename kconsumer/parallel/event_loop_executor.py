@@ -86,7 +86,7 @@ class EventLoopExecutor:
     async def _process(self, worker: Worker, task: Task) -> None:
         tracker, _, record = task
         try:
-            if tracker.closed:
+            if tracker.closed or self._queue.stopping:
                 self._queue.drop(task)
             elif record.offset in tracker.poisoned:
                 await self._failures.handle_async(task, tracker.poisoned[record.offset])

@@ -137,11 +137,13 @@ class Processor:
 
     def _request_stop(self, reason: str) -> None:
         self._reason = self._reason or reason
+        self._queue.stopping = True
         self._consumer.wakeup()
 
     def _on_wakeup(self) -> None:
         if self._queue.error is None:  # otherwise the queue has called wakeup()
             self._reason = self._reason or "wakeup"
+            self._queue.stopping = True
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

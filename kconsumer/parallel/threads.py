@@ -62,7 +62,7 @@ class ThreadExecutor:
         for count in range(1, worker.limit + 1):
             # In this order: the thread that closes a tracker first sets `closed`, and then waits for `current`.
             worker.current = task
-            if tracker.closed:
+            if tracker.closed or self._queue.stopping:
                 self._queue.drop(task)
                 return count
             offset = record.offset

@@ -49,6 +49,8 @@ class WorkQueue:
 
     def __init__(self, settings: Settings, clock: Clock, on_error: Callable[[], None]) -> None:
         self.error: BaseException | None = None  # the first error that ends the run
+        # True: the run ends, and workers start nothing more. Set without the lock, because signal handlers set it.
+        self.stopping = False
         self.processed = self.failed = self.retries = 0
         self.workers: list[Worker] = []
         self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
@@ -126,7 +128,7 @@ class WorkQueue:
         with self._lock:
             self._release(worker)
             worker.current = None
-            while not self._closed:
+            while not self._closed and not self.stopping:
                 tasks = self._scheduler.take(worker.limit, self._now)
                 if tasks:
                     worker.tasks.extend(tasks)
@@ -205,6 +207,7 @@ class WorkQueue:
             if self.error is None:
                 error.add_note(f"while processing {tracker.topic_partition} offset {record.offset}, attempt {failures}")
                 self.error = error
+            self.stopping = True
             self._room.notify_all()
         self._on_error()
 
