@@ -15,9 +15,10 @@ from kconsumer import ConsumerRecord
 
 @dataclass(frozen=True)
 class Entry:
-    """A start or an end of a handler."""
+    """A start or an end of a handler, or the end of a member."""
 
-    kind: str  # "start" or "end"
+    kind: str  # "start", "end", "fail", or "killed"
+    member: str
     process: int
     partition: int
     offset: int
@@ -30,11 +31,19 @@ class Journal:
 
     path: Path
     longest_ms: float = 2.0
+    member: str = "-"
+    fails: float = 0.0  # how many of the attempts raise an error
+
+    def killed(self, member: str) -> None:
+        """Note that a member was killed. Its handlers have ended."""
+        self._append(f"killed {member} 0 0 0\n")
 
     def write(self, kind: str, record: ConsumerRecord) -> None:
         """Append an entry. Other processes append to the same file."""
         key = "" if record.key is None else record.key.decode()
-        line = f"{kind} {os.getpid()} {record.partition} {record.offset} {key}\n"
+        self._append(f"{kind} {self.member} {os.getpid()} {record.partition} {record.offset} {key}\n")
+
+    def _append(self, line: str) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(file, line.encode())
@@ -45,21 +54,27 @@ class Journal:
         """The handler for threads and processes."""
         self.write("start", record)
         time.sleep(random.random() * self.longest_ms / 1000)
-        self.write("end", record)
+        self._end(record)
 
     async def process_async(self, record: ConsumerRecord) -> None:
         """The handler for an event loop."""
         self.write("start", record)
         await asyncio.sleep(random.random() * self.longest_ms / 1000)
-        self.write("end", record)
+        self._end(record)
+
+    def _end(self, record: ConsumerRecord) -> None:
+        failed = random.random() < self.fails
+        self.write("fail" if failed else "end", record)
+        if failed:
+            raise ConnectionError("the service did not respond")
 
     def entries(self) -> list[Entry]:
         """Returns what was written."""
         found = []
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        for line in text.splitlines():
-            kind, process, partition, offset, *key = line.split(" ")
-            found.append(Entry(kind, int(process), int(partition), int(offset), key[0] if key else ""))
+        for line in text[: text.rfind("\n") + 1].splitlines():  # a handler may be writing the last line
+            kind, member, process, partition, offset, *key = line.split(" ")
+            found.append(Entry(kind, member, int(process), int(partition), int(offset), key[0] if key else ""))
         return found
 
     def finished(self) -> Counter[tuple[int, int]]:
@@ -84,7 +99,9 @@ def overlaps(entries: list[Entry], order: str) -> list[str]:
     found = []
     for entry in entries:
         shard = shard_of(entry, order)
-        if entry.kind == "end":
+        if entry.kind == "killed":
+            running = {shard: other for shard, other in running.items() if other.member != entry.member}
+        elif entry.kind != "start":
             running.pop(shard, None)
         elif shard in running:
             found.append(f"{entry} while {running[shard]}")
@@ -99,7 +116,7 @@ def out_of_order(entries: list[Entry], order: str) -> list[str]:
     seen: set[tuple[int, int]] = set()
     found = []
     for entry in entries:
-        if entry.kind == "end" or (entry.partition, entry.offset) in seen:
+        if entry.kind != "start" or (entry.partition, entry.offset) in seen:
             continue
         seen.add((entry.partition, entry.offset))
         shard = shard_of(entry, order)
