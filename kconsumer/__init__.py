@@ -49,6 +49,7 @@ PUBLIC_MODULES = (
     "deserializers",
     "errors",
     "groups",
+    "opentelemetry",
     "parallel",
     "prometheus",
     "ranges",

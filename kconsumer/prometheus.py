@@ -19,11 +19,10 @@ import math
 import re
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from kconsumer.errors import ConfigError
-from kconsumer.metrics.reporters import Metric, MetricsReporter
+from kconsumer.metrics.bounded import BoundedMetrics
 from kconsumer.types import MetricName
 
 try:
@@ -43,14 +42,12 @@ log = logging.getLogger(__name__)
 
 PREFIX = "kconsumer"
 TOTAL = "_total"
-#: The tags that make series, in order of precedence, and what the limits are called.
-LIMITED = (("partition", "max_partitions"), ("topic", "max_topics"), ("node-id", "max_nodes"))
 DROPPED = f"{PREFIX}_exporter_dropped_series", "Series that were left out because of a limit of PrometheusReporter"
 
 Labels = tuple[tuple[str, str], ...]
 
 
-class PrometheusReporter(MetricsReporter):
+class PrometheusReporter(BoundedMetrics):
     """Exports the metrics of one consumer to a registry of prometheus_client. An element of `metrics_reporters`.
 
     Each consumer needs a reporter of its own. Reporters with the same `registry` share their metric families, and the
@@ -73,75 +70,19 @@ class PrometheusReporter(MetricsReporter):
         max_nodes: int = 0,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        limits = {"max_topics": max_topics, "max_partitions": max_partitions, "max_nodes": max_nodes}
-        for name, limit in limits.items():
-            if limit < 0:
-                raise ConfigError(f"{name} cannot be negative: {limit}")
-        self._limits = limits
+        super().__init__(max_topics=max_topics, max_partitions=max_partitions, max_nodes=max_nodes)
         self._labels = tuple((label_name(name), str(value)) for name, value in (labels or {}).items())
         self._registry = registry
-        self._metrics: dict[MetricName, Metric] = {}
-        self._lock = threading.Lock()  # guards the three below: metrics are added and removed on several threads
-        self._counts: dict[str, Counter[Labels]] = {limit: Counter() for _, limit in LIMITED}
-        self._dropped: set[MetricName] = set()
-        self._begun = self._closed = False
 
-    # --- what the consumer calls -------------------------------------------------------------------------------
-
-    def init(self, metrics: Sequence[Metric]) -> None:
-        """Export the metrics of a new consumer."""
-        if self._begun:
-            log.error("a PrometheusReporter serves one consumer only: make one for each consumer")
-            return
-        self._begun = True
-        for metric in metrics:
-            self.metric_change(metric)
+    def _begin(self) -> None:
         _SharedCollector.of(self._registry).add(self)
 
-    def metric_change(self, metric: Metric) -> None:
-        """Export a metric that is new, or that replaces another one."""
-        with self._lock:
-            if metric.name in self._metrics or self._admit(metric.name):
-                self._metrics[metric.name] = metric
-            else:
-                self._dropped.add(metric.name)
-
-    def metric_removal(self, metric: Metric) -> None:
-        """Stop exporting a metric."""
-        with self._lock:
-            self._dropped.discard(metric.name)
-            if self._metrics.pop(metric.name, None) is not None:
-                limited = _limit_of(metric.name)
-                if limited is not None:
-                    counts, series = self._counts[limited[0]], limited[1]
-                    counts[series] -= 1
-                    if not counts[series]:
-                        del counts[series]
-
-    def close(self) -> None:
-        """Stop exporting. The consumer calls this when it is closed."""
-        if self._begun and not self._closed:
-            self._closed = True
-            _SharedCollector.of(self._registry).remove(self)
-
-    def _admit(self, name: MetricName) -> bool:
-        """Returns whether the limits admit a metric, and counts it if they do."""
-        limited = _limit_of(name)
-        if limited is None:
-            return True
-        limit, series = limited
-        counts = self._counts[limit]
-        if series not in counts and len(counts) >= self._limits[limit]:
-            return False
-        counts[series] += 1
-        return True
-
-    # --- what a scrape calls -----------------------------------------------------------------------------------
+    def _end(self) -> None:
+        _SharedCollector.of(self._registry).remove(self)
 
     def samples(self) -> Iterator[tuple[MetricName, dict[str, str], float]]:
         """Yield the metrics that have a value, with their labels."""
-        with self._lock:
-            metrics, dropped = list(self._metrics.values()), len(self._dropped)
+        metrics, dropped = self.snapshot()
         client = next((dict(metric.name.tags).get("client-id", "") for metric in metrics), "")
         for metric in metrics:
             value = metric.value()
@@ -229,15 +170,6 @@ def label_name(name: str) -> str:
     if not re.fullmatch(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name):
         raise ConfigError(f"not a name of a label: {name!r}; use letters, digits and underscores")
     return name
-
-
-def _limit_of(name: MetricName) -> tuple[str, Labels] | None:
-    """Returns the limit that a metric is subject to, and what the limit counts: a topic, a partition or a broker."""
-    tags = dict(name.tags)
-    for tag, limit in LIMITED:
-        if tag in tags:
-            return limit, tuple(sorted((key, value) for key, value in tags.items() if key in ("topic", tag)))
-    return None
 
 
 def _word(text: str) -> str:

@@ -74,6 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": FACTS | {"_core"},
     "deserializers": FACTS,
     "prometheus": FACTS | {"metrics"},
+    "opentelemetry": FACTS | {"_version", "aio", "clock", "consumer", "metrics", "records"},
     "offset_arguments": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
     "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},

@@ -1,0 +1,109 @@
+"""BoundedMetrics: the metrics of one consumer, for exporters. Bounds how many topics, partitions and brokers have any.
+
+A consumer may have thousands of partitions, each with metrics of its own, and systems that store metrics suffer from as
+many series. Decides which metrics are exported.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import ConfigError
+from kconsumer.metrics.reporters import Metric, MetricsReporter
+from kconsumer.types import MetricName
+
+log = get_logger(__name__)
+
+#: The tags that make series, in order of precedence, and the limit of each.
+LIMITED = (("partition", "max_partitions"), ("topic", "max_topics"), ("node-id", "max_nodes"))
+
+Key = tuple[tuple[str, str], ...]
+
+
+class BoundedMetrics(MetricsReporter):
+    """Keeps the metrics of one consumer that the limits admit. Those that come first are kept.
+
+    The methods may be called on any thread. Subclasses are told of the first and the last call.
+    """
+
+    def __init__(self, *, max_topics: int, max_partitions: int, max_nodes: int) -> None:
+        self._limits = {"max_topics": max_topics, "max_partitions": max_partitions, "max_nodes": max_nodes}
+        for name, limit in self._limits.items():
+            if limit < 0:
+                raise ConfigError(f"{name} cannot be negative: {limit}")
+        self._lock = threading.Lock()  # guards the three below
+        self._metrics: dict[MetricName, Metric] = {}
+        self._counts: dict[str, Counter[Key]] = {limit: Counter() for _, limit in LIMITED}
+        self._dropped: set[MetricName] = set()
+        self._begun = self._closed = False
+
+    def init(self, metrics: Sequence[Metric]) -> None:
+        """Begin with the metrics of a new consumer."""
+        if self._begun:
+            log.error("a %s serves one consumer only: make one for each consumer", type(self).__name__)
+            return
+        self._begun = True
+        for metric in metrics:
+            self.metric_change(metric)
+        self._begin()
+
+    def metric_change(self, metric: Metric) -> None:
+        """Keep a metric that is new, or that replaces another one."""
+        with self._lock:
+            if metric.name in self._metrics or self._admit(metric.name):
+                self._metrics[metric.name] = metric
+            else:
+                self._dropped.add(metric.name)
+
+    def metric_removal(self, metric: Metric) -> None:
+        """Remove a metric. This may make room for another one."""
+        with self._lock:
+            self._dropped.discard(metric.name)
+            limited = _limit_of(metric.name)
+            if self._metrics.pop(metric.name, None) is None or limited is None:
+                return
+            limit, key = limited
+            self._counts[limit][key] -= 1
+            if not self._counts[limit][key]:
+                del self._counts[limit][key]
+
+    def close(self) -> None:
+        """End. The consumer calls this when it is closed."""
+        if self._begun and not self._closed:
+            self._closed = True
+            self._end()
+
+    def snapshot(self) -> tuple[list[Metric], int]:
+        """Returns the metrics, and the number of those that the limits have kept out."""
+        with self._lock:
+            return list(self._metrics.values()), len(self._dropped)
+
+    def _begin(self) -> None:
+        """Begin to export. Called once."""
+
+    def _end(self) -> None:
+        """End the export. Called once, if `_begin` was called."""
+
+    def _admit(self, name: MetricName) -> bool:
+        """Returns whether the limits admit a metric, and counts it if they do."""
+        limited = _limit_of(name)
+        if limited is None:
+            return True
+        limit, key = limited
+        counts = self._counts[limit]
+        if key not in counts and len(counts) >= self._limits[limit]:
+            return False
+        counts[key] += 1
+        return True
+
+
+def _limit_of(name: MetricName) -> tuple[str, Key] | None:
+    """Returns the limit that a metric is subject to, and what the limit counts: a topic, a partition or a broker."""
+    tags = dict(name.tags)
+    for tag, limit in LIMITED:
+        if tag in tags:
+            return limit, tuple(sorted((key, value) for key, value in tags.items() if key in ("topic", tag)))
+    return None
