@@ -26,7 +26,7 @@ Key = tuple[tuple[str, str], ...]
 class BoundedMetrics(MetricsReporter):
     """Keeps the metrics of one consumer that the limits admit. Those that come first are kept.
 
-    The methods may be called on any thread. Subclasses are told of the first and the last call.
+    The methods may be called on any thread. Subclasses override `_begin` and `_end`.
     """
 
     def __init__(self, *, max_topics: int, max_partitions: int, max_nodes: int) -> None:
