@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -20,7 +19,15 @@ from kconsumer.ranges import Gap, RangeClient, RangeReader, TopicReader, scan_to
 from kconsumer.records import ConsumerRecords
 from kconsumer.testing.batches import build_batch
 from support.fakes.log_broker import LogBroker
-from support.harnesses.interruptions import Interruption, Tracer, arrival, handler, points, raising
+from support.harnesses.interruptions import (
+    Interruption,
+    Tracer,
+    arrival,
+    handler,
+    no_thread_left,
+    points,
+    raising,
+)
 
 BATCHES, SIZE, SPAN = 4, 10, 13  # records and offsets of a batch: its last three offsets were compacted
 OFFSETS = [SPAN * batch + n for batch in range(BATCHES) for n in range(SIZE)]
@@ -131,7 +138,7 @@ def test_a_topic_interrupted_at_any_call(broker: LogBroker, engine: str, threads
             whole = 0
         else:
             assert sorted(OFFSETS * 2) == sorted(offsets(batches)), f"interrupted at call {number}"
-        assert [] == [t.name for t in threading.enumerate() if t.name.startswith("kconsumer-topic") and t.is_alive()]
+        assert no_thread_left("kconsumer-topic")
     assert number > 300
     assert failed
 

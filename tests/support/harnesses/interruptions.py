@@ -80,7 +80,11 @@ class Tracer:
         """Stop counting."""
         sys.setprofile(None)
 
-    def _event(self, frame: FrameType, event: str, _argument: object) -> None:
+    def _event(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "c_return" and getattr(argument, "__name__", "") == "__enter__":
+            # From 3.14 on, `with lock:` runs signal handlers when the lock is held and the block has not begun. An
+            # exception then leaves the lock locked for ever, also in `threading`, whose threads would wait for it.
+            return
         if event in EVENTS and (self._everywhere or frame.f_code.co_filename.startswith(LIBRARY)):
             self.seen += 1
             if self.seen == self.point:
@@ -134,10 +138,31 @@ def signal_after(delay_s: float, number: int) -> Iterator[None]:
         timer.join()
 
 
+def running_threads(prefix: str = "kconsumer-") -> list[str]:
+    """Returns the names of the library's threads that run.
+
+    A thread whose `start` was interrupted is listed for ever. It is not alive, or waits for a lock of `threading` that
+    the interruption left locked, and never reaches `Thread.run`.
+    """
+    frames = sys._current_frames()
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(prefix) and thread.is_alive() and not _is_starting(frames.get(thread.ident or 0))
+    ]
+
+
+def _is_starting(frame: FrameType | None) -> bool:
+    """Returns whether a thread with this innermost frame has not reached `Thread.run`, or ended it."""
+    while frame is not None and frame.f_code.co_filename == threading.__file__ and frame.f_code.co_name != "run":
+        frame = frame.f_back
+    return frame is None
+
+
 def no_thread_left(prefix: str = "kconsumer-") -> bool:
-    """Returns whether the library's threads end soon. One whose `start` was interrupted is listed and never alive."""
+    """Returns whether the library's threads end soon."""
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith(prefix) and thread.is_alive() for thread in threading.enumerate()):
+    while running_threads(prefix):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
