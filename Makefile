@@ -122,10 +122,10 @@ REAL_BROKERS = -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder
 integration-fake: $(STAMPS)/extensions  ## integration tests on the cluster model (T= picks tests)
 	$(INTEGRATION) --cluster=fake -n $(FAKE_WORKERS) --dist worksteal $(if $(T),-k '$(T)',-m 'not long')
 
-integration: setup  ## those that need a real Kafka (T= picks from all of them, KAFKA_VERSION= another broker)
+integration: setup $(STAMPS)/postgres  ## those that need a real Kafka (T= picks from all of them, KAFKA_VERSION= another broker)
 	$(INTEGRATION) $(REAL_BROKERS) $(if $(T),-k '$(T)',--cluster=kafka-where-needed -m 'not long')
 
-integration-all: setup  ## all of them on a real Kafka, with those that `make test` leaves out
+integration-all: setup $(STAMPS)/postgres  ## all of them on a real Kafka, with those that `make test` leaves out
 	$(INTEGRATION) $(REAL_BROKERS)
 
 $(STAMPS)/kerberos: pyproject.toml $(STAMPS)/package

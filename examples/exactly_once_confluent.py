@@ -46,12 +46,13 @@ def rewind(consumer: Consumer, records: ConsumerRecords) -> None:
         consumer.seek(partition, records.records(partition)[0].offset)
 
 
-def main(servers: str, group: str, source: str, target: str) -> None:
+def main(servers: str, group: str, source: str, target: str, number: str = "0") -> None:
     """Run until Ctrl-C.
 
-    Each process of the group needs its own transactional id and instance id, and the same ones after a restart.
+    Each process of the group needs its own transactional id and instance id, and the same ones after a restart. They
+    contain its number.
     """
-    identity = f"{group}-0"
+    identity = f"{group}-{number}"
     producer = Producer({"bootstrap.servers": servers, "transactional.id": identity})
     producer.init_transactions()  # aborts what an earlier run of this process left open
     with Consumer(
@@ -74,6 +75,6 @@ def main(servers: str, group: str, source: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
-        sys.exit("usage: exactly_once_confluent.py HOST:PORT GROUP FROM-TOPIC TO-TOPIC")
+    if len(sys.argv) not in (5, 6):
+        sys.exit("usage: exactly_once_confluent.py HOST:PORT GROUP FROM-TOPIC TO-TOPIC [NUMBER]")
     main(*sys.argv[1:])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from kconsumer import Consumer, GroupMetadata, TopicPartition
 from support.brokers.kafka import Kafka
+from support.databases.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "oracles" / "exactly_once.py"
@@ -77,6 +79,105 @@ def test_each_record_once_across_kills(kafka: Kafka, topic_name: str, client: st
     expected = sorted(b"R%d" % number for number in range(TOTAL))
     assert expected == sorted(read_values(kafka, target, "read_committed"))
     assert len(expected) < len(read_values(kafka, target, "read_uncommitted"))  # some transactions were aborted
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Postgres:
+    """The server, without tables."""
+    postgres.rows("DROP TABLE IF EXISTS results; DROP TABLE IF EXISTS offsets")
+    return postgres
+
+
+def wait_for_results(database: Postgres, count: int) -> list[str]:
+    """Wait until the table of results has at least `count` rows. Returns them, sorted."""
+    deadline = time.monotonic() + DEADLINE_S
+    while database.rows("SELECT count(*) FROM pg_tables WHERE tablename = 'results'") == [("0",)]:
+        assert time.monotonic() < deadline, "no table"
+        time.sleep(0.1)
+    while int(database.rows("SELECT count(*) FROM results")[0][0]) < count:
+        assert time.monotonic() < deadline, "too few results"
+        time.sleep(0.1)
+    return sorted(value for (value,) in database.rows("SELECT value FROM results"))
+
+
+def test_results_in_postgres_across_kills(kafka: Kafka, topic_name: str, database: Postgres) -> None:
+    """The example is killed in a transaction, before it is committed, and after; the table has each result once."""
+    kafka.create_topic(topic_name, partitions=2)
+    kafka.produce(topic_name, [b"r%d" % number for number in range(RECORDS)])
+    arguments = (kafka.bootstrap_servers, topic_name, topic_name, database.url)
+    for kill in ("write_results:2:after", "before_commit:2:after", "transfer:2:after"):
+        with start("postgres", kill, *arguments) as process:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+            assert -signal.SIGKILL == process.returncode, output
+    with start("postgres", "none", *arguments) as process:
+        found = wait_for_results(database, RECORDS)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert (0, "leaving the group\n") == (process.returncode, output)
+    assert sorted(f"R{number}" for number in range(RECORDS)) == found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("client", [*KILLS, "postgres"])
+def test_each_record_once_across_random_kills(
+    kafka: Kafka, topic_name: str, client: str, request: pytest.FixtureRequest
+) -> None:
+    """Two processes of a group are killed at random times and started again, while records are written. Each result is
+    there once. KCONSUMER_KILLS sets the number of kills, and KCONSUMER_KILLS_SEED draws the same times again.
+    """
+    seed = int(os.environ.get("KCONSUMER_KILLS_SEED", time.time_ns() % 1_000_000))
+    kills = int(os.environ.get("KCONSUMER_KILLS", "12"))
+    print(f"seed {seed}, {kills} kills")
+    draw = random.Random(seed)
+    source, target = f"{topic_name}-in", f"{topic_name}-out"
+    kafka.create_topic(source, partitions=4)
+    kafka.create_topic(target, partitions=1)
+    database: Postgres | None = request.getfixturevalue("database") if client == "postgres" else None
+    arguments = (kafka.bootstrap_servers, topic_name, source, target if database is None else database.url)
+    total = 0
+    with contextlib.ExitStack() as stack:
+        processes: dict[str, subprocess.Popen[str]] = {}
+
+        def run(number: str) -> None:
+            process = processes[number] = stack.enter_context(start(client, "none", *arguments, number))
+            stack.callback(process.kill)
+
+        for number in ("0", "1"):
+            run(number)
+        for _ in range(kills):
+            for _ in range(draw.randint(1, 5)):
+                kafka.produce(source, [b"r%d" % n for n in range(total, total + 500)])
+                total += 500
+                time.sleep(draw.uniform(0, 0.5))
+            killed = draw.choice(("0", "1"))
+            assert processes[killed].poll() is None, processes[killed].communicate()[0]
+            processes[killed].kill()
+            processes[killed].wait()
+            run(killed)
+            time.sleep(draw.uniform(0, 3))  # most of the time until the new process reads
+        if database is None:
+            read_values(kafka, target, "read_committed", total)
+        else:
+            wait_for_results(database, total)
+        for process in processes.values():
+            process.send_signal(signal.SIGINT)
+        for process in processes.values():
+            output, _ = process.communicate(timeout=DEADLINE_S)
+            assert (0, "leaving the group\n") == (process.returncode, output)
+    expected = sorted(f"R{number}" for number in range(total))
+    if database is None:
+        found = sorted(value.decode() for value in read_values(kafka, target, "read_committed"))
+    else:
+        found = wait_for_results(database, total)
+    assert expected == found
 
 
 Send = Callable[[int, GroupMetadata], None]

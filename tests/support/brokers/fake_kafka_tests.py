@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ADMIN_REMOVAL = "needs LeaveGroup for members of the consumer protocol"
+POSTGRES = "needs PostgreSQL, which only `make integration` installs"
 JAVA = "compares with Java classes, or needs Java programs, which start slowly"
 FENCING = "needs brokers that are fenced while they are paused"
 LOG_FILES = "reads or changes the log files of a broker"
@@ -22,6 +23,8 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_consumer_protocol.py::test_member_removed_by_an_admin": ADMIN_REMOVAL,
     "test_docs.py::test_shell": LOG_FILES,
     "test_every_record.py": SIZE,
+    "test_exactly_once.py::test_results_in_postgres_across_kills": POSTGRES,
+    "test_exactly_once.py::test_each_record_once_across_random_kills": "commits of killed producers are the broker's",
     "test_fake_cluster_java.py": JAVA,
     "test_fetch_sessions.py::test_more_consumers_than_sessions": "needs a cache of fetch sessions that is divided",
     "test_groups.py::test_a_classic_group_is_as_java_says": JAVA,

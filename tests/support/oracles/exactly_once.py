@@ -1,4 +1,4 @@
-"""Runs an example of examples/ whose producer kills its process at a chosen call:
+"""Runs an example of examples/ whose producer, or one of its functions, kills its process at a chosen call:
 python exactly_once.py EXAMPLE METHOD:CALL:before|after|none [arguments of the example]."""
 
 from __future__ import annotations
@@ -42,6 +42,21 @@ def killed_at(base: type, method: str, call: int, when: str) -> type:
     return type(base.__name__, (base,), {method: counted})
 
 
+def function_killed_at(original: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """Returns a function that kills the process after its call number `call`."""
+    calls = 0
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = original(*arguments, **named)
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return counted
+
+
 def die(producer: Any) -> None:
     """Kill this process after the log has what was produced so far: uncommitted readers see it."""
     producer.flush()
@@ -53,6 +68,8 @@ def main(path: str, kill: str, *arguments: str) -> None:
     module = load(path)
     if kill != "none":
         method, call, when = kill.split(":")
+        if hasattr(module, method):
+            setattr(module, method, function_killed_at(getattr(module, method), int(call)))
         for name in PRODUCERS:
             if hasattr(module, name):
                 setattr(module, name, killed_at(getattr(module, name), method, int(call), when))
