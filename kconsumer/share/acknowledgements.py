@@ -18,6 +18,7 @@ from kconsumer.share.types import GAP, AcknowledgeType
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer._core.record import ConsumerRecord
     from kconsumer._core.share_record import ShareRecord
 
 MIN_UNIFORM_RUN = 10
@@ -109,8 +110,15 @@ class AcquiredBatch:
         """True if nothing is left to acknowledge, to send or to return again."""
         return not (self.records or self.types or self.has_renewals)
 
+    def contains(self, record: ConsumerRecord) -> bool:
+        """Returns True if this very object is a record of this batch that can be acknowledged.
+
+        After a leader change, another batch may have the record of the same offset, delivered by the new leader.
+        """
+        return self.records.get(record.offset) is record
+
     def acknowledge(self, offset: int, kind: AcknowledgeType) -> bool:
-        """Set the acknowledgement of a record. Returns False if the record is not one of this batch.
+        """Set the acknowledgement of a record. Returns False if no record of this batch has this offset.
 
         A later call replaces an acknowledgement that was not sent yet.
         """

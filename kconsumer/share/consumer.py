@@ -151,7 +151,7 @@ class ShareConsumer:
         Raises StateError in implicit mode, and if the record is not one of the last poll, or if its acknowledgement was
         sent already.
         """
-        self._engine.acknowledge(record.topic_partition, record.offset, AcknowledgeType(type))
+        self._engine.acknowledge(record, AcknowledgeType(type))
 
     @guarded
     def commit(self, timeout: Timeout = None) -> dict[TopicPartition, KafkaError | None]:

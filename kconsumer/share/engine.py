@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.record_run import run_of
 from kconsumer._core.share_record import ShareRecord
 from kconsumer.clock import Timer
@@ -222,15 +223,17 @@ class ShareEngine:
 
     # --- acknowledgements ------------------------------------------------------------------------------------------
 
-    def acknowledge(self, tp: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+    def acknowledge(self, record: ConsumerRecord, kind: AcknowledgeType) -> None:
         """Set the acknowledgement of a record of the last polls. The next poll or commit sends it."""
+        tp, offset = record.topic_partition, record.offset
         if not self.explicit:
             raise StateError(
                 "acknowledging single records needs share_acknowledgement_mode='explicit'; in implicit mode the next"
                 " poll or commit accepts all records of the last poll"
             )
-        for batch in self._batches:
-            if batch.topic_partition == tp and batch.acknowledge(offset, kind):
+        batches = [batch for batch in self._batches if batch.topic_partition == tp]
+        for batch in [b for b in batches if b.contains(record)] or batches:
+            if batch.acknowledge(offset, kind):
                 return
         raise StateError(
             f"the record at offset {offset} of {tp} cannot be acknowledged: it was acknowledged and sent before, or it"
