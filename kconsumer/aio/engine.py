@@ -166,7 +166,7 @@ class AsyncEngine(Engine):
         self._async_path.close()
         self.driver.close_began()
         if self.components.step.unfinished:
-            self._release_lock()
+            self.components.release_lock()
             yield from self.driver.end_threads()
             self.driver.close_connections()
             self.ended()

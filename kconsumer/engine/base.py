@@ -10,7 +10,6 @@ no call after which a handler could run.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
@@ -452,7 +451,7 @@ class Engine:
         self._closing = True
         interrupted = self.components.step.unfinished
         if interrupted:
-            self._release_lock()
+            self.components.release_lock()
         driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
         if driver is None:
             log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
@@ -475,12 +474,6 @@ class Engine:
         if self.interceptors is not None:
             self.interceptors.close()
         self.components.metrics.close()
-
-    def _release_lock(self) -> None:
-        """Release the lock as many times as this thread has acquired it. An interrupted step may have kept it."""
-        with contextlib.suppress(RuntimeError):
-            while True:
-                self.lock.release()
 
     def abandon(self) -> None:
         """End the threads and close the sockets without sending a request.

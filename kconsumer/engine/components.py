@@ -6,6 +6,7 @@ membership manager, the heartbeat manager and the commit requests.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -135,6 +136,12 @@ class ClientComponents(ABC):
     def group_id(self) -> str | None:
         """The group of which the client is a member, or None."""
         return None if self.group is None else self.group.member.group_id
+
+    def release_lock(self) -> None:
+        """Release the lock as many times as this thread has acquired it. An interrupted step may have kept it."""
+        with contextlib.suppress(RuntimeError):
+            while True:
+                self.lock.release()
 
     def _report_metrics(self) -> None:
         """Start to report metrics. The last step of a constructor, after which there is no other metric to create."""

@@ -72,6 +72,9 @@ class ShareCollector:
             self._error = error
             rest = max(batch.records, default=first - 1) + 1
             batch.set_all(AcknowledgeType.REJECT, offsets_within(ranges, rest, end))
+        except BaseException:  # of a deserializer, as SystemExit: the records do not reach the user
+            batch.set_all(AcknowledgeType.RELEASE, offsets_within(ranges, first, end))
+            raise
         acquired = offsets_within(ranges, first, end)
         if len(acquired) != len(batch.records):
             batch.set_all(GAP, [o for o in acquired if o not in batch.records])

@@ -20,6 +20,7 @@ from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
+from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.engine import ShareEngine
 from kconsumer.share.types import AcknowledgeType
@@ -109,7 +110,6 @@ class ShareConsumer:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    @guarded
     def poll(self, timeout: Timeout = POLL_S) -> ConsumerRecords:
         """Returns records that were acquired for this consumer, about `max_poll_records` of them (Java `poll`).
 
@@ -118,7 +118,16 @@ class ShareConsumer:
         a record of the last poll is not acknowledged; WakeupError, CorruptRecordError, RecordDeserializationError, and
         group or authorization errors.
         """
-        return self._engine.run(self._engine.poll(self._timer(timeout), self._take_unreached()))
+        taken: list[AcquiredBatch] = []
+        try:
+            return self._poll(timeout, taken)
+        except BaseException:  # as after Ctrl-C: records that do not reach the caller must not be accepted
+            self._engine.release(taken)
+            raise
+
+    @guarded
+    def _poll(self, timeout: Timeout, taken: list[AcquiredBatch]) -> ConsumerRecords:
+        return self._engine.run(self._engine.poll(self._timer(timeout), self._take_unreached(), taken))
 
     def __iter__(self) -> Iterator[ShareRecord]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.
@@ -128,14 +137,22 @@ class ShareConsumer:
         limit_ms = self._config.consumer_timeout_ms
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
         while not timer.expired:
-            records = self.poll(min(POLL_S, timer.remaining_ms() / 1000))
-            if not records:
-                continue
-            unreached = self._unreached = iter(records)
+            unreached = self._next_batch(min(POLL_S, timer.remaining_ms() / 1000))
             for record in unreached:
                 assert isinstance(record, ShareRecord)
                 yield record
-            timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
+                timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
+
+    def _next_batch(self, timeout: float) -> Iterator[ConsumerRecord]:
+        """Returns the records of a poll, as those that the loop has not reached."""
+        # After Ctrl-C between the poll and the assignment, all records would count as reached, and be accepted.
+        holds = SIGNALS.hold(self._guard.end_wait)
+        try:
+            self._unreached = iter(self.poll(timeout))
+            return self._unreached
+        finally:
+            if holds:
+                SIGNALS.release()
 
     def _take_unreached(self) -> list[ShareRecord]:
         """Returns the records that the last `for` loop has not reached, and ends that loop."""

@@ -61,6 +61,7 @@ class ShareEngine:
         self.explicit = config.share_acknowledgement_mode == "explicit"
         self._config = config
         self._clock = parts.clock
+        self._collecting = False  # deserializers are running
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
         if on_acknowledge is not None:
             parts.fetch.on_acknowledged = self._queue_callback(on_acknowledge)
@@ -98,12 +99,16 @@ class ShareEngine:
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
-    def poll(self, timer: Timer, unreached: Iterable[ShareRecord]) -> Operation[ConsumerRecords]:
+    def poll(
+        self, timer: Timer, unreached: Iterable[ShareRecord], taken: list[AcquiredBatch]
+    ) -> Operation[ConsumerRecords]:
         """Returns acquired records. Waits until there are some, or until the timer has expired.
 
         Acknowledges the records of the last poll first: in implicit mode all of them are accepted, except those that a
-        `for` loop has not reached. These are released.
+        `for` loop has not reached. These are released. `taken` receives the batches of the returned records. If they do
+        not reach the user, pass them to `release`.
         """
+        self._check_not_collecting()
         yield from self.callbacks.run_commits()
         parts = self.components
         if not parts.subscription.is_group_managed:
@@ -111,7 +116,7 @@ class ShareEngine:
         self._finish_last_poll(unreached)
         while True:
             self.driver.raise_wakeup()
-            records, renewing = self._take()
+            records, renewing = self._take(taken)
             if records is not None:
                 return records
             yield self._wait(timer, fetching=not renewing)
@@ -119,7 +124,7 @@ class ShareEngine:
             if not parts.subscription.is_group_managed:  # a callback or a signal handler unsubscribed or closed
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
-            records, _ = self._take()
+            records, _ = self._take(taken)
             if records is not None:
                 return records
             if timer.expired:
@@ -167,7 +172,12 @@ class ShareEngine:
             self.components.fetch.acknowledge(taken)
             self.driver.flush_managers(self.components.membership, self.components.fetch)
 
-    def _take(self) -> tuple[ConsumerRecords | None, bool]:
+    def release(self, batches: Iterable[AcquiredBatch]) -> None:
+        """Release the records of these batches that have no acknowledgement."""
+        for batch in batches:
+            batch.set_all(AcknowledgeType.RELEASE)
+
+    def _take(self, taken: list[AcquiredBatch]) -> tuple[ConsumerRecords | None, bool]:
         """Returns the records of this poll, or None, and whether records are being renewed.
 
         While records are being renewed, no others are acquired: the poll returns the renewed ones.
@@ -175,9 +185,10 @@ class ShareEngine:
         parts = self.components
         with parts.changing():
             parts.membership.poll_started(parts.subscription.now)
-            renewed = [record for batch in self._batches for record in batch.take_renewed()]
+            renewed = [batch for batch in self._batches if batch.renewed]
             if renewed:
-                return _as_records([renewed]), False
+                taken += renewed
+                return _as_records([list(batch.take_renewed()) for batch in renewed]), False
             if any(batch.has_renewals for batch in self._batches):
                 return None, True
             error = parts.collector.take_error()
@@ -186,29 +197,26 @@ class ShareEngine:
             if not parts.buffer.has_data():
                 parts.fetch.want_records()
                 return None, False
-        return self._collect(), False
+        return self._collect(taken), False
 
-    def _collect(self) -> ConsumerRecords | None:
+    def _collect(self, taken: list[AcquiredBatch]) -> ConsumerRecords | None:
         """Decode buffered data, up to about `max_poll_records` records: data of one response is not split."""
         parts = self.components
-        taken: list[AcquiredBatch] = []
-        try:
-            count = 0
-            while parts.buffer.has_data() and count < self._config.max_poll_records:
-                with parts.changing():
-                    fetch = parts.buffer.pop()
+        count = 0
+        while parts.buffer.has_data() and count < self._config.max_poll_records:
+            with parts.changing():
+                fetch = parts.buffer.pop()
                 batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition)
                 taken.append(batch)
+                self._batches.append(batch)
+            self._collecting = True
+            try:
                 parts.collector.collect(fetch, batch, self._clock.now())
-                count += len(batch.records)
-                if parts.collector.failed:
-                    break
-        except BaseException:  # as after Ctrl-C: the records do not reach the user
-            for batch in taken:
-                batch.set_all(AcknowledgeType.RELEASE)
-            self._batches += taken
-            raise
-        self._batches += taken
+            finally:
+                self._collecting = False
+            count += len(batch.records)
+            if parts.collector.failed:
+                break
         with parts.changing():
             self._send_gaps()
         error = parts.collector.take_error() if not count else None
@@ -244,6 +252,7 @@ class ShareEngine:
         self, timer: Timer, unreached: Iterable[ShareRecord]
     ) -> Operation[dict[TopicPartition, KafkaError | None]]:
         """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None."""
+        self._check_not_collecting()
         yield from self.callbacks.run_commits()
         commit = Commit(timer.deadline)
         with self.components.changing():
@@ -258,11 +267,17 @@ class ShareEngine:
 
     def commit_async(self, unreached: Iterable[ShareRecord]) -> None:
         """Send all acknowledgements without waiting."""
+        self._check_not_collecting()
         self.run(self.callbacks.run_commits())
         with self.components.changing():
             if not self.explicit:
                 self._accept(unreached, release=False)
             self._send(None)
+
+    def _check_not_collecting(self) -> None:
+        """Raise StateError if a deserializer calls the consumer: the records of the running poll are incomplete."""
+        if self._collecting:
+            raise StateError("poll() and commits cannot be called inside a deserializer")
 
     def _await(self, promise: Promise[T], timer: Timer) -> Operation[None]:
         """Wait until the promise is done, or the timer has expired."""
@@ -282,6 +297,8 @@ class ShareEngine:
         """
         parts = self.components
         interrupted = parts.step.unfinished
+        if interrupted:
+            parts.release_lock()
         driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
         if driver is None:
             log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")

@@ -52,7 +52,6 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_ranges.py": SEGMENTS,
     "test_share_consumer.py::test_a_lock_that_times_out": SHARES,
     "test_share_consumer.py::test_implicit_mode": SHARES,
-    "test_share_consumer.py::test_leaders_die": FAILOVER,
     "test_share_consumer.py::test_transactions": SHARES,
     "test_transactions.py::test_a_compacted_topic[kafka-classic]": COMPACTION,
     "test_transactions.py::test_a_compacted_topic[kafka39-classic]": COMPACTION,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError
-from kconsumer.share.acknowledgements import Commit, check_acknowledged, to_batches
+from kconsumer.share.acknowledgements import AcquiredBatch, Commit, check_acknowledged, to_batches
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
@@ -104,6 +104,20 @@ def test_the_first_record_cannot_be_deserialized() -> None:
     share.buffer.add(completed(build_batch([Rec(value=b"x")]), [(0, 0, 1)]))
     batch = share.collect()
     assert ({}, {0: RELEASE}, False) == (batch.records, batch.types, share.buffer.has_data())
+
+
+def test_a_deserializer_that_ends_the_program() -> None:
+    """If an exception such as SystemExit ends the decoding, all records are released."""
+
+    def leave(data: bytes) -> None:
+        raise SystemExit
+
+    share = ShareHarness(value_deserializer=leave)
+    fetch = completed(build_batch([Rec(value=b"v")] * 2), [(0, 1, 1)])
+    batch = AcquiredBatch(1, fetch.partition, fetch.topic_partition)
+    with pytest.raises(SystemExit):
+        share.collector.collect(fetch, batch, 0.0)
+    assert {0: RELEASE, 1: RELEASE} == batch.types
 
 
 def test_corrupt_records_are_rejected() -> None:
