@@ -50,15 +50,15 @@ class Commits:
         if error is None:  # a commit that waited may have finished after this one, and before this call
             self.succeeded({tp: offset for tp, offset in offsets.items() if self._sent.get(tp) == offset})
         else:
-            self.error = self.error or self.failed(offsets, error)
+            self.failed(offsets, error)
 
     def succeeded(self, offsets: Offsets) -> None:
         """Note that these offsets are committed."""
         self._sent.update(offsets)
         self.committed.update((tp, offset.offset) for tp, offset in offsets.items())
 
-    def failed(self, offsets: Offsets, error: KafkaError) -> KafkaError | None:
-        """Note that these offsets were not committed. Returns the error if no later commit can repair it.
+    def failed(self, offsets: Offsets, error: KafkaError) -> None:
+        """Note that these offsets were not committed.
 
         If the metadata are too long for the broker, later ones have half of the length at most.
         """
@@ -68,11 +68,15 @@ class Commits:
         if too_long(error):
             self._limit = max(len(offset.metadata) for offset in offsets.values()) // 2
             log.warning("the broker refused the metadata of a commit; later ones have up to %d characters", self._limit)
-            return None
-        if error.retriable or isinstance(error, REPEATED):
+        elif self.can_repeat(error):
             log.info("a commit failed, and a later one repeats it: %s", error)
-            return None
-        return error
+        else:
+            self.error = self.error or error
+
+    @staticmethod
+    def can_repeat(error: KafkaError) -> bool:
+        """Returns True if a later commit may succeed."""
+        return error.retriable or isinstance(error, REPEATED)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what was sent for partitions that are no longer assigned."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, ConsumerRecord, TopicPartition, parallel
+from kconsumer import Consumer, ConsumerRecord, TopicPartition
 from kconsumer.errors import RecordDeserializationError, WorkerProcessError
 from kconsumer.parallel import Processor, Retry, Summary
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_journal import Journal, out_of_order, overlaps
 
+Handler = Callable[[ConsumerRecord], object]
 RECORDS, PARTITIONS, KEYS = 300, 3, 20
 ORDERS = ("partition", "key", "none")
 EXECUTORS = ("threads", "processes", "asyncio")
@@ -40,12 +41,11 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def consumer(cluster: FakeCluster, **options: Any) -> Consumer:
-    """Returns a member of the group that ends a run when it has read everything."""
+    """Returns a member of the group."""
     chosen: dict[str, Any] = {
         "group_id": "workers",
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
-        "consumer_timeout_ms": 300,
         "retry_backoff_ms": 20,
         **options,
     }
@@ -67,11 +67,36 @@ def ends(cluster: FakeCluster, group: str = "workers") -> int:
     return sum(committed.offset for committed in cluster.committed(group).values())
 
 
+def run(
+    source: Consumer, handler: Callable[[ConsumerRecord], object], records: int = RECORDS, **options: Any
+) -> Summary:
+    """Process records, and stop when this number is finished."""
+    processor = Processor(source, handler, **options)
+    ended = threading.Event()
+
+    def stop() -> None:
+        until(lambda: ended.is_set() or finished(processor.summary()) >= records)
+        processor.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        return processor.run()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def finished(summary: Summary) -> int:
+    """Returns the number of records that are finished, by this run or an earlier one."""
+    return summary.processed + summary.failed + summary.restored
+
+
 class Member:
     """A member of the group in a thread of its own."""
 
-    def __init__(self, cluster: FakeCluster, handler: Callable[[ConsumerRecord], object], **arguments: Any) -> None:
-        names = ("group_protocol", "consumer_timeout_ms", "max_poll_interval_ms", "partition_assignment_strategy")
+    def __init__(self, cluster: FakeCluster, handler: Handler, **arguments: Any) -> None:
+        names = ("group_protocol", "max_poll_interval_ms", "partition_assignment_strategy")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         self.consumer = consumer(cluster, **options)
         self.processor = Processor(self.consumer, handler, **arguments)
@@ -102,9 +127,9 @@ def test_all_records_are_processed_in_order(cluster: FakeCluster, journal: Journ
     protocol = PROTOCOLS[ORDERS.index(order) % 2]
     handler = journal.process_async if executor == "asyncio" else journal.process
     with consumer(cluster, group_protocol=protocol) as source:
-        summary = parallel.process(source, handler, workers=4, order=order, executor=executor)
+        summary = run(source, handler, workers=4, order=order, executor=executor)
     assert {1} == set(journal.finished().values())
-    assert (RECORDS, RECORDS, "idle") == (len(journal.finished()), summary.processed, summary.reason)
+    assert (RECORDS, RECORDS, "stop") == (len(journal.finished()), summary.processed, summary.reason)
     assert ([], []) == (overlaps(journal.entries(), order), out_of_order(journal.entries(), order))
     assert (RECORDS, RECORDS) == (ends(cluster), sum(summary.committed.values()))
     assert {""} == {committed.metadata for committed in cluster.committed("workers").values()}
@@ -124,9 +149,7 @@ def test_a_restart_repeats_only_what_was_unfinished(cluster: FakeCluster, protoc
         else:
             calls.append(named)
 
-    member = Member(
-        cluster, handler, order="none", group_protocol=protocol, drain_timeout_s=0, consumer_timeout_ms=60_000
-    )
+    member = Member(cluster, handler, order="none", group_protocol=protocol, drain_timeout_s=0)
     until(lambda: len(calls) == RECORDS - len(stuck))
     member.processor.stop()
     summary = member.join()
@@ -134,7 +157,8 @@ def test_a_restart_repeats_only_what_was_unfinished(cluster: FakeCluster, protoc
     assert ends(cluster) < RECORDS
     again: list[tuple[str, str]] = []
     with consumer(cluster, group_protocol=protocol) as source:
-        summary = parallel.process(source, lambda r: again.append((r.key.decode(), r.value.decode())), order="none")
+        left = RECORDS - ends(cluster)
+        summary = run(source, lambda r: again.append((r.key.decode(), r.value.decode())), left, order="none")
     block.set()
     assert sorted(stuck) == sorted(again)
     assert (len(stuck), RECORDS) == (summary.processed, ends(cluster))
@@ -149,13 +173,9 @@ def test_members_that_join_and_leave_repeat_nothing(
     """With on_revoke="drain", a record is processed once, and in order, though members join and leave meanwhile."""
     slow = Journal(journal.path, 15.0)
     produced = RECORDS
-    members = [
-        Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol, consumer_timeout_ms=60_000)
-    ]
+    members = [Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol)]
     until(lambda: len(slow.entries()) > 20)
-    members += [
-        Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol, consumer_timeout_ms=60_000)
-    ]
+    members += [Member(cluster, slow.process, workers=3, order=order, group_protocol=protocol)]
     while members[1].processor.summary().processed < 5:
         assert produced < 100 * RECORDS
         cluster.produce("orders", [(f"key-{n % KEYS}", str(n)) for n in range(RECORDS)])
@@ -179,18 +199,15 @@ def test_abandoned_partitions_are_not_waited_for(cluster: FakeCluster) -> None:
         seen.append(record.offset)
         block.wait(DEADLINE_S)
 
-    first = Member(
-        cluster, stuck, workers=9, order="none", on_revoke="abandon", consumer_timeout_ms=60_000, drain_timeout_s=0
-    )
+    first = Member(cluster, stuck, workers=9, order="none", on_revoke="abandon", drain_timeout_s=0)
     until(lambda: len(seen) == 9)
-    finished: list[tuple[int, int]] = []
+    taken: list[tuple[int, int]] = []
     second = Member(
         cluster,
-        lambda record: finished.append((record.partition, record.offset)),
+        lambda record: taken.append((record.partition, record.offset)),
         order="none",
-        consumer_timeout_ms=60_000,
     )
-    until(lambda: finished)
+    until(lambda: taken)
     block.set()
     first.processor.stop()
     first.join()
@@ -207,9 +224,7 @@ def test_slow_handlers_keep_the_membership(cluster: FakeCluster) -> None:
         running.append(record)
         block.wait(DEADLINE_S)
 
-    member = Member(
-        cluster, handler, workers=2, max_in_flight=4, order="none", max_poll_interval_ms=400, consumer_timeout_ms=60_000
-    )
+    member = Member(cluster, handler, workers=2, max_in_flight=4, order="none", max_poll_interval_ms=400)
     until(lambda: len(running) == 2)
     time.sleep(1.0)  # more than two poll intervals
     [owner] = cluster.group("workers").members
@@ -228,7 +243,9 @@ def test_no_more_records_are_taken_than_allowed(cluster: FakeCluster) -> None:
         processor: Processor
 
         def handler(record: ConsumerRecord) -> None:
-            taken.append(processor._queue.in_flight)
+            taken.append(processor._state.queue.in_flight)
+            if len(taken) == RECORDS:
+                processor.stop()
 
         processor = Processor(source, handler, workers=2, max_in_flight=10, order="none")
         assert RECORDS == processor.run().processed
@@ -251,13 +268,13 @@ def test_an_error_ends_the_run(cluster: FakeCluster, executor: Any) -> None:
     handler = fail_async if executor == "asyncio" else partial(fail_on, 55)
     retry = Retry(attempts=2, backoff_s=0.01)
     with consumer(cluster) as source, pytest.raises(ValueError, match="record 55") as caught:
-        parallel.process(source, handler, workers=2, order="none", executor=executor, retry=retry)
+        run(source, handler, workers=2, order="none", executor=executor, retry=retry)
     assert caught.value.__notes__[-1].startswith("while processing orders-")
     assert caught.value.__notes__[-1].endswith(", attempt 2")
     assert (executor == "processes") == any("in the worker process" in note for note in caught.value.__notes__)
     repeated: list[bytes] = []
     with consumer(cluster) as source:
-        parallel.process(source, lambda record: repeated.append(record.value))
+        run(source, lambda record: repeated.append(record.value), RECORDS - ends(cluster))
     assert b"55" in repeated
 
 
@@ -277,7 +294,7 @@ def test_dead_letters(cluster: FakeCluster, executor: Any) -> None:
 
     asynchronous = executor == "asyncio"
     with consumer(cluster) as source:
-        summary = parallel.process(
+        summary = run(
             source,
             fail_async if asynchronous else partial(fail_on, 55),
             executor=executor,
@@ -300,7 +317,7 @@ def test_records_that_a_deserializer_refuses(cluster: FakeCluster, chosen: Any) 
         return int(data)
 
     with consumer(cluster, value_deserializer=number) as source:
-        summary = parallel.process(
+        summary = run(
             source,
             lambda record: None,
             on_failure="skip" if chosen == "skip" else lambda record, error: dead.append((record.value, type(error))),
@@ -327,7 +344,7 @@ def test_a_worker_process_that_dies_is_replaced(cluster: FakeCluster, tmp_path: 
     """The death of a process is a failed attempt. Another process is started, which tries again."""
     handler = partial(die_once, tmp_path / "marker")
     with consumer(cluster) as source:
-        summary = parallel.process(source, handler, workers=2, executor="processes")
+        summary = run(source, handler, workers=2, executor="processes")
     assert (RECORDS, 1, RECORDS) == (summary.processed, summary.retries, ends(cluster))
 
 
@@ -335,7 +352,7 @@ def test_a_record_that_kills_processes_is_a_dead_letter(cluster: FakeCluster) ->
     """After the last attempt, the error says how the process died."""
     dead: list[BaseException] = []
     with consumer(cluster) as source:
-        summary = parallel.process(
+        summary = run(
             source,
             die,
             workers=2,
@@ -376,5 +393,33 @@ def test_partitions_of_assign(cluster: FakeCluster) -> None:
     with consumer(cluster) as source:
         source.unsubscribe()
         source.assign([TopicPartition("orders", 1)])
-        summary = parallel.process(source, lambda record: None, order="key")
+        [records] = source.end_offsets([("orders", 1)]).values()
+        summary = run(source, lambda record: None, records, order="key")
     assert {TopicPartition("orders", 1): summary.processed} == dict(summary.committed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_signals_while_a_poll_waits(cluster: FakeCluster, protocol: str) -> None:
+    """SIGINT during a poll ends the run in order. A second one, while a handler runs, raises KeyboardInterrupt."""
+    block, started = threading.Event(), threading.Event()
+
+    def handler(record: ConsumerRecord) -> None:
+        if record.value == b"0":
+            started.set()
+            block.wait(DEADLINE_S)
+
+    def interrupt() -> None:
+        started.wait(DEADLINE_S)
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: processor.summary().reason == "SIGINT")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with consumer(cluster, group_protocol=protocol) as source:
+        processor = Processor(source, handler, order="none")
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            processor.run()
+    thread.join()
+    block.set()
+    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)

@@ -167,17 +167,18 @@ def test_a_signal_ends_the_run(consumer: MockConsumer, number: signal.Signals) -
 def test_a_second_signal_does_not_wait(consumer: MockConsumer) -> None:
     """The second Ctrl-C raises KeyboardInterrupt, although a handler has not returned."""
     gate = Gate()
+    processor = Processor(consumer, gate, workers=1)
 
     def interrupt() -> None:
         until(lambda: gate.started)
         os.kill(os.getpid(), signal.SIGINT)
-        until(lambda: signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        until(lambda: processor.summary().reason)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        process(consumer, gate, workers=1)
+        processor.run()
     thread.join()
     gate.open()
     assert signal.default_int_handler is signal.getsignal(signal.SIGINT)

@@ -1,0 +1,89 @@
+"""RunState: what the parts of a run share: its records, its commits, and why it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kconsumer.clock import Clock
+from kconsumer.consumer import Consumer
+from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import KafkaError
+from kconsumer.parallel.commits import Commits, too_long
+from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.settings import Settings, Summary
+from kconsumer.parallel.source import Source
+from kconsumer.parallel.work_queue import WorkQueue
+from kconsumer.types import TopicPartition
+
+log = get_logger(__name__)
+
+MIN_COMMIT_TIMEOUT_S = 5.0
+
+
+class RunState:
+    """The state of a run. Only the thread that polls changes it, except by `request_stop`."""
+
+    def __init__(self, consumer: Consumer, settings: Settings) -> None:
+        self.consumer = consumer
+        self.settings = settings
+        self.clock = Clock()
+        self.source = Source(consumer, self._on_wakeup)
+        self.queue = WorkQueue(settings, self.clock, consumer.wakeup)
+        self.commits = Commits()
+        self.trackers: dict[TopicPartition, OffsetTracker] = {}
+        self.restored = 0  # records that an earlier run had finished
+        self.abandoned = 0  # records whose handlers were not waited for
+        self.reason = ""  # why the run ends
+
+    def request_stop(self, reason: str) -> None:
+        """Let the run end. Any thread or signal handler may call this, so it takes no lock."""
+        self.reason = self.reason or reason
+        self.queue.stopping = True
+        self.consumer.wakeup()
+
+    def _on_wakeup(self) -> None:
+        if self.queue.error is None:  # otherwise the queue has called wakeup()
+            self.reason = self.reason or "wakeup"
+            self.queue.stopping = True
+
+    @property
+    def commit_timeout_s(self) -> float:
+        """How long a commit that is waited for may take."""
+        return max(MIN_COMMIT_TIMEOUT_S, self.settings.drain_timeout_s)
+
+    def commit_now(self, trackers: Collection[OffsetTracker]) -> KafkaError | None:
+        """Commit what has changed, and wait. Returns the error if it failed."""
+        error: KafkaError | None = None
+        while (offsets := self.commits.changed(trackers)) and (error is None or too_long(error)):
+            try:
+                self.source.commit(offsets, self.commit_timeout_s)
+            except KafkaError as failure:
+                error = failure
+                self.commits.failed(offsets, failure)
+            else:
+                self.commits.succeeded(offsets)
+                return None
+        return error
+
+    def count_abandoned(self, trackers: Collection[OffsetTracker]) -> None:
+        """Count the handlers of these closed partitions that have not returned."""
+        running = self.queue.running(trackers)
+        self.abandoned += running
+        if running:
+            log.warning(
+                "%d handlers have not returned in time; their records are not committed, and will be processed again",
+                running,
+            )
+
+    def summary(self) -> Summary:
+        """Returns the figures until now. Any thread may call this."""
+        queue = self.queue
+        return Summary(
+            processed=queue.processed,
+            failed=queue.failed,
+            retries=queue.retries,
+            restored=self.restored,
+            abandoned=self.abandoned,
+            committed=dict(self.commits.committed),
+            reason=self.reason,
+        )
