@@ -539,7 +539,7 @@ class ConsumerBase(ABC):
         return batch
 
     def _timer(self, timeout: Timeout) -> Timer:
-        return Timer(self._clock, self._timeout_ms(timeout))
+        return Timer(self._clock, timeout_in_ms(timeout, self._config.default_api_timeout_ms))
 
     def _timeout_ms(self, timeout: Timeout) -> float:
         return timeout_in_ms(timeout, self._config.default_api_timeout_ms)

@@ -2,6 +2,9 @@
 
 State changes, and log messages about them, are made under the lock. The calls are queued and made in order as soon as
 the thread has released the lock, so that user code may block or use the consumer.
+
+Log records also get fields here, which formatters can use: the consumer's `client_id`, `group` and `member`, and the
+`topic` and `partition` of the message.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from kconsumer.types import TopicPartition
+
+_threads = threading.local()  # `calls`: the DeferredCalls of the engine to which the thread belongs
 _instances: weakref.WeakSet[DeferredCalls] = weakref.WeakSet()
 _registry = threading.RLock()  # a signal handler may log while it is held
 
@@ -22,10 +28,12 @@ _registry = threading.RLock()  # a signal handler may log while it is held
 class DeferredCalls:
     """The queue of the deferred calls of one engine. They run when the thread has released the lock."""
 
-    __slots__ = ("__weakref__", "_owned", "waiting")
+    __slots__ = ("__weakref__", "_owned", "fields", "waiting")
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self, lock: Any, fields: Callable[[], Mapping[str, str]] = dict) -> None:
+        """Create the queue for an engine with this lock. `fields()` returns the fields of its log records."""
         self._owned: Callable[[], bool] = lock._is_owned  # of an RLock, as threading.Condition uses it
+        self.fields = fields
         self.waiting: deque[Callable[[], object]] = deque()
         with _registry:
             _instances.add(self)
@@ -50,6 +58,10 @@ class DeferredCalls:
                 if logging.raiseExceptions:
                     traceback.print_exc()
 
+    def bind_thread(self) -> None:
+        """Give the log records of the calling thread the fields of this engine, also without the lock."""
+        _threads.calls = self
+
     @property
     def locked(self) -> bool:
         """True if the calling thread holds the lock."""
@@ -63,10 +75,21 @@ def _hand_over(record: logging.LogRecord) -> bool:
     """
     with _registry:
         held = [calls for calls in _instances if calls.locked]
+    _add_fields(record, held[0] if held else getattr(_threads, "calls", None))
     if not held:
         return True
     held[0].call(partial(logging.getLogger(record.name).handle, record))
     return False
+
+
+def _add_fields(record: logging.LogRecord, calls: DeferredCalls | None) -> None:
+    """Add the fields of an engine to a record, and those of a partition that is in the message."""
+    fields: dict[str, object] = {} if calls is None else dict(calls.fields())
+    for argument in record.args if isinstance(record.args, tuple) else ():
+        if isinstance(argument, TopicPartition):
+            fields["topic"], fields["partition"] = argument
+    for name, value in fields.items():
+        record.__dict__.setdefault(name, value)
 
 
 def get_logger(name: str) -> logging.Logger:

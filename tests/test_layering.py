@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "transitions": {"errors"},
     "types": set(),
     "clock": set(),
-    "deferred_calls": set(),
+    "deferred_calls": {"types"},
     "repeated_failures": set(),
     "deferred_signals": {"_core"},
     "_version": set(),

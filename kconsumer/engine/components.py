@@ -104,7 +104,7 @@ class ClientComponents(ABC):
         self.step = Step()
         self.closed = False
         self.end_wait: Callable[[], None] = self._end_wait
-        self.user_calls = DeferredCalls(self.lock)  # log handlers, reporters: called without the lock
+        self.user_calls = DeferredCalls(self.lock, self._log_fields)  # log handlers, reporters: called without the lock
         self.metrics = Metrics(
             samples=config.metrics_num_samples,
             window_ms=config.metrics_sample_window_ms,
@@ -142,6 +142,16 @@ class ClientComponents(ABC):
         with contextlib.suppress(RuntimeError):
             while True:
                 self.lock.release()
+
+    @property
+    def member_id(self) -> str:
+        """The member id, which is empty for a client that is not a member of a group."""
+        return "" if self.group is None else self.group.member.generation.member_id
+
+    def _log_fields(self) -> dict[str, str]:
+        """Returns the fields of the log records of this client. Those that are empty are left out."""
+        fields = {"client_id": self.config.client_id, "group": self.group_id or "", "member": self.member_id}
+        return {name: value for name, value in fields.items() if value}
 
     def _report_metrics(self) -> None:
         """Start to report metrics. The last step of a constructor, after which there is no other metric to create."""

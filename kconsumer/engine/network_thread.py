@@ -19,12 +19,19 @@ class NetworkThread:
     """Calls `run_once` repeatedly. `wake` ends the wait for the network inside `run_once`."""
 
     def __init__(
-        self, name: str, run_once: Callable[[], None], wake: Callable[[], None], environment: Environment
+        self,
+        name: str,
+        run_once: Callable[[], None],
+        wake: Callable[[], None],
+        environment: Environment,
+        begin: Callable[[], object] = bool,
     ) -> None:
+        """Create the thread, which calls `begin` once when it starts."""
         self.name = name
         self._run_once = run_once
         self._wake = wake
         self._environment = environment
+        self._begin = begin
         self._thread = environment.thread(name, self._run)
         self._stopped = environment.event()
         self._at_end: Callable[[], object] | None = None
@@ -39,6 +46,7 @@ class NetworkThread:
 
     def _run(self) -> None:
         """Run iterations until stopped. A failed iteration does not end the thread."""
+        self._begin()
         while not self._stopped.is_set():
             try:
                 self._run_once()

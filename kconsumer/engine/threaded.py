@@ -120,7 +120,13 @@ class ThreadedDriver(Driver):
         if self._retired:
             raise StateError("this consumer was closed while the call was waiting")
         group = "" if parts.group_id is None else f"-{parts.group_id}"
-        network = NetworkThread(f"kconsumer-network{group}", self._run_once, parts.client.wakeup, parts.environment)
+        network = NetworkThread(
+            f"kconsumer-network{group}",
+            self._run_once,
+            parts.client.wakeup,
+            parts.environment,
+            parts.user_calls.bind_thread,
+        )
         try:
             network.start()
         except BaseException:  # the system refused a thread, or Ctrl-C: the next call tries again

@@ -322,7 +322,9 @@ class MetadataManager:
             unchanged = {t: code for t, code in self._topic_errors.items() if t not in update.topics}
             self._topic_errors = unchanged | update.topic_errors
         for topic in sorted(self.unknown_topics() - self._warned):
-            _log.warning("topic %s does not exist; metadata is requested again from time to time", topic)
+            _log.warning(
+                "topic %s does not exist; metadata is requested again from time to time", topic, extra={"topic": topic}
+            )
         self._warned = self.unknown_topics()
         self._warn_missing_partitions()
         reported = (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)

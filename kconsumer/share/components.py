@@ -64,6 +64,11 @@ class ShareComponents(ClientComponents):
         """The share group."""
         return self.member.group_id
 
+    @property
+    def member_id(self) -> str:
+        """The id of the member of the share group."""
+        return self.member.member_id
+
     def error_sources(self) -> list[Callable[[], KafkaError | None]]:
         """Returns the functions that return errors which any call of the user must raise."""
         return [

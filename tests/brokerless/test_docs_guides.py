@@ -27,6 +27,7 @@ RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_securi
 RECORDS = 12
 REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
 DAMAGED = "is damaged"  # in the program that puts one record aside
+METRICS_PORT, ANY_PORT = "start_http_server(9404)", "start_http_server(0)"  # another process may use the port
 ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
 GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page != RECIPES]
 PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
@@ -57,7 +58,7 @@ def run(block: Block, cluster: FakeCluster, patch: pytest.MonkeyPatch) -> None:
         if not any(end in block.text for end in ENDS):
             read_until_the_end(patched, {"orders": RECORDS - (DAMAGED in block.text)})
         with ExitStack() as stack:
-            replaced = {"localhost:9092": cluster.bootstrap_servers}
+            replaced = {"localhost:9092": cluster.bootstrap_servers, METRICS_PORT: ANY_PORT}
             if REGISTRY in block.text:
                 replaced[REGISTRY] = stack.enter_context(registry_server())
             run_python(block, replaced)
