@@ -48,8 +48,10 @@ class ShareCollector:
         error, self._error = self._error, None
         return error
 
-    def collect(self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float) -> None:
-        """Decode the records of one partition into `batch`.
+    def collect(
+        self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True
+    ) -> None:
+        """Decode the records of one partition into `batch`. With `deserialize` False, deserializers do not run.
 
         If a record has an error, the records before it are in `batch`, and the next poll raises the error. The data
         after a record that cannot be deserialized is put back into the buffer.
@@ -60,7 +62,7 @@ class ShareCollector:
             data = PartitionFetch(fetch.topic_partition, fetch.records, first, check_crcs=self._check_crcs)
             while not data.exhausted and data.next_offset < end:
                 run = data.take(MAX_RECORDS)
-                if self._key is not None or self._value is not None:
+                if deserialize and (self._key is not None or self._value is not None):
                     run.deserialize(self._key, self._value)
                 if not len(run):
                     break

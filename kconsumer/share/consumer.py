@@ -27,6 +27,7 @@ from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer.arrow import RecordBatch
     from kconsumer.config.signature import ConsumerOptions
 
 POLL_S = 1.0
@@ -126,8 +127,28 @@ class ShareConsumer:
             raise
 
     @guarded
-    def _poll(self, timeout: Timeout, taken: list[AcquiredBatch]) -> ConsumerRecords:
-        return self._engine.run(self._engine.poll(self._timer(timeout), self._take_unreached(), taken))
+    def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
+        timer, unreached = self._timer(timeout), self._take_unreached()
+        return self._engine.run(self._engine.poll(timer, unreached, taken, deserialize=deserialize))
+
+    def poll_arrow(self, timeout: Timeout = POLL_S, columns: Iterable[str] | None = None) -> RecordBatch:
+        """Returns the records of a `poll` as Arrow columns, in implicit mode.
+
+        `columns` are the names of the columns to build, by default all (see `kconsumer.arrow`). Deserializers do not
+        run: keys and values are bytes. Raises the errors of `poll`, ValueError for a column that does not exist, and
+        StateError in explicit mode, because rows have no methods to acknowledge them.
+        """
+        from kconsumer.arrow import choose  # imported when used
+
+        chosen = choose(columns)
+        if self._engine.explicit:
+            raise StateError("poll_arrow() needs share_acknowledgement_mode='implicit'; use poll().to_arrow()")
+        taken: list[AcquiredBatch] = []
+        try:
+            return self._poll(timeout, taken, deserialize=False).to_arrow(chosen)
+        except BaseException:  # Ctrl-C, or no memory
+            self._engine.release(taken)
+            raise
 
     def __iter__(self) -> Iterator[ShareRecord]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.

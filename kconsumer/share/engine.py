@@ -100,13 +100,13 @@ class ShareEngine:
     # --- poll ------------------------------------------------------------------------------------------------------
 
     def poll(
-        self, timer: Timer, unreached: Iterable[ShareRecord], taken: list[AcquiredBatch]
+        self, timer: Timer, unreached: Iterable[ShareRecord], taken: list[AcquiredBatch], *, deserialize: bool = True
     ) -> Operation[ConsumerRecords]:
         """Returns acquired records. Waits until there are some, or until the timer has expired.
 
         Acknowledges the records of the last poll first: in implicit mode all of them are accepted, except those that a
         `for` loop has not reached. These are released. `taken` receives the batches of the returned records. If they do
-        not reach the user, pass them to `release`.
+        not reach the user, pass them to `release`. With `deserialize` False, deserializers do not run.
         """
         self._check_not_collecting()
         yield from self.callbacks.run_commits()
@@ -116,7 +116,7 @@ class ShareEngine:
         self._finish_last_poll(unreached)
         while True:
             self.driver.raise_wakeup()
-            records, renewing = self._take(taken)
+            records, renewing = self._take(taken, deserialize=deserialize)
             if records is not None:
                 return records
             yield self._wait(timer, fetching=not renewing)
@@ -124,7 +124,7 @@ class ShareEngine:
             if not parts.subscription.is_group_managed:  # a callback or a signal handler unsubscribed or closed
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
-            records, _ = self._take(taken)
+            records, _ = self._take(taken, deserialize=deserialize)
             if records is not None:
                 return records
             if timer.expired:
@@ -177,7 +177,7 @@ class ShareEngine:
         for batch in batches:
             batch.set_all(AcknowledgeType.RELEASE)
 
-    def _take(self, taken: list[AcquiredBatch]) -> tuple[ConsumerRecords | None, bool]:
+    def _take(self, taken: list[AcquiredBatch], *, deserialize: bool) -> tuple[ConsumerRecords | None, bool]:
         """Returns the records of this poll, or None, and whether records are being renewed.
 
         While records are being renewed, no others are acquired: the poll returns the renewed ones.
@@ -197,9 +197,9 @@ class ShareEngine:
             if not parts.buffer.has_data():
                 parts.fetch.want_records()
                 return None, False
-        return self._collect(taken), False
+        return self._collect(taken, deserialize=deserialize), False
 
-    def _collect(self, taken: list[AcquiredBatch]) -> ConsumerRecords | None:
+    def _collect(self, taken: list[AcquiredBatch], *, deserialize: bool) -> ConsumerRecords | None:
         """Decode buffered data, up to about `max_poll_records` records: data of one response is not split."""
         parts = self.components
         count = 0
@@ -211,7 +211,7 @@ class ShareEngine:
                 self._batches.append(batch)
             self._collecting = True
             try:
-                parts.collector.collect(fetch, batch, self._clock.now())
+                parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
             finally:
                 self._collecting = False
             count += len(batch.records)

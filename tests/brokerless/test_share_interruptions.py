@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import pyarrow
 import pytest
 
 from kconsumer import ShareConsumer
@@ -131,9 +132,24 @@ def test_an_old_cluster() -> None:
 
 
 def test_arrow(cluster: FakeCluster) -> None:
-    """The records of a poll become Arrow columns, as those of a Consumer."""
-    with make(cluster) as consumer:
+    """The records of a poll become Arrow columns without deserializers; the next poll accepts them."""
+    with make(cluster, value_deserializer=int) as consumer:
+        while not (batch := consumer.poll_arrow(1.0, columns=["offset", "value"])).num_rows:
+            pass
+        table = pyarrow.record_batch(batch)
+        assert {"offset": [0, 1, 2], "value": [b"0", b"1", b"2"]} == table.to_pydict()
+        assert not consumer.poll(0.3)
+        with pytest.raises(ValueError, match="nonsense"):
+            consumer.poll_arrow(0, columns=["nonsense"])
+
+
+def test_arrow_in_explicit_mode(cluster: FakeCluster) -> None:
+    """In explicit mode poll_arrow() is refused; the records of a poll become columns, and are acknowledged."""
+    with make(cluster, share_acknowledgement_mode="explicit") as consumer:
+        with pytest.raises(StateError, match="implicit"):
+            consumer.poll_arrow(0)
         while not (records := consumer.poll(1.0)):
             pass
-        batch = records.to_arrow(["offset", "value"])
-    assert 3 == batch.num_rows
+        assert [0, 1, 2] == pyarrow.record_batch(records.to_arrow()).column("offset").to_pylist()
+        for record in records:
+            consumer.acknowledge(record)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, assert_type
 
 import kconsumer
 from kconsumer import (
+    AcknowledgeType,
     Assignment,
     Assignor,
     ClusterView,
@@ -24,6 +25,8 @@ from kconsumer import (
     RangeClient,
     RebalanceListener,
     RebalanceProtocol,
+    ShareConsumer,
+    ShareRecord,
     Subscription,
     TimestampType,
     TopicPartition,
@@ -302,3 +305,24 @@ def read_groups() -> None:
         client.delete("billing")
         lags = [at.lag for table in client.all_offsets(groups) for at in table.values()]
         assert_type(lags, list[int | None])
+
+
+def work_on_shares() -> None:
+    """Receive records of a share group, and acknowledge them."""
+    with ShareConsumer(
+        "jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit"
+    ) as queue:
+        for record in queue.poll(1.0):
+            assert_type(record, ConsumerRecord)
+            queue.acknowledge(record, AcknowledgeType.REJECT)
+        assert_type(queue.commit(timeout=5.0), dict[TopicPartition, KafkaError | None])
+        queue.commit_async()
+        assert_type(queue.acquisition_lock_timeout_ms(), int | None)
+        for received in queue:
+            assert_type(received, ShareRecord)
+            assert_type(received.delivery_count, int)
+            received.ack()
+        queue.unsubscribe()
+    with ShareConsumer.from_config({"bootstrap.servers": "a:9092", "group.id": "g"}, "jobs") as other:
+        assert_type(other.poll_arrow(columns=["value"]), RecordBatch)
+        assert_type(other.subscription(), frozenset[str])
