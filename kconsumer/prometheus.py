@@ -31,8 +31,8 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ImportError(
-        "kconsumer.prometheus needs the package prometheus_client: pip install prometheus-client, or the extra"
-        " kconsumer[prometheus]",
+        "kconsumer.prometheus needs the package prometheus_client: pip install prometheus-client, or"
+        " pip install '.[prometheus]' in a checkout of kconsumer",
         name="prometheus_client",
     ) from error
 

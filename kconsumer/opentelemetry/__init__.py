@@ -19,8 +19,8 @@ except ImportError as error:
     if not (error.name or "").startswith("opentelemetry"):
         raise
     raise ImportError(
-        "kconsumer.opentelemetry needs the package opentelemetry-api: pip install opentelemetry-api, or the extra"
-        " kconsumer[opentelemetry]",
+        "kconsumer.opentelemetry needs the package opentelemetry-api: pip install opentelemetry-api, or"
+        " pip install '.[opentelemetry]' in a checkout of kconsumer",
         name=error.name,
     ) from error
 

@@ -222,4 +222,4 @@ def test_without_the_package() -> None:
         "import kconsumer.prometheus\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "the extra kconsumer[prometheus]" in done.stderr
+    assert "pip install '.[prometheus]'" in done.stderr

@@ -126,7 +126,10 @@ CHECKS = {
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "toml"], ids=lambda block: block.name)
 def test_toml_is_that_of_the_tree(block: Block) -> None:
-    """An entry point is that of the example distribution; the keys and values of a pipeline are accepted."""
+    """An entry point is that of the example distribution; the keys and values of a pipeline are accepted.
+
+    A block with a part of a pipeline replaces sections of the first block of the page.
+    """
     document = tomllib.loads(block.text)
     if "project" in document:
         example = tomllib.loads((ROOT / "examples/custom_assignor/pyproject.toml").read_text(encoding="utf-8"))
@@ -134,4 +137,10 @@ def test_toml_is_that_of_the_tree(block: Block) -> None:
     else:
         from kconsumer.spark.pipeline.settings import parse
 
-        assert document["sink"]["path"] == parse(document).sink.path
+        if "source" not in document:
+            first = next(each for each in BLOCKS if each.page == block.page and each.language == "toml")
+            whole = tomllib.loads(first.text)
+            del whole["aggregate"]
+            document = {**whole, **document}
+        sink = parse(document).sink
+        assert (document["sink"].get("path"), document["sink"].get("table")) == (sink.path, sink.table)
