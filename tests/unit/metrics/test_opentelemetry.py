@@ -339,4 +339,4 @@ def test_without_the_package() -> None:
         "import kconsumer.opentelemetry\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "the extra kconsumer[opentelemetry]" in done.stderr
+    assert "pip install '.[opentelemetry]'" in done.stderr
