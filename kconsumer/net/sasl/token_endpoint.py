@@ -1,7 +1,7 @@
 """Requests tokens from a token endpoint over HTTPS, in the client-credentials flow (RFC 6749, 4.4).
 
-Uses Python's `http.client`. Decides how long to retry, and how to interpret a response. The calls block, so only
-background tasks may make them.
+Uses Python's `http.client`, and the proxy that the environment names. Decides how long to retry, and how to interpret a
+response. The calls block, so only background tasks may make them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.deferred_calls import get_logger
+from kconsumer.net.sasl.http_proxy import Proxy, proxy_for
 from kconsumer.net.sasl.mechanism import MechanismError
 from kconsumer.net.tls.context import set_trust
 
@@ -49,8 +50,10 @@ class TokenEndpointClient:
         self._max_wait_ms = config.sasl_login_retry_backoff_max_ms
         self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, self._max_wait_ms)
         url = urllib.parse.urlsplit(config.sasl_oauthbearer_token_endpoint_url or "")
-        self._secure = url.scheme == "https"
+        self._scheme, self._secure = url.scheme, url.scheme == "https"
+        self._proxy: Proxy | None = None  # that of the last request
         self._host, self._port = url.hostname or "", url.port
+        self._netloc = url.netloc.rpartition("@")[2]
         self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._shown = f"{url.scheme}://{url.hostname}{'' if url.port is None else f':{url.port}'}{url.path}"
         if not self._secure:
@@ -68,7 +71,8 @@ class TokenEndpointClient:
             try:
                 return self._parse_token(*self._request())
             except (OSError, http.client.HTTPException) as error:
-                reason = f"{self._shown} cannot be reached: {_error_text(error)}"
+                through = "" if self._proxy is None else f" through {self._proxy.shown}"
+                reason = f"{self._shown} cannot be reached{through}: {_error_text(error)}"
             except _RetriableTokenError as error:
                 reason = str(error)
             pause_ms = self._backoff.delay_ms(attempt)
@@ -82,7 +86,8 @@ class TokenEndpointClient:
         """Send one request. Returns the HTTP status and the body of the response. Raises OSError if the connection
         fails, and HTTPException if the response is not valid HTTP."""
         config = self._config
-        connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms))
+        proxy = self._proxy = proxy_for(self._scheme, self._host, self._port)
+        connection = self._connection(_seconds(config.sasl_login_connect_timeout_ms), proxy)
         try:
             connection.connect()
             if connection.sock is not None:
@@ -95,16 +100,24 @@ class TokenEndpointClient:
                 "Authorization": self._authorization(),
                 "Content-Type": "application/x-www-form-urlencoded",
             }
-            connection.request("POST", self._path, urllib.parse.urlencode(fields), headers)
+            target = self._path
+            if proxy is not None and not self._secure:  # with https, the proxy sees only the name of the host
+                target = f"{self._scheme}://{self._netloc}{target}"
+                headers |= proxy.headers
+            connection.request("POST", target, urllib.parse.urlencode(fields), headers)
             response = connection.getresponse()
             return response.status, response.read(MAX_RESPONSE_BYTES)
         finally:
             connection.close()
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float, proxy: Proxy | None) -> http.client.HTTPConnection:
+        host, port = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
         if not self._secure:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls())
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls())
+        if proxy is not None:
+            connection.set_tunnel(self._host, self._port or http.client.HTTPS_PORT, proxy.headers)
+        return connection
 
     def _tls(self) -> ssl.SSLContext:
         """Returns the user's `ssl_context` if it is set. Otherwise returns a context that trusts the system's CAs and
