@@ -8,6 +8,7 @@ Contents:
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
+from kconsumer._core.metric_events cimport NodeSensors
 from kconsumer._core.wire cimport Slice, Span
 
 
@@ -65,6 +66,10 @@ cdef class FastConnection:
     cdef readonly bytes request              # the last request, if the socket has not taken all of it; None: it has
     cdef readonly Py_ssize_t sent            # the number of bytes of `request` that the socket has taken
     cdef readonly object error               # the exception of the last recv or send; None: there was none
+    cdef NodeSensors sensors                 # None without metrics
+    cdef bint is_socket                      # `recv_into` and `send` only call the system
+    cdef bytes empty_request                 # what follows an empty response; None: it is not sent by `exchange_empty`
+    cdef bint expects_empty                  # the last response was empty
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)
     cdef int send_request(self) except -1

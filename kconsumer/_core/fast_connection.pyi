@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from kconsumer._core.metric_events import NodeSensors
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import RequestedPartition
@@ -75,4 +76,6 @@ class FastConnection:
         correlation_id: int,
         sent_at: float,
         unsent: UnsentRequest,
+        sensors: NodeSensors | None = None,
+        is_socket: bool = False,
     ) -> None: ...

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
+from kconsumer._core.metric_events cimport NodeSensors
 from kconsumer._core.wire cimport Span, kc_store_be32
 
 
@@ -56,7 +57,10 @@ cdef class FastConnection:
         int32_t correlation_id,
         double sent_at,
         unsent,
+        NodeSensors sensors=None,
+        bint is_socket=False,
     ):
+        self.sensors, self.is_socket, self.expects_empty = sensors, is_socket, True
         self.unsent = unsent
         self.flight, self.node, self.descriptor, self.frames = flight, node, descriptor, frames
         self.recv_into, self.send, self.find = recv_into, send, find

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from kconsumer._core.fast_connection cimport FastConnection
 from kconsumer._core.fast_response cimport ResponseParser
-from kconsumer._core.metric_events cimport PollEvents
+from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents
 
 
 cdef enum:
@@ -37,6 +37,8 @@ cdef class FastPath:
     cdef object track
     cdef object record
     cdef PollEvents events
+    cdef ConnectionEvents network            # None without metrics, as the next one
+    cdef FetchEvents fetches
     cdef object select
     cdef int selector                        # its descriptor, if C code may wait for it; else -1
     cdef bint system_clock                   # C code may read the clock
@@ -61,6 +63,7 @@ cdef class FastPath:
     cdef object serve(
         self, int count, double now, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes
     )
+    cdef int exchange_empties(self, int count, double now) except -2
     cdef FastConnection connection_of(self, int descriptor)
     cdef bint receive(
         self,

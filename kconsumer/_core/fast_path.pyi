@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from kconsumer._core.fast_connection import FastConnection, FastPartition
-from kconsumer._core.metric_events import PollEvents
+from kconsumer._core.metric_events import ConnectionEvents, FetchEvents, PollEvents
 from kconsumer._core.wire import Frame
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.environment import ReentrantLock
@@ -56,6 +56,8 @@ class FastPath:
         batch_limit: int,
         system_clock: bool = False,
         deserializes: bool = False,
+        network: ConnectionEvents | None = None,
+        fetches: FetchEvents | None = None,
     ) -> None: ...
     def arm(
         self,

@@ -20,9 +20,10 @@ from libc.math cimport ceil
 from libc.stdint cimport int64_t
 
 from kconsumer._core.fast_connection cimport FastConnection, FastPartition, Update, following_epoch
+from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange
 from kconsumer._core.fast_request cimport next_request
 from kconsumer._core.fast_response cimport ResponseParser
-from kconsumer._core.metric_events cimport PollEvents, record_quick_poll
+from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents, record_quick_poll
 from kconsumer._core.wire cimport Slice
 
 import os
@@ -89,7 +90,10 @@ cdef class FastPath:
         Py_ssize_t batch_limit,
         bint system_clock=False,
         bint deserializes=False,
+        ConnectionEvents network=None,
+        FetchEvents fetches=None,
     ):
+        self.network, self.fetches = network, fetches
         self.system_clock = system_clock and KC_SYSTEM_WAITS
         self.deserializes = deserializes
         self.lock, self.driver, self.now = lock, driver, now
@@ -110,6 +114,9 @@ cdef class FastPath:
         of this selector if that is an epoll set, or -1. From the time `until` (ms) on, and after responses of
         `memory_left` bytes, `poll` returns None.
         """
+        cdef FastConnection connection
+        for connection in connections:
+            prepare_exchange(connection)
         self.connections, self.select, self.forks = connections, select, forks
         self.selector = selector if KC_SYSTEM_WAITS else -1
         self.until, self.memory_left = until, memory_left
@@ -297,8 +304,11 @@ cdef class FastPath:
                 count += 1
             return count
         timeout_ms = <int> min(ceil(wait_ms), MAX_WAIT_MS) if wait_ms > 0 else 0
-        with nogil:
-            count = kc_wait(self.selector, self.ready, MAX_READY, timeout_ms)
+        if timeout_ms:
+            with nogil:
+                count = kc_wait(self.selector, self.ready, MAX_READY, timeout_ms)
+        else:
+            count = kc_wait(self.selector, self.ready, MAX_READY, 0)
         if count == -EINTR:
             PyErr_CheckSignals()
             return 0
@@ -318,6 +328,13 @@ cdef class FastPath:
         cdef bint ordinary = True
         cdef FastConnection connection
         cdef int index
+        if self.generation == generation:
+            count = self.exchange_empties(count, now)
+            if count == 0:
+                return self.empty
+            if count < 0:
+                self.until = 0.0     # the next poll returns None, too
+                return None
         self.lock.acquire()
         try:
             if self.generation != generation:
@@ -337,6 +354,25 @@ cdef class FastPath:
         if positions:
             return self.make_batch(runs, positions, skipped)
         return self.empty if ordinary else None
+
+    cdef int exchange_empties(self, int count, double now) except -2:
+        """Handle empty responses on the first `count` descriptors in `ready`. Returns how many others are in `ready`.
+
+        Returns -1 if a socket has not taken all of a request. Runs no Python code.
+        """
+        cdef int index, others = 0
+        cdef FastConnection connection
+        for index in range(count):
+            connection = self.connection_of(self.ready[index])
+            if connection is None or not exchange_empty(connection, now, self.waited_ms, self.network, self.fetches):
+                self.ready[others] = self.ready[index]
+                others += 1
+                continue
+            self.responses += 1
+            self.waited_ms = 0.0
+            if connection.request is not None:
+                return -1
+        return others
 
     cdef FastConnection connection_of(self, int descriptor):
         """Returns the connection with this descriptor, or None."""
@@ -389,6 +425,7 @@ cdef class FastPath:
         frame = frames[0]
         if not self.parser.parse(connection, Slice(frame), seen):
             return self.give_up("the response is not ordinary")
+        connection.expects_empty = not seen
         max_records -= sum(map(len, runs))
         max_bytes -= sum([run.size for run in runs])
         if not self.parser.take_records(seen, max_records, max_bytes, new_runs, new_skipped, records):

@@ -19,8 +19,6 @@ from kconsumer._core.wire cimport kc_store_be32, kc_store_be64
 
 cdef enum:
     PARTITION_BYTES = 33               # one partition of a request
-    CORRELATION_ID_AT = 8              # in a request: after its size, API key and version
-    EPOCH_BYTES = 4                    # of the fetch session epoch, the last field before the topics
 
 
 cdef bytes next_request(FastConnection connection, list seen, Update* updates):

@@ -1,4 +1,6 @@
-"""The metrics of polls, which the fast path records."""
+"""The metrics that the fast path records."""
+
+from libc.stdint cimport int64_t
 
 from kconsumer._core.sampled_values cimport SampledValues
 
@@ -6,6 +8,35 @@ from kconsumer._core.sampled_values cimport SampledValues
 cdef class SensorPair:
     cdef readonly SampledValues first
     cdef readonly SampledValues second
+
+
+cdef class NodeSensors:
+    cdef SampledValues outgoing
+    cdef SampledValues incoming
+    cdef SampledValues requests
+    cdef SampledValues responses
+    cdef SampledValues latency
+    cdef int64_t received           # bytes
+    cdef int64_t responses_received
+
+
+cdef class ConnectionEvents:
+    cdef SampledValues waits
+    cdef SampledValues work
+    cdef object new_node        # returns the NodeSensors of a node id
+    cdef dict nodes             # node id -> NodeSensors
+    cdef list received_from     # NodeSensors of the connections that received something in the present poll
+
+    cdef NodeSensors node(self, str node_id)
+
+
+cdef class FetchEvents:
+    cdef SensorPair responses       # latency and throttle time
+    cdef SensorPair consumed        # bytes and records
+    cdef object new_topic           # returns a SensorPair of bytes and records
+    cdef dict topics                # topic -> SensorPair
+    cdef readonly dict partitions   # partition -> SensorPair of lag and lead
+    cdef bint read_committed
 
 
 cdef class PollEvents:
@@ -17,3 +48,13 @@ cdef class PollEvents:
 
 
 cdef int record_quick_poll(PollEvents polls, double now) except -1
+cdef int record_exchange(
+    ConnectionEvents events,
+    NodeSensors node,
+    double latency_ms,
+    double waited_ms,
+    int64_t received,
+    int64_t sent,
+    double now,
+) except -1
+cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1

@@ -50,6 +50,7 @@ class ConnectionEvents:
     def exchanged(
         self, node_id: str, latency_ms: float, waited_ms: float, received: int, sent: int, now: float
     ) -> None: ...
+    def sensors(self, node_id: str) -> NodeSensors: ...
 
 @final
 class PollEvents:

@@ -32,14 +32,6 @@ cdef int add_both(SensorPair pair, double first_value, double second_value, doub
 cdef class NodeSensors:
     """The sensors of one connection, and the bytes and responses received in the present poll."""
 
-    cdef SampledValues outgoing
-    cdef SampledValues incoming
-    cdef SampledValues requests
-    cdef SampledValues responses
-    cdef SampledValues latency
-    cdef int64_t received           # bytes
-    cdef int64_t responses_received
-
     def __cinit__(
         self,
         SampledValues outgoing not None,
@@ -54,12 +46,6 @@ cdef class NodeSensors:
 
 cdef class ConnectionEvents:
     """Records what is sent and received, for each connection. Parents of these sensors have the totals."""
-
-    cdef SampledValues waits
-    cdef SampledValues work
-    cdef object new_node        # returns the NodeSensors of a node id
-    cdef dict nodes             # node id -> NodeSensors
-    cdef list received_from     # NodeSensors of the connections that received something in the present poll
 
     def __cinit__(self, SampledValues waits not None, SampledValues work not None, new_node not None):
         self.waits, self.work, self.new_node = waits, work, new_node
@@ -110,14 +96,30 @@ cdef class ConnectionEvents:
         self, str node_id not None, double latency_ms, double waited_ms, int64_t received, int64_t sent, double now
     ):
         """Record a response and the next request, which the fast path of fetching has received and sent."""
-        cdef NodeSensors node = self.node(node_id)
-        add(node.incoming, <double> received, now, 1)
-        add(node.responses, 0.0, now, 1)
-        add(node.latency, latency_ms, now, 1)
-        add(node.outgoing, <double> sent, now, 1)
-        add(node.requests, <double> sent, now, 1)
-        add(self.waits, waited_ms * NS_PER_MS, now, 1)
-        add(self.work, 0.0, now, 1)
+        record_exchange(self, self.node(node_id), latency_ms, waited_ms, received, sent, now)
+
+    def sensors(self, str node_id not None):
+        """Returns the sensors of a connection."""
+        return self.node(node_id)
+
+
+cdef int record_exchange(
+    ConnectionEvents events,
+    NodeSensors node,
+    double latency_ms,
+    double waited_ms,
+    int64_t received,
+    int64_t sent,
+    double now,
+) except -1:
+    """Record what `ConnectionEvents.exchanged` records."""
+    add(node.incoming, <double> received, now, 1)
+    add(node.responses, 0.0, now, 1)
+    add(node.latency, latency_ms, now, 1)
+    add(node.outgoing, <double> sent, now, 1)
+    add(node.requests, <double> sent, now, 1)
+    add(events.waits, waited_ms * NS_PER_MS, now, 1)
+    return add(events.work, 0.0, now, 1)
 
 
 cdef class PollEvents:
@@ -215,13 +217,6 @@ cdef class TopicTally:
 cdef class FetchEvents:
     """Records what Fetch responses contain, in total, for each topic and for each partition."""
 
-    cdef SensorPair responses       # latency and throttle time
-    cdef SensorPair consumed        # bytes and records
-    cdef object new_topic           # returns a SensorPair of bytes and records
-    cdef dict topics                # topic -> SensorPair
-    cdef readonly dict partitions   # partition -> SensorPair of lag and lead
-    cdef bint read_committed
-
     def __cinit__(
         self, SensorPair responses not None, SensorPair consumed not None, new_topic not None, bint read_committed
     ):
@@ -257,3 +252,8 @@ cdef class FetchEvents:
             if sensors is None:
                 sensors = self.topics[topic] = self.new_topic(topic)
             add_both(<SensorPair?> sensors, <double> totals.bytes, <double> totals.records, now, 1)
+
+
+cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1:
+    """Record the latency of a Fetch response that was not throttled."""
+    return add_both(events.responses, latency_ms, 0.0, now, 1)

@@ -8,12 +8,14 @@ broker is backed off. The engine's lock settles the fast path before any other c
 from __future__ import annotations
 
 import selectors
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from kconsumer._core.fast_connection import FastConnection, FastPartition
 from kconsumer._core.fast_path import FastPath
+from kconsumer._core.metric_events import NodeSensors
 from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components
@@ -69,7 +71,9 @@ class FastPathControl:
         self._unusable = _unusable(config)  # why the fast path is never armed; empty if it may be
         if parts.collector.deferred:
             self._unusable = COROUTINE_DESERIALIZERS
-        #: What `complete_poll` completes. None: the fast path returns the records that a poll returns.
+        network = parts.client.loop.metrics
+        self._network = None if network is None else network.events
+        #: The records whose deserializers have not run. None: the fast path returns the records that a poll returns.
         self.received = ReceivedRecords(parts, driver) if deserializes else None
         self.path = FastPath(
             parts.lock.inner,
@@ -85,6 +89,8 @@ class FastPathControl:
             batch_limit=config.decompressed_batch_max_bytes or 0,
             system_clock=type(parts.clock) is Clock,
             deserializes=deserializes,
+            network=self._network,
+            fetches=parts.fetch.events,
         )
         parts.lock.settle_with(self.path, self.settle)
 
@@ -219,8 +225,8 @@ class FastPathControl:
     def _connection(self, node: NodeConnection, flight: InFlightFetch) -> FastConnection | None:
         connection, transport, session = node.connection, node.transport, flight.broker.session
         entry = None if connection is None else connection.sole_request
-        socket = None if transport is None else transport.raw
-        if connection is None or entry is None or transport is None or socket is None:
+        raw = None if transport is None else transport.raw
+        if connection is None or entry is None or transport is None or raw is None:
             return None
         if entry.api is not FETCH or entry.version < FIRST_VERSION or entry.request is None or session.epoch <= 0:
             return None
@@ -228,14 +234,16 @@ class FastPathControl:
         template = self._templates.get(node.id)
         key = connection, entry.version, session.id, flight.max_bytes
         if template is None or template.key != key:
-            template = self._templates[node.id] = _template(connection, entry.version, entry.request.message, key)
+            sensors = None if self._network is None else self._network.sensors(node.id)
+            message = entry.request.message
+            template = self._templates[node.id] = _template(connection, entry.version, message, sensors, key)
         return FastConnection(
             flight,
             node,
             transport.fileno(),
             connection.frames,
-            socket.recv_into,
-            socket.send,
+            raw.recv_into,
+            raw.send,
             partial(self._find, flight),
             template.head,
             template.tail,
@@ -244,6 +252,8 @@ class FastPathControl:
             entry.correlation_id,
             entry.sent_at,
             entry.request.tag,
+            template.sensors,
+            type(raw) is socket.socket,
         )
 
     def _find(self, flight: InFlightFetch, topic_id: bytes, number: int) -> FastPartition | None:
@@ -366,9 +376,12 @@ class _Template(NamedTuple):
     key: tuple[Any, ...]
     head: bytes
     tail: bytes
+    sensors: NodeSensors | None  # of the connection; None without metrics
 
 
-def _template(connection: Connection, version: int, message: FetchRequest, key: tuple[Any, ...]) -> _Template:
+def _template(
+    connection: Connection, version: int, message: FetchRequest, sensors: NodeSensors | None, key: tuple[Any, ...]
+) -> _Template:
     empty = FetchRequest(
         max_wait_ms=message.max_wait_ms,
         min_bytes=message.min_bytes,
@@ -382,7 +395,7 @@ def _template(connection: Connection, version: int, message: FetchRequest, key: 
     # The topics are followed by the forgotten topics (an empty array), the rack id, and the number of tagged fields.
     rack = message.rack_id.encode()
     tail = len(data) - (len(rack) + _uvarint_size(len(rack) + 1) + 2)
-    return _Template(key, data[: tail - 1], data[tail:])
+    return _Template(key, data[: tail - 1], data[tail:], sensors)
 
 
 def _uvarint_size(value: int) -> int:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from kconsumer._core.metric_events import ResponseTally
+from kconsumer._core.metric_events import FetchEvents, ResponseTally
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors
@@ -184,6 +184,11 @@ class FetchManager:
         self._expedited_offsets.clear()
         later = self._in_flight[flight.node.id] = flight._replace(sent_at=sent_at)
         return partial(self.on_response, later)
+
+    @property
+    def events(self) -> FetchEvents | None:
+        """What records the metrics of responses in compiled code; None without metrics."""
+        return None if self._metrics is None else self._metrics.events
 
     def record_response(self, latency_ms: float, records: Iterable[FastRecords], now: float) -> None:
         """Record the metrics of a response that the fast path has handled."""

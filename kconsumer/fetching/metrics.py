@@ -87,6 +87,7 @@ class FetchMetrics:
             self._new_topic,
             read_committed,
         )
+        self.events = events  # the fast path records without the methods
         self.record_response, self.record_read, self.record_lag, self.record_consumed = (
             events.record_response,
             events.record_read,

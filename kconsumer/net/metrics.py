@@ -102,6 +102,7 @@ class ConnectionMetrics:
         )
         # Events that each request causes are recorded by compiled code.
         events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
+        self.events = events  # the fast path of fetching records without the methods
         self.sent, self.received, self.completed, self.polled, self.exchanged = (
             events.sent,
             events.received,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import select
 import selectors
 import signal
 import socket
@@ -22,7 +23,9 @@ from kconsumer._core.settling_lock import SettlingLock
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.metrics.registry import Metrics
+from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
@@ -83,8 +86,11 @@ class Steady:
         read_committed: bool = False,
         descriptor: int = 3,
         system_clock: bool = False,
+        raw: socket.socket | None = None,
+        epoch: int = EPOCH,
     ) -> None:
         self.version = version
+        self.raw = raw  # a socket to use instead of the bytes that the test gives
         self.offsets = offsets
         self.now = 100.0
         self.input: list[bytes | Exception] = []
@@ -92,23 +98,27 @@ class Steady:
         self.room = 1 << 20
         self.selects: list[Any] = []
         head, tail = template(version)
+        self.metrics = ConsumerMetrics(Metrics())
+        self.network = ConnectionMetrics(Metrics())
+        self.fetches = FetchMetrics(Metrics())
         self.connection = FastConnection(
             cast("Any", None),
             cast("Any", "node"),
-            descriptor,
+            descriptor if raw is None else raw.fileno(),
             FrameBuffer(),
-            self._receive,
-            self._send,
+            self._receive if raw is None else raw.recv_into,
+            self._send if raw is None else raw.send,
             self._find,
             head,
             tail,
             SESSION,
-            EPOCH,
+            epoch,
             CORRELATION,
             90.0,
             cast("Any", None),
+            self.network.events.sensors("1"),
+            raw is not None,
         )
-        self.metrics = ConsumerMetrics(Metrics())
         self.driver = SimpleNamespace(wakeup_requested=False)
         self.path = FastPath(
             threading.RLock(),
@@ -123,12 +133,16 @@ class Steady:
             read_committed=read_committed,
             batch_limit=0,
             system_clock=system_clock,
+            network=self.network.events,
+            fetches=self.fetches.events,
         )
         self.path.arm([self.connection], self._select, -1, 10_000.0, 1 << 20)
 
     def _select(self, seconds: float) -> list[tuple[Any, int]]:
         if self.selects:
             self.selects.pop()()
+        if self.raw is not None and select.select([self.raw], [], [], 0)[0]:
+            return [(SimpleNamespace(fd=self.raw.fileno()), selectors.EVENT_READ)]
         if not self.input:
             self.now += seconds * 1000
             return []
@@ -244,6 +258,112 @@ def test_empty_responses_end_with_the_timeout() -> None:
     assert len(records) == 0
     assert len(steady.sent) == 2
     assert steady.path.moved == []
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The socket of a consumer, which does not block, and that of its broker."""
+    mine, peer = socket.socketpair()
+    with mine, peer:
+        mine.setblocking(False)
+        peer.settimeout(10)
+        yield mine, peer
+
+
+def sent_after(steady: Steady, responses: int, epoch: int) -> bytes:
+    """Returns the request without partitions that follows this number of responses."""
+    return encode_request(FETCH, steady.version, CORRELATION + responses, "client", request(epoch, []))
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_empty_responses_on_a_socket(version: int, pair: tuple[socket.socket, socket.socket]) -> None:
+    """The next requests have the bytes that the encoder writes, also after the last epoch, and metrics are recorded."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, version, raw=mine, epoch=(1 << 31) - 3)
+    for number, epoch in enumerate([(1 << 31) - 2, (1 << 31) - 1, 1, 2], 1):
+        peer.sendall(steady.respond({}, correlation_id=CORRELATION + number - 1))
+        assert steady.poll(10.0) is ConsumerRecords.EMPTY
+        assert peer.recv(1000) == sent_after(steady, number, epoch)
+        connection = steady.connection
+        assert (connection.epoch, connection.correlation_id) == (epoch, CORRELATION + number)
+        assert connection.sent_at == connection.responded_at
+    assert (steady.path.responses, steady.path.handed_over, steady.path.samples) == (4, 0, [])
+    sensors = steady.network.events.sensors("1")
+    assert sensors is steady.network.events.sensors("1")
+    found = steady.network._metrics.snapshot(steady.now)
+    assert {name.name: value for name, value in found.items() if name.name == "response-total"} == {
+        "response-total": 4.0
+    }
+    fetched = steady.fetches._metrics.snapshot(steady.now)
+    assert [value for name, value in fetched.items() if name.name == "fetch-total"] == [4.0]
+
+
+def test_records_between_empty_responses(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Records are returned, in whatever parts they and empty responses arrive."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+    seen: list[int] = []
+    for number in range(12):
+        found = partition(A0, build_batch([b"x"], base_offset=10 + number // 3)) if number % 3 == 0 else {}
+        data = steady.respond(found, correlation_id=CORRELATION + number)
+        cut = (number * 7) % len(data)
+        peer.sendall(data[:cut])
+        assert steady.poll(1.0) is ConsumerRecords.EMPTY
+        peer.sendall(data[cut:])
+        records = steady.poll(10.0)
+        assert records is not None
+        seen += [record.offset for record in records]
+        peer.recv(1000)
+    assert (seen, steady.path.responses, steady.path.handed_over) == ([10, 11, 12, 13], 12, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"error_code": 70}, {"throttle_time_ms": 5}, {"session_id": 0}, {"correlation_id": CORRELATION + 1}],
+)
+def test_others_than_empty_responses_are_handed_over(
+    fields: dict[str, Any], pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """A response that has the size of an empty one, but other fields, is handed over."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+    peer.sendall(steady.respond({}, **fields))
+    assert steady.poll(10.0) is None
+    assert (steady.path.responses, steady.path.gave_up) == (0, "the response is not ordinary")
+    assert len(steady.path.pending) == 1
+
+
+def test_a_request_that_the_socket_does_not_take(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The poll ends, and `request` has the bytes that the general path must send."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            mine.send(b"x" * 4096)
+    peer.sendall(steady.respond({}))
+    assert steady.poll(10.0) is None
+    assert (steady.connection.request, steady.connection.sent) == (sent_after(steady, 1, EPOCH + 1), 0)
+    assert steady.path.responses == 1
+    assert steady.poll(10.0) is None
+
+
+def test_a_connection_that_is_closed_after_an_empty_response(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The error of the request is kept for the general path."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+    peer.sendall(steady.respond({}))
+    peer.close()
+    assert steady.poll(10.0) is None
+    assert isinstance(steady.connection.error, BrokenPipeError)
+
+
+def test_a_closed_connection(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The general path handles it."""
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+    peer.close()
+    assert steady.poll(10.0) is None
+    assert steady.path.gave_up == "the connection was closed"
 
 
 FOUR = build_batch([b"x"] * 4, base_offset=10)

@@ -1,0 +1,89 @@
+"""Handles Fetch responses without partitions, which brokers send to idle consumers.
+
+Such a response changes nothing but the correlation id and the fetch session epoch, and the next request differs from
+the last one only in these two. So a response is compared with the expected bytes, and the next request is changed in
+place. No Python code runs meanwhile, and the GIL is held. So no other thread sees the copies half changed, and the
+engine's lock is not needed.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN
+from libc.stdint cimport uint32_t
+from libc.string cimport memcmp, memset
+
+from kconsumer._core.fast_connection cimport FastConnection, following_epoch
+from kconsumer._core.fast_request cimport CORRELATION_ID_AT, EPOCH_BYTES, next_request
+from kconsumer._core.metric_events cimport (
+    ConnectionEvents,
+    FetchEvents,
+    record_exchange,
+    record_fetch_latency,
+)
+from kconsumer._core.wire cimport kc_store_be32
+
+import os
+
+
+cdef extern from "fast_socket.h" nogil:
+    const int KC_SYSTEM_SOCKETS
+    int kc_peek(int descriptor, unsigned char* bytes, int size)
+    int kc_remove(int descriptor, unsigned char* bytes, int size)
+    int kc_send(int descriptor, const unsigned char* bytes, int size)
+
+
+cdef enum:
+    # The size, the correlation id, tags, the throttle time, the error code, the session id, topics, tags.
+    EMPTY_BYTES = 4 + 4 + 1 + 4 + 2 + 4 + 1 + 1
+    SESSION_ID_AT = 15
+    TOPICS_AT = 19
+
+
+cdef int prepare_exchange(FastConnection connection) except -1:
+    """Encode the request that follows an empty response, if `exchange_empty` may use the socket."""
+    if connection.is_socket and KC_SYSTEM_SOCKETS:
+        connection.empty_request = next_request(connection, [], NULL)
+    return 0
+
+
+cdef bint exchange_empty(
+    FastConnection connection, double now, double waited_ms, ConnectionEvents network, FetchEvents fetches
+) except -1:
+    """Receive an empty response, and send the next request. Returns False if it is not empty. Nothing was done then.
+
+    As after `send_request`, `request` is not None if the socket has not taken all of it.
+    """
+    cdef unsigned char expected[EMPTY_BYTES]
+    cdef unsigned char found[EMPTY_BYTES + 1]
+    cdef unsigned char* data
+    cdef int size, count
+    if connection.empty_request is None or connection.received or not connection.expects_empty:
+        return False
+    memset(expected, 0, EMPTY_BYTES)
+    kc_store_be32(expected, EMPTY_BYTES - 4)
+    kc_store_be32(expected + 4, <uint32_t> connection.correlation_id)
+    kc_store_be32(expected + SESSION_ID_AT, <uint32_t> connection.session_id)
+    expected[TOPICS_AT] = 1     # an array without elements
+    if kc_peek(connection.descriptor, found, EMPTY_BYTES + 1) != EMPTY_BYTES or memcmp(found, expected, EMPTY_BYTES):
+        return False
+    data = <unsigned char*> PyBytes_AS_STRING(connection.empty_request)
+    size = <int> PyBytes_GET_SIZE(connection.empty_request)
+    if fetches is not None:
+        record_fetch_latency(fetches, now - connection.sent_at, now)
+    if network is not None:
+        record_exchange(network, connection.sensors, now - connection.sent_at, waited_ms, EMPTY_BYTES, size, now)
+    if kc_remove(connection.descriptor, found, EMPTY_BYTES) != EMPTY_BYTES:
+        return False
+    connection.epoch = following_epoch(connection.epoch)
+    connection.correlation_id += 1
+    connection.sent_at = connection.responded_at = now
+    kc_store_be32(data + CORRELATION_ID_AT, <uint32_t> connection.correlation_id)
+    kc_store_be32(data + len(connection.head) - EPOCH_BYTES, <uint32_t> connection.epoch)
+    count = kc_send(connection.descriptor, data, size)
+    if count == size:
+        return True
+    # The rest of the request is sent after the fast path is disarmed, so its bytes must not change again.
+    connection.request, connection.sent = connection.empty_request, count if count > 0 else 0
+    connection.empty_request = None
+    if count < 0 and count != -EAGAIN:
+        connection.error = OSError(-count, os.strerror(-count))
+    return True

@@ -1,0 +1,61 @@
+/* Receives and sends on the sockets of the fast path, without Python. The sockets do not block.
+
+   On other systems than Linux KC_SYSTEM_SOCKETS is 0, and nothing here may be called. */
+
+#ifndef KC_FAST_SOCKET_H
+#define KC_FAST_SOCKET_H
+
+#include <stddef.h>
+
+#ifdef __linux__
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#define KC_SYSTEM_SOCKETS 1
+
+/* Copy at most `size` received bytes. They stay received. Returns their number, or a negative error number. */
+static int kc_peek(int descriptor, unsigned char *bytes, int size)
+{
+    int count = (int)recv(descriptor, bytes, (size_t)size, MSG_PEEK | MSG_DONTWAIT);
+    return count < 0 ? -errno : count;
+}
+
+/* Remove `size` bytes, which `kc_peek` has copied. Returns their number, or a negative error number. */
+static int kc_remove(int descriptor, unsigned char *bytes, int size)
+{
+    int count = (int)recv(descriptor, bytes, (size_t)size, MSG_DONTWAIT);
+    return count < 0 ? -errno : count;
+}
+
+/* Returns how many bytes the socket has taken, or a negative error number. */
+static int kc_send(int descriptor, const unsigned char *bytes, int size)
+{
+    int count = (int)send(descriptor, bytes, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return count < 0 ? -errno : count;
+}
+
+#else
+
+#define KC_SYSTEM_SOCKETS 0
+
+static int kc_peek(int descriptor, unsigned char *bytes, int size)
+{
+    (void)descriptor, (void)bytes, (void)size;
+    return -1;
+}
+
+static int kc_remove(int descriptor, unsigned char *bytes, int size)
+{
+    (void)descriptor, (void)bytes, (void)size;
+    return -1;
+}
+
+static int kc_send(int descriptor, const unsigned char *bytes, int size)
+{
+    (void)descriptor, (void)bytes, (void)size;
+    return -1;
+}
+
+#endif
+#endif
