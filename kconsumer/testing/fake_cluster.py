@@ -14,6 +14,7 @@ from kconsumer.groups.types import GroupDescription
 from kconsumer.testing.arguments import find_broker, find_partition, find_topic, sasl_settings
 from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.fake_cluster_faults import FaultMethods
 from kconsumer.testing.fake_cluster_security import SecurityMethods
@@ -164,6 +165,22 @@ class FakeCluster(FaultMethods, SecurityMethods):
         with self._server.change() as now:
             return describe(self._cluster, group, now)
 
+    def configure_group(self, group: str, **configs: object) -> None:
+        """Set settings of a group, such as `share_auto_offset_reset="earliest"` of a share group.
+
+        `configs`: by Kafka's names, with underscores in place of dots. Raises ValueError for an unknown setting or an
+        invalid value.
+        """
+        settings = {key.replace("_", "."): _setting(value) for key, value in configs.items()}
+        with self._server.change():
+            for name, value in settings.items():
+                try:
+                    self._cluster.groups.configs.validate(group, name, value)
+                except GroupError as error:
+                    raise ValueError(error.message) from None
+            for name, value in settings.items():
+                self._cluster.groups.configs.set(group, name, value)
+
     # --- brokers ---
 
     def kill(self, broker: int) -> None:
@@ -178,7 +195,7 @@ class FakeCluster(FaultMethods, SecurityMethods):
 
 
 def _setting(value: object) -> str:
-    """Returns the value of a topic setting as text. True is "true", as in Kafka."""
+    """Returns the value of a setting as text. True is "true", as in Kafka."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kconsumer.groups.responses import parse_classic, parse_consumer
+from kconsumer.groups.responses import parse_classic, parse_consumer, parse_share
 from kconsumer.groups.types import GroupDescription
 from kconsumer.managers import Reply
-from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, Api
+from kconsumer.schema import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE, Api
 from kconsumer.schema.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from kconsumer.schema.dsl import Message
+from kconsumer.schema.share_group import ShareGroupDescribeRequest
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.connection import Connection
 from kconsumer.testing.cluster.requests import Request
@@ -42,6 +43,9 @@ def describe(cluster: Cluster, group_id: str, now: float) -> GroupDescription:
     if group.type == "consumer":
         message: Message = ConsumerGroupDescribeRequest(group_ids=[group_id])
         return parse_consumer(_reply(cluster, broker, CONSUMER_GROUP_DESCRIBE, message, now))
+    if group.type == "share":
+        message = ShareGroupDescribeRequest(group_ids=[group_id])
+        return parse_share(_reply(cluster, broker, SHARE_GROUP_DESCRIBE, message, now))
     return parse_classic(_reply(cluster, broker, DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[group_id]), now))
 
 

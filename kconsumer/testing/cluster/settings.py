@@ -31,9 +31,9 @@ class Settings:
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_share_session_timeout_ms: int = 45_000
-    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_heartbeat_interval_ms: int = 200  # Kafka's default is 5000: a member gets its partitions after it
     group_share_max_size: int = 200
-    group_share_assignment_interval_ms: int = 1000
+    group_share_assignment_interval_ms: int = 0  # Kafka's default is 1000
     group_share_record_lock_duration_ms: int = 30_000
     group_share_min_record_lock_duration_ms: int = 15_000
     group_share_max_record_lock_duration_ms: int = 60_000

@@ -21,6 +21,7 @@ MODEL_SETTINGS = Settings(
     group_min_session_timeout_ms=1000,
     group_consumer_heartbeat_interval_ms=500,
     group_consumer_session_timeout_ms=6000,
+    group_share_assignment_interval_ms=1000,
     group_share_heartbeat_interval_ms=500,
     group_share_session_timeout_ms=6000,
     group_share_min_record_lock_duration_ms=1000,
