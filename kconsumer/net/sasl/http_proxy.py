@@ -1,6 +1,7 @@
 """The HTTP proxy between this process and a token endpoint: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as curl has them.
 
-The variables are read by Python's `urllib`, for each request. Their names may be in lower case.
+The variables are read by Python's `urllib`, for each request. Their names may be in lower case. On macOS and Windows,
+`urllib` reads the settings of the system, too.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def proxy_for(scheme: str, host: str, port: int | None) -> Proxy | None:
     Raises MechanismError for a proxy whose address is not http://host:port.
     """
     # Imported when a token is requested: most programs have no token endpoint.
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies, proxy_bypass
 
-    address = getproxies_environment().get(scheme)
-    if not address or proxy_bypass_environment(host if port is None else f"{host}:{port}"):
+    address = getproxies().get(scheme)
+    if not address or proxy_bypass(host if port is None else f"{host}:{port}"):
         return None
     variable = f"{scheme.upper()}_PROXY"
     found = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
