@@ -30,6 +30,7 @@ FOREIGN = {
     "PyThreadState_SetAsyncExc": "CPython",
     "_signal.signal": "CPython",
     "os.fork": "Python",
+    "concurrent.interpreters": "Python",
     "connections.max.reauth.ms": "an option of brokers",
     "last.offset": "a variable of an example",
     "record.value": "a variable of an example",
