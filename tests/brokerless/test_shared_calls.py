@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer, OffsetAndMetadata, TopicPartition
+from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, KafkaError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.harnesses.threads import elsewhere, eventually
@@ -288,6 +290,31 @@ def test_an_exception_inside_a_call_counts_as_an_interruption(
 
 def _fail(*_arguments: object) -> None:
     raise MemoryError
+
+
+def test_an_async_consumer(cluster: FakeCluster) -> None:
+    """An AsyncConsumer refuses other threads, and the error names the function of the event loop that does it."""
+
+    async def read() -> list[BaseException | None]:
+        async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            consumer.assign(TPS)
+            await consumer.poll(0)
+            loop = asyncio.get_running_loop()
+            error = elsewhere(lambda: consumer.pause(TPS[0]))
+            paused = asyncio.Event()
+
+            def pause() -> None:
+                consumer.pause(TPS[1])
+                paused.set()
+
+            assert elsewhere(lambda: loop.call_soon_threadsafe(pause)) is None
+            await paused.wait()
+            assert {TPS[1]} == consumer.paused()
+            return [error]
+
+    (error,) = asyncio.run(read())
+    assert isinstance(error, ConcurrentAccessError)
+    assert "call_soon_threadsafe" in str(error)
 
 
 def test_many_threads(member: Consumer, cluster: FakeCluster) -> None:

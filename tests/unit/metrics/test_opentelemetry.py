@@ -21,6 +21,7 @@ from kconsumer import Consumer, ConsumerRecord, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import CorruptRecordError, StateError, WakeupError
 from kconsumer.opentelemetry import Instrumentation, OpenTelemetryReporter
+from kconsumer.parallel import process
 from kconsumer.testing import FakeCluster, MockConsumer
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -273,6 +274,28 @@ def test_traced_handlers(telemetry: Telemetry) -> None:
     assert (8, "double") == (traced(record(), 4), traced.__name__)
     assert 12 == asyncio.run(telemetry.instrumentation.traced(triple)(record(), 4))
     assert ["process orders"] * 2 == [span.name for span in telemetry.spans]
+
+
+@pytest.mark.parametrize("executor", ["threads", "asyncio"])
+def test_handlers_of_several_records_at_a_time(telemetry: Telemetry, executor: Any) -> None:
+    """`kconsumer.parallel` calls traced handlers: each record has its span, in any thread."""
+
+    def handle(_record: ConsumerRecord) -> None:
+        pass
+
+    async def handle_async(_record: ConsumerRecord) -> None:
+        pass
+
+    handler: Any = handle if executor == "threads" else handle_async
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "consumer_timeout_ms": 300}
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.produce("orders", [b"v"] * 20, headers=TRACEPARENT)
+        with Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, group_id="g", **options) as consumer:
+            traced = telemetry.instrumentation.traced(handler, consumer)
+            process(consumer, traced, workers=4, executor=executor)
+    assert set(range(20)) == {(span.attributes or {})["messaging.kafka.offset"] for span in telemetry.spans}
+    assert ["process orders"] * 20 == [span.name for span in telemetry.spans]
 
 
 @pytest.mark.parametrize("headers", [(), (("traceparent", b"nonsense"),), (("traceparent", None),), (("x", b"\xff"),)])
