@@ -17,7 +17,7 @@ from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.metrics import GroupMetrics
+from kconsumer.coordinator.metrics import GroupMetrics, HeartbeatMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
@@ -202,13 +202,13 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
         config: GroupRebalanceConfig,
         member: H,
         coordinator: CoordinatorManager,
-        metrics: GroupMetrics | None = None,
+        metrics: HeartbeatMetrics | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._member = member
         self._coordinator = coordinator
-        self._metrics = metrics or GroupMetrics(Metrics())
+        self._metrics = metrics or HeartbeatMetrics(Metrics())
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._next_heartbeat = 0.0
         self._poll_deadline = FOREVER

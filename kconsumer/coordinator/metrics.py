@@ -57,29 +57,14 @@ def callback_rows(kind: str) -> tuple[Row, ...]:
     )
 
 
-class GroupMetrics:
-    """Records the coordinator metrics of one member. All times are in ms."""
+class HeartbeatMetrics:
+    """Records the heartbeats of one member of a group of any type. All times are in ms."""
 
-    def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
-        """Create the sensors. `joins` is False for the consumer protocol, which has no JoinGroup and SyncGroup."""
-        self._metrics = metrics
-        rebalance: tuple[tuple[Row, ...], ...] = (JOIN, SYNC) if joins else ((), ())
-        self._heartbeat, self._join, self._sync, self._rebalance, self._failed, self._commit = (
-            metrics.sensor(GROUP, rows) for rows in (HEARTBEAT, *rebalance, REBALANCE, FAILED_REBALANCE, COMMIT)
-        )
-        self._callbacks = {kind: metrics.sensor(GROUP, callback_rows(kind)) for kind in CALLBACKS}
+    def __init__(self, metrics: Metrics, group: str = GROUP) -> None:
+        self._heartbeat = metrics.sensor(group, HEARTBEAT)
         self._heartbeat_at: float | None = None
-        self._rebalance_began: float | None = None
-        self._rebalance_ended: float | None = None
-        name = metrics.name("last-heartbeat-seconds-ago", GROUP, "Time since a heartbeat was sent, s; -1: none was")
+        name = metrics.name("last-heartbeat-seconds-ago", group, "Time since a heartbeat was sent, s; -1: none was")
         metrics.seconds_since(name, lambda: self._heartbeat_at)
-        name = metrics.name("last-rebalance-seconds-ago", GROUP, "Time since a rebalance succeeded, s; -1: none did")
-        metrics.seconds_since(name, lambda: self._rebalance_ended)
-
-    def watch_assignment(self, assigned: Callable[[], Sized]) -> None:
-        """Add a gauge for the number of assigned partitions. `assigned` returns these partitions."""
-        name = self._metrics.name("assigned-partitions", GROUP, "Partitions assigned now")
-        self._metrics.gauge(name, lambda _now: float(len(assigned())))
 
     def heartbeat_sent(self, now: float) -> None:
         """Record that a heartbeat was sent."""
@@ -88,6 +73,29 @@ class GroupMetrics:
     def on_heartbeat_response(self, latency_ms: float, now: float) -> None:
         """Record the response to a heartbeat, with or without an error code."""
         self._heartbeat.record(latency_ms, now)
+
+
+class GroupMetrics(HeartbeatMetrics):
+    """Records the coordinator metrics of one member. All times are in ms."""
+
+    def __init__(self, metrics: Metrics, *, joins: bool = True) -> None:
+        """Create the sensors. `joins` is False for the consumer protocol, which has no JoinGroup and SyncGroup."""
+        super().__init__(metrics)
+        self._metrics = metrics
+        rebalance: tuple[tuple[Row, ...], ...] = (JOIN, SYNC) if joins else ((), ())
+        self._join, self._sync, self._rebalance, self._failed, self._commit = (
+            metrics.sensor(GROUP, rows) for rows in (*rebalance, REBALANCE, FAILED_REBALANCE, COMMIT)
+        )
+        self._callbacks = {kind: metrics.sensor(GROUP, callback_rows(kind)) for kind in CALLBACKS}
+        self._rebalance_began: float | None = None
+        self._rebalance_ended: float | None = None
+        name = metrics.name("last-rebalance-seconds-ago", GROUP, "Time since a rebalance succeeded, s; -1: none did")
+        metrics.seconds_since(name, lambda: self._rebalance_ended)
+
+    def watch_assignment(self, assigned: Callable[[], Sized]) -> None:
+        """Add a gauge for the number of assigned partitions. `assigned` returns these partitions."""
+        name = self._metrics.name("assigned-partitions", GROUP, "Partitions assigned now")
+        self._metrics.gauge(name, lambda _now: float(len(assigned())))
 
     def join_sent(self, now: float) -> None:
         """Record that a JoinGroup was sent. The latency of a rebalance begins with its first JoinGroup."""

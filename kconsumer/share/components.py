@@ -9,7 +9,6 @@ from kconsumer.config.option_groups import GroupRebalanceConfig, RetryConfig, Sh
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
@@ -18,9 +17,7 @@ from kconsumer.share.collector import ShareCollector
 from kconsumer.share.manager import ShareManager
 from kconsumer.share.member import ShareMember
 from kconsumer.share.membership import ShareMembership
-from kconsumer.share.metrics import ShareMetrics
-
-METRIC_GROUP = "consumer-share-coordinator-metrics"
+from kconsumer.share.metrics import ShareGroupMetrics, ShareMetrics
 
 
 class ShareComponents(ClientComponents):
@@ -41,7 +38,7 @@ class ShareComponents(ClientComponents):
             self.subscription,
             self._lookup,
             TopicNames(self.cluster, self.metadata),
-            GroupMetrics(self.metrics, joins=False),
+            ShareGroupMetrics(self.metrics),
             rng,
         )
         self.buffer = ShareBuffer()

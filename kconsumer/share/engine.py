@@ -31,6 +31,7 @@ from kconsumer.share.acknowledgements import (
     check_acknowledged,
 )
 from kconsumer.share.components import ShareComponents
+from kconsumer.share.metrics import SharePollMetrics
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
 
@@ -61,6 +62,7 @@ class ShareEngine:
         self.explicit = config.share_acknowledgement_mode == "explicit"
         self._config = config
         self._clock = parts.clock
+        self._polls = SharePollMetrics(parts.metrics)
         self._collecting = False  # deserializers are running
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
         if on_acknowledge is not None:
@@ -114,12 +116,14 @@ class ShareEngine:
         if not parts.subscription.is_group_managed:
             raise StateError("nothing to read from yet: subscribe() to topics first")
         self._finish_last_poll(unreached)
+        self._polls.poll_began(self._clock.now())
         while True:
             self.driver.raise_wakeup()
             records, renewing = self._take(taken, deserialize=deserialize)
             if records is not None:
                 return records
             yield self._wait(timer, fetching=not renewing)
+            self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
             if not parts.subscription.is_group_managed:  # a callback or a signal handler unsubscribed or closed
                 return ConsumerRecords.EMPTY
@@ -364,6 +368,7 @@ class ShareEngine:
     def metrics(self) -> dict[MetricName, float]:
         """Returns a snapshot of all metrics."""
         with self.components.lock:
+            self._polls.settle()
             return self.components.metrics.snapshot(self._clock.now())
 
     def _ended(self) -> None:

@@ -14,7 +14,6 @@ from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
-from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
@@ -23,6 +22,7 @@ from kconsumer.schema import SHARE_GROUP_HEARTBEAT
 from kconsumer.schema.share_group import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kconsumer.share.error_actions import HEARTBEAT_ACTIONS, ShareHeartbeatErrorAction
 from kconsumer.share.member import ShareMember, ShareMemberState
+from kconsumer.share.metrics import ShareGroupMetrics
 from kconsumer.state.subscription import SubscriptionState
 
 log = get_logger(__name__)
@@ -38,10 +38,11 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         subscription: SubscriptionState,
         coordinator: CoordinatorManager,
         names: TopicNames,
-        metrics: GroupMetrics | None = None,
+        metrics: ShareGroupMetrics | None = None,
         rng: random.Random | None = None,
     ) -> None:
         super().__init__(config, member, coordinator, metrics, rng)
+        self._assignments = metrics
         self._subscription = subscription
         self._names = names
         self._sent_topics: frozenset[str] | None = None  # the subscription that the coordinator has; None: unknown
@@ -156,6 +157,8 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         if wanted != frozenset(self._subscription.assigned()):
             self._subscription.assign_from_group(wanted)
             owned = ", ".join(map(str, sorted(wanted)))
+            if self._assignments is not None:
+                self._assignments.assigned(self._subscription.now)
             log.info("share group %s: assigned %s", self._member.group_id, owned or "none")
 
     def _drop_assignment(self) -> None:
