@@ -23,13 +23,14 @@ from support.harnesses.doc_blocks import BLOCKS, Block, read_until_the_end, run_
 from support.registry.server import registry_server
 
 FOLDERS = ("docs/guides/", "docs/parallel.md")
+FRAMEWORKS = "docs/guides/frameworks.md"  # tests/frameworks runs its programs
 RECIPES = "docs/guides/security-recipes.md"  # tests/brokerless/test_docs_security_recipes.py runs its programs
 RECORDS = 12
 REGISTRY = "http://localhost:8081"  # in programs that use a schema registry
 DAMAGED = "is damaged"  # in the program that puts one record aside
 METRICS_PORT, ANY_PORT = "start_http_server(9404)", "start_http_server(0)"  # another process may use the port
 ENDS = ("so that the example ends", "processor.stop")  # in programs that need no Ctrl-C
-GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page != RECIPES]
+GUIDES = [block for block in BLOCKS if block.page.startswith(FOLDERS) and block.page not in (RECIPES, FRAMEWORKS)]
 PROGRAMS = [block for block in GUIDES if block.language == "python" and block.runs]
 
 
