@@ -181,7 +181,7 @@ def test_what_a_closed_pipe_did_not_take_is_not_committed(kafka: Kafka, topic_na
     assert {0: 0} == kafka.committed(topic_name, topic_name)
 
 
-@pytest.mark.parametrize("example", ["quickstart.py", "manual_commit.py", "rebalance_listener.py"])
+@pytest.mark.parametrize("example", ["quickstart.py", "manual_commit.py", "rebalance_listener.py", "parallel.py"])
 def test_examples(kafka: Kafka, topic_name: str, example: str) -> None:
     """Each example reads and commits the existing records, and ends on Ctrl-C without output."""
     kafka.create_topic(topic_name, partitions=2)

@@ -32,6 +32,7 @@ from kconsumer import (
     TopicPartition,
     aio,
     decode_batches,
+    parallel,
     read_range,
     read_topic,
 )
@@ -326,3 +327,26 @@ def work_on_shares() -> None:
     with ShareConsumer.from_config({"bootstrap.servers": "a:9092", "group.id": "g"}, "jobs") as other:
         assert_type(other.poll_arrow(columns=["value"]), RecordBatch)
         assert_type(other.subscription(), frozenset[str])
+
+
+def process_in_parallel(consumer: Consumer) -> None:
+    """Handlers in threads, processes and event loops."""
+
+    def work(record: ConsumerRecord) -> None:
+        handle(record.topic)
+
+    async def work_async(record: ConsumerRecord) -> int:
+        return record.offset
+
+    def dead_letter(record: ConsumerRecord, error: BaseException) -> None:
+        handle(f"{record.offset}: {error}")
+
+    summary = parallel.process(consumer, work, workers=4, order="key", on_failure=dead_letter)
+    assert_type(summary, parallel.Summary)
+    assert_type(summary.committed, Mapping[TopicPartition, int])
+    parallel.process(consumer, work_async, executor="asyncio", order="none", retry=parallel.Retry(attempts=5))
+    parallel.process(consumer, work, order="keys")  # type: ignore[arg-type]  # no such order
+    processor = parallel.Processor(consumer, work, executor="processes", on_failure="skip", retry=None)
+    processor.stop()
+    handle(f"{processor.summary().processed} {processor.run().reason}")
+    parallel.stop()
