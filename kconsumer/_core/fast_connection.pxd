@@ -54,6 +54,7 @@ cdef class FastConnection:
     cdef object recv_into
     cdef object send
     cdef object find
+    cdef object blocked
     cdef bytes head
     cdef bytes tail
     cdef int32_t session_id

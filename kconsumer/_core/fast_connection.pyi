@@ -78,4 +78,5 @@ class FastConnection:
         unsent: UnsentRequest,
         sensors: NodeSensors | None = None,
         is_socket: bool = False,
+        blocked: Callable[[], bool] | None = None,
     ) -> None: ...

@@ -37,8 +37,9 @@ cdef class FastConnection:
     """The copy of the state of one connection, on which only a fetch is in flight.
 
     `head` and `tail` are the bytes of an incremental Fetch request before and after its topics. `recv_into` and `send`
-    are methods of its socket or transport. `find(topic_id, partition)` returns the FastPartition of a partition of the
-    session, or None if its response needs the general path.
+    are methods of its socket or transport. `blocked()` returns True if the general path must read or write before the
+    descriptor is readable again; it is None if that never happens. `find(topic_id, partition)` returns the
+    FastPartition of a partition of the session, or None if its response needs the general path.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ cdef class FastConnection:
         unsent,
         NodeSensors sensors=None,
         bint is_socket=False,
+        blocked=None,
     ):
         self.sensors, self.is_socket, self.expects_empty = sensors, is_socket, True
-        self.unsent = unsent
+        self.unsent, self.blocked = unsent, blocked
         self.flight, self.node, self.descriptor, self.frames = flight, node, descriptor, frames
         self.recv_into, self.send, self.find = recv_into, send, find
         self.head, self.tail = head, tail

@@ -398,6 +398,7 @@ cdef class FastPath:
         Returns False if the general path must continue. Nothing was added then, unless the next request was not sent.
         """
         cdef Py_ssize_t count = 0, index
+        cdef bint blocked
         cdef list frames, seen = [], new_runs = [], records = [], moved = self.moved[:]
         cdef dict new_positions = {}, new_skipped = {}
         cdef FastPartition partition
@@ -405,10 +406,11 @@ cdef class FastPath:
             count = connection.recv_into(connection.frames.recv_view())
         except BlockingIOError:
             return True
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             connection.error = error
+        blocked = connection.blocked is not None and connection.blocked()
         if count < 0:
-            return True
+            return True if not blocked else self.give_up("TLS must write")
         if count == 0:
             return self.give_up("the connection was closed")
         try:
@@ -417,9 +419,11 @@ cdef class FastPath:
             connection.error = error
             return self.give_up("the response is invalid")
         connection.received += count
-        if not frames and connection.frames.incomplete <= MAX_FRAME_BYTES:
+        if not frames and connection.frames.incomplete <= MAX_FRAME_BYTES and not blocked:
             return True      # brokers often send the records of a response after its other fields
         self.pending.append((connection, frames, connection.received))
+        if blocked:
+            return self.give_up("TLS has more bytes, or must write")
         if len(frames) != 1 or connection.frames.pending:
             return self.give_up("the response is large")
         frame = frames[0]

@@ -17,7 +17,6 @@ from kconsumer._core.fast_connection import FastConnection, FastPartition
 from kconsumer._core.fast_path import FastPath
 from kconsumer._core.metric_events import NodeSensors
 from kconsumer.clock import Clock
-from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
@@ -26,6 +25,7 @@ from kconsumer.fetching.request import InFlightFetch
 from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.net.connection import Connection
 from kconsumer.net.node import NodeConnection
+from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
@@ -68,9 +68,8 @@ class FastPathControl:
         self._disabled = False
         driver.on_iteration(self._end_leases)
         deserializes = parts.collector.deserializes
-        self._unusable = _unusable(config)  # why the fast path is never armed; empty if it may be
-        if parts.collector.deferred:
-            self._unusable = COROUTINE_DESERIALIZERS
+        # Why the fast path is never armed; empty if it may be.
+        self._unusable = COROUTINE_DESERIALIZERS if parts.collector.deferred else ""
         network = parts.client.loop.metrics
         self._network = None if network is None else network.events
         #: The records whose deserializers have not run. None: the fast path returns the records that a poll returns.
@@ -228,6 +227,9 @@ class FastPathControl:
         raw = None if transport is None else transport.raw
         if connection is None or entry is None or transport is None or raw is None:
             return None
+        blocked = None if transport.plain else partial(_is_blocked, transport)
+        if blocked is not None and blocked():
+            return None
         if entry.api is not FETCH or entry.version < FIRST_VERSION or entry.request is None or session.epoch <= 0:
             return None
         assert isinstance(entry.request.tag, UnsentRequest)
@@ -254,6 +256,7 @@ class FastPathControl:
             entry.request.tag,
             template.sensors,
             type(raw) is socket.socket,
+            blocked,
         )
 
     def _find(self, flight: InFlightFetch, topic_id: bytes, number: int) -> FastPartition | None:
@@ -312,6 +315,10 @@ class FastPathControl:
             elif connection.request is not None:
                 rest = memoryview(connection.request)[connection.sent :]
                 self._handed_over.append(partial(loop.write_rest, connection.node, rest))
+        for connection in path.connections:
+            transport = connection.node.transport
+            if transport is not None and not transport.plain and _is_blocked(transport):
+                self._handed_over.append(partial(loop.unblock, connection.node))
         if not self._leases or self._disabled:
             self._end_leases(now)
             return
@@ -356,12 +363,9 @@ class FastPathControl:
                 self._metrics.wait_ended(ended)
 
 
-def _unusable(config: ConsumerConfig) -> str:
-    """Returns why consumers with these options never use the fast path. Returns an empty string if they may use it.
-
-    Its sockets do not encrypt.
-    """
-    return "not usable with security_protocol" if config.security_protocol in ("SSL", "SASL_SSL") else ""
+def _is_blocked(transport: Transport) -> bool:
+    """Returns True if TLS must read bytes that a selector does not report, or waits to write during a read."""
+    return transport.pending or transport.crossed
 
 
 def descriptor_of(selector: selectors.BaseSelector) -> int:

@@ -227,6 +227,16 @@ class ConnectionLoop:
         if connection.throttle_ms:
             node.throttle(now)
 
+    def unblock(self, node: NodeConnection, now: float) -> None:
+        """Read what the selector does not report, after the fast path has received a part of it over TLS."""
+        connection, transport = node.connection, node.transport
+        if connection is None or transport is None or self.receives_in_background(node):
+            return
+        if transport.pending:
+            self._read(node, connection, now)
+        if node.connection is connection:
+            self._interest.update_connected(node, reads=True)
+
     def write_rest(self, node: NodeConnection, rest: memoryview, now: float) -> None:
         """Write the rest of a request that the fast path has begun to send."""
         if node.connection is not None:

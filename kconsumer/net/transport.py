@@ -41,14 +41,17 @@ class HandshakeClosedError(ConnectionError):
 
 
 class RawSocket(Protocol):
-    """The two methods of a socket that the fast path of fetching calls. They run no Python code."""
+    """The two methods of a connection that the fast path of fetching calls."""
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Receive into `view`. Returns the number of bytes; 0 if the peer has closed the connection."""
+        """Receive into `view`. Returns the number of bytes, or 0 if the peer has closed the connection. Without bytes,
+        raises BlockingIOError or returns WOULD_BLOCK. Raises OSError, or a KafkaError whose text says what to
+        change."""
         ...
 
     def send(self, data: bytes, /) -> int:
-        """Send as many bytes as fit into the socket's buffer. Returns their number."""
+        """Send as many bytes as fit into the socket's buffer. Returns their number. Runs no Python code. If none fit,
+        or if the general path must find out why they cannot be sent, raises BlockingIOError."""
         ...
 
 
@@ -69,7 +72,7 @@ class Transport(Protocol):
 
     @property
     def raw(self) -> RawSocket | None:
-        """The socket for the fast path, which receives and sends the same bytes; None if there is none."""
+        """What the fast path calls to receive and send the same bytes. None if the fast path cannot be used."""
         ...
 
     @property

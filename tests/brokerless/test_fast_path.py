@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import ssl
 import threading
 import time
 import warnings
@@ -18,6 +19,8 @@ from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.state_dump import full_report
 from kconsumer.errors import ForkedConsumerError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.brokers.certificates import Authority
+from support.fakes.tls_peer import send_close_notify
 
 TOPIC, PARTITIONS, BROKERS = "t", 4, 2
 ENGINES: dict[str, dict[str, Any]] = {
@@ -78,10 +81,10 @@ class Script:
             self.cluster.move_leader(TOPIC, tp.partition, self.rng.randint(1, BROKERS))
 
 
-def run(engine: str, seed: int) -> tuple[dict[TopicPartition, list[int]], list[Any], int]:
+def run(engine: str, seed: int, tls: dict[str, str]) -> tuple[dict[TopicPartition, list[int]], list[Any], int]:
     """Run a script. Returns what was seen, what it logged, and the number of responses on the fast path."""
-    options = ENGINES[engine]
-    with FakeCluster(brokers=BROKERS) as cluster:
+    options = ENGINES[engine] | tls_options(tls)
+    with FakeCluster(brokers=BROKERS, tls=tls.get("broker")) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=BROKERS)
         with Consumer(
             TOPIC,
@@ -107,14 +110,57 @@ def run(engine: str, seed: int) -> tuple[dict[TopicPartition, list[int]], list[A
             return script.seen, script.log, control.path.responses
 
 
-@pytest.mark.parametrize("seed", range(3))
+def tls_options(tls: dict[str, str]) -> dict[str, Any]:
+    """Returns the options of a consumer that trusts the brokers' certificate; without certificates, none."""
+    return {"security_protocol": "SSL", "ssl_cafile": tls["ca"]} if tls else {}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of the brokers' certificate, and of the one that consumers trust."""
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority()
+    return {"broker": authority.issue().write(folder / "broker.pem"), "ca": authority.write(folder / "ca.pem")}
+
+
+@pytest.mark.parametrize(("seed", "encrypted"), [(0, False), (1, False), (2, False), (0, True)])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_fast_path_changes_no_result(engine: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_changes_no_result(
+    engine: str, seed: int, encrypted: bool, certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records, positions and committed offsets are the same without the fast path, and it was used."""
-    seen, log, responses = run(engine, seed)
+    tls = certificates if encrypted else {}
+    seen, log, responses = run(engine, seed, tls)
     assert responses > 0
     monkeypatch.setattr(FastPathControl, "arm", lambda *_: False)
-    assert run(engine, seed) == (seen, log, 0)
+    assert run(engine, seed, tls) == (seen, log, 0)
+
+
+def test_the_end_of_tls_while_the_fast_path_waits(certificates: dict[str, str]) -> None:
+    """If a broker ends TLS and does not close the socket, the consumer connects again."""
+    options = {"engine": "threaded", "fetch_max_wait_ms": 5_000, **tls_options(certificates)}
+    with FakeCluster(tls=certificates["broker"]) as cluster:
+        cluster.create_topic(TOPIC)
+        cluster.produce(TOPIC, [b"first"])
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+            consumer.assign([TopicPartition(TOPIC, 0)])
+            consumer.seek(TopicPartition(TOPIC, 0), 0)
+            control = read_on_fast_path(cluster, consumer)
+            arm(control, consumer)
+            nodes = consumer._engine.components.client.loop.nodes
+            transports = [connection.node.transport for connection in control.path.connections]
+            assert len(transports) == 1
+            for client in list(cluster._server._clients.values()):
+                assert isinstance(client._socket, ssl.SSLSocket)
+                send_close_notify(client._socket)
+            end = time.monotonic() + 4  # until then, the broker sends nothing that would fail
+            while any(node.transport in transports for node in nodes.values()):
+                assert time.monotonic() < end
+                consumer.poll(0.1)
+            cluster.produce(TOPIC, [b"last"])
+            values: list[bytes | None] = []
+            while b"last" not in values:
+                assert time.monotonic() < end + LIMIT_S
+                values += [record.value for record in consumer.poll(0.5)]
 
 
 @pytest.fixture

@@ -26,7 +26,15 @@ from kconsumer.net.background import BackgroundExecutor, BackgroundTask
 from kconsumer.net.tls.channel import CLOSED, WANT_READ, WANT_WRITE, new_channel
 from kconsumer.net.tls.context import make_context, watched_files
 from kconsumer.net.tls.errors import alert_hint, handshake_hint, peer_name, words
-from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, TcpTransport, Transport, buffer_sizes
+from kconsumer.net.transport import (
+    WOULD_BLOCK,
+    Address,
+    HandshakeClosedError,
+    RawSocket,
+    TcpTransport,
+    Transport,
+    buffer_sizes,
+)
 
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
@@ -118,6 +126,16 @@ def _server_name(host: str) -> str:
     raise OSError(f"{host!r} cannot be the name of a TLS host")
 
 
+class _RawConnection:
+    """The two methods of a TLS connection that the fast path calls."""
+
+    __slots__ = ("recv_into", "send")
+
+    def __init__(self, transport: TlsTransport, channel: TlsChannel) -> None:
+        self.recv_into = transport.recv_into
+        self.send = channel.send_or_raise
+
+
 class TlsTransport(TcpTransport):
     """A TLS socket that never blocks. The GIL is released during calls of OpenSSL."""
 
@@ -133,7 +151,6 @@ class TlsTransport(TcpTransport):
         "crossed",
     )
     plain = False
-    raw = None
 
     def __init__(
         self,
@@ -173,6 +190,12 @@ class TlsTransport(TcpTransport):
     def channel(self) -> TlsChannel | None:
         """Decrypts for the background receiver; None: it cannot receive from this transport."""
         return self._channel.direct
+
+    @property
+    def raw(self) -> RawSocket | None:
+        """Receives and sends for the fast path; None if it must go through Python's `ssl`."""
+        channel = self._channel.direct
+        return None if channel is None else _RawConnection(self, channel)
 
     @property
     def encryption(self) -> str:

@@ -23,9 +23,11 @@ from kconsumer._core.settling_lock import SettlingLock
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.metrics import ConsumerMetrics
+from kconsumer.errors import AuthenticationError
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.metrics.registry import Metrics
 from kconsumer.net.metrics import ConnectionMetrics
+from kconsumer.net.transport import WOULD_BLOCK
 from kconsumer.records import ConsumerRecords
 from kconsumer.schema import FETCH
 from kconsumer.schema.fetch import (
@@ -88,12 +90,14 @@ class Steady:
         system_clock: bool = False,
         raw: socket.socket | None = None,
         epoch: int = EPOCH,
+        encrypted: bool = False,
     ) -> None:
         self.version = version
+        self.blocked = False
         self.raw = raw  # a socket to use instead of the bytes that the test gives
         self.offsets = offsets
         self.now = 100.0
-        self.input: list[bytes | Exception] = []
+        self.input: list[bytes | Exception | None] = []  # None: the transport has no bytes
         self.sent: list[bytes] = []
         self.room = 1 << 20
         self.selects: list[Any] = []
@@ -118,6 +122,7 @@ class Steady:
             cast("Any", None),
             self.network.events.sensors("1"),
             raw is not None,
+            (lambda: self.blocked) if encrypted else None,
         )
         self.driver = SimpleNamespace(wakeup_requested=False)
         self.path = FastPath(
@@ -152,6 +157,8 @@ class Steady:
         if not self.input:
             raise BlockingIOError
         data = self.input.pop(0)
+        if data is None:
+            return WOULD_BLOCK
         if isinstance(data, Exception):
             raise data
         view[: len(data)] = data
@@ -417,7 +424,33 @@ def test_every_shortened_response_is_handed_over() -> None:
         assert [len(frames) for _, frames, _ in steady.path.pending] == [1]
 
 
-@pytest.mark.parametrize("end", [b"", ConnectionResetError(104, "reset")], ids=["closed", "reset"])
+def test_tls_without_bytes() -> None:
+    """A TLS connection whose socket had only a part of a record is waited for again, and its response is processed."""
+    steady = Steady({A0: 10}, encrypted=True)
+    steady.input = [None, None, steady.respond(partition(A0, FOUR))]
+    records = steady.poll()
+    assert records is not None
+    assert len(records) == 4
+    assert len(steady.sent) == 1
+
+
+@pytest.mark.parametrize("received", ["nothing", "part", "whole"])
+def test_tls_that_the_selector_does_not_report_is_handed_over(received: str) -> None:
+    """If TLS has more bytes than the selector reports, or must write, the general path gets what has arrived."""
+    steady = Steady({A0: 10}, encrypted=True)
+    response = steady.respond(partition(A0, FOUR))
+    steady.input = [{"nothing": None, "part": response[:40], "whole": response}[received]]
+    steady.blocked = True
+    assert steady.poll() is None
+    assert steady.sent == []
+    assert {"nothing": [], "part": [0], "whole": [1]}[received] == [len(frames) for _, frames, _ in steady.path.pending]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [b"", ConnectionResetError(104, "reset"), AuthenticationError("TLS failed")],
+    ids=["closed", "reset", "alert"],
+)
 def test_a_disconnect_is_handed_over(end: bytes | Exception) -> None:
     """After the end of the connection, the general path continues. It gets the error of the socket."""
     steady = Steady({A0: 10})

@@ -184,6 +184,26 @@ def test_records_are_read_in_one_call(pair: Pair) -> None:
     assert not pair.channel.pending
 
 
+def fill(channel: TlsChannel, data: bytes) -> None:
+    """Send until an exception is raised."""
+    while True:
+        assert channel.send_or_raise(data) > 0
+
+
+def test_sending_raises(pair: Pair) -> None:
+    """Without room in the socket, or a peer, `send_or_raise` raises BlockingIOError. The next `send` has the reason."""
+    channel, data = pair.channel, os.urandom(16_000)
+    with pytest.raises(BlockingIOError):
+        fill(channel, data)
+    assert (0, WANT_WRITE) == DirectChannel(channel).write(data)
+    pair.server.close()
+    with pytest.raises(BlockingIOError):
+        channel.send_or_raise(data)
+    count, error = DirectChannel(channel).write(data)
+    assert 0 == count
+    assert isinstance(error, BrokenPipeError | ConnectionResetError)
+
+
 def test_what_is_sent_arrives(pair: Pair) -> None:
     """Bytes are sent until the socket is full, and the caller sees why no more are taken."""
     channel = DirectChannel(pair.channel)

@@ -122,13 +122,6 @@ def test_report_without_a_group() -> None:
     assert ("0 partitions", ["memory", "fast", "CONNECTION"]) == (lines[0], first)
 
 
-def test_why_the_fast_path_is_not_used() -> None:
-    """The repr and the report name the option with which the fast path is never used."""
-    with Consumer(bootstrap_servers="127.0.0.1:1", client_id="c", security_protocol="SSL") as consumer:
-        assert "<Consumer 'c' 0 partitions; fast path not usable with security_protocol>" == repr(consumer)
-        assert "fast path: not usable with security_protocol" in full_report(consumer).splitlines()
-
-
 def test_table() -> None:
     """Columns are as wide as their widest cell, and an empty cell is a dash."""
     assert ["A    B", "xyz  -", "-    1"] == table(("A", "B"), [("xyz", None), ("", 1)])
