@@ -470,3 +470,28 @@ def test_a_script_needs_a_guard_for_processes(tmp_path: Any) -> None:
     assert 1 == bare.returncode
     assert "WorkerProcessError: a worker process ended (exit code 1) before it was ready" in bare.stderr
     assert "must call process() under `if __name__" in bare.stderr
+
+
+def test_metadata_that_are_almost_too_long_pause_the_partition() -> None:
+    """While every other record waits for a retry, no more of the partition are taken than fit into the metadata."""
+    count = 120_000
+
+    def handler(record: ConsumerRecord) -> None:
+        if record.offset % 2:
+            raise ValueError
+
+    retry = Retry(attempts=2, backoff_s=1000, max_backoff_s=1000)
+    with MockConsumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.assign([TP0])
+        consumer.add_records(TP0, [b""] * count)
+        run = Background(
+            consumer, handler, workers=1, order="none", max_in_flight=100_000, retry=retry, commit_interval_s=0
+        )
+        # The 50,000 records in flight are half of those allowed, so that there is room for more.
+        until(lambda: TP0 in consumer.paused() and run.processor.summary().processed == 50_000)
+        until(lambda: run.processor.summary().committed)
+        run.processor.stop()
+        summary = run.join()
+        committed = consumer.committed_offsets()[TP0]
+    assert (50_000, 50_000) == (summary.processed, summary.retries)
+    assert (1, True) == (committed.offset, 2000 < len(committed.metadata) <= 4096)
