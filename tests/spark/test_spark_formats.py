@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from support.brokers.kafka import Kafka
+from support.registry import values
+from support.registry.server import registry_server
 from support.spark.spark_parity import OURS, THEIRS, Stream, failure
 
 SCHEMA = (
@@ -120,3 +123,22 @@ def test_binary_formats(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Pat
     protobuf = {"valueFormat": "protobuf", "valueSchema": str(tmp_path / "set"), "valueMessage": "t.Moment"}
     frame = load(spark, given, **protobuf, deadLetterPath=str(tmp_path / "protobuf"))
     assert (5, 6) in [tuple(row) for row in frame.select("value.*").collect()]
+
+
+def test_avro_with_a_registry(spark: Any, kafka: Kafka, topic_name: str) -> None:
+    """Tasks request the schemas of the writers; older values are converted to valueSchema."""
+    kafka.create_topic(topic_name)
+    with registry_server() as address, SchemaRegistryClient({"url": address}) as client:
+        old = values.avro(client, values.OLD, {"number": 1}, topic_name)
+        new = values.avro(client, values.NEW, {"number": 2, "text": "b"}, topic_name)
+        kafka.produce(topic_name, [old, new, None])
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic_name}
+        asked = {
+            "valueFormat": "avro",
+            "valueFraming": "confluent",
+            "valueSchema": values.NEW,
+            "valueRegistry": address,
+        }
+        query = load(spark, options, **asked, valueRegistry=address)
+        rows = query.sort("offset").select("value.number", "value.text").collect()
+    assert [(1, "none"), (2, "b"), (None, None)] == [tuple(row) for row in rows]
