@@ -139,6 +139,6 @@ def test_avro_with_a_registry(spark: Any, kafka: Kafka, topic_name: str) -> None
             "valueSchema": values.NEW,
             "valueRegistry": address,
         }
-        query = load(spark, options, **asked, valueRegistry=address)
+        query = load(spark, options, **asked)
         rows = query.sort("offset").select("value.number", "value.text").collect()
     assert [(1, "none"), (2, "b"), (None, None)] == [tuple(row) for row in rows]
