@@ -40,10 +40,10 @@ class ShareConsumer:
     partitions. Each record is locked for the member that receives it, until the member acknowledges it, or until the
     acquisition lock times out. Then the group delivers it again.
 
-    With `share_acknowledgement_mode="implicit"`, the next `poll`, `commit` or `close` accepts the records of the last
-    poll. With "explicit", each record must be acknowledged, with `acknowledge` or a method of the record, before the
-    next poll. Use a consumer from one thread at a time. Only `wakeup` may be called from another thread. Timeouts are
-    float seconds or `timedelta`; None means `default_api_timeout_ms`.
+    With `share_acknowledgement_mode="implicit"`, the next `poll` or `commit` accepts the records of the last poll, and
+    `close` releases them. With "explicit", each record must be acknowledged, with `acknowledge` or a method of the
+    record, before the next poll. Use a consumer from one thread at a time. Only `wakeup` may be called from another
+    thread. Timeouts are float seconds or `timedelta`; None means `default_api_timeout_ms`.
 
     Raises ConfigError for an option that is unknown, out of range, or has no meaning for a share group.
     """
@@ -242,13 +242,10 @@ class ShareConsumer:
     def close(self, timeout: Timeout = 30.0) -> None:
         """Send all acknowledgements, end the share sessions, leave the group, and close the connections.
 
-        In implicit mode, accepts the records of the last poll first. Records that have no acknowledgement, or that a
-        `for` loop has not reached, are released. All steps run, and end within `timeout`. The first error is raised at
-        the end. Further calls do nothing.
+        Records that are not acknowledged are released, and the group delivers them again. In implicit mode these are
+        the records of the last poll, unless `commit` has accepted them. All steps run, and end within `timeout`. The
+        first error is raised at the end. Further calls do nothing.
         """
-        self._close(timeout, accept=True)
-
-    def _close(self, timeout: Timeout, *, accept: bool) -> None:
         if self._guard.closed:
             return
         timer = self._timer(timeout)
@@ -260,7 +257,8 @@ class ShareConsumer:
         try:
             holds = SIGNALS.hold(self._guard.end_wait)
             try:
-                self._engine.close(timer, self._take_unreached(), accept=accept)
+                self._unreached = iter(())
+                self._engine.close(timer)
             finally:
                 self._guard.closed = True
                 if holds:
@@ -274,15 +272,14 @@ class ShareConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the consumer. If the body raised, the records of the last poll are released, and not accepted."""
-        if kind is None:
+        """Close the consumer. If the body raised, an error of `close` is added to that error as a note."""
+        if error is None:
             self.close()
             return
         try:
-            self._close(30.0, accept=False)
+            self.close()
         except KafkaError as close_error:
-            if error is not None:
-                error.add_note(f"closing the consumer failed, too: {close_error}")
+            error.add_note(f"closing the consumer failed, too: {close_error}")
 
     def __del__(self) -> None:
         guard = getattr(self, "_guard", None)

@@ -94,7 +94,7 @@ class ShareEngine:
     def unsubscribe(self) -> Operation[None]:
         """Release what was acquired, leave the group, and drop the subscription."""
         timer = Timer(self._clock, self._config.default_api_timeout_ms)
-        yield from self._end_sessions(timer, accept=False, unreached=())
+        yield from self._end_sessions(timer)
         yield from self._leave(timer)
         with self.components.changing():
             self.components.subscription.unsubscribe()
@@ -293,11 +293,10 @@ class ShareEngine:
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
-    def close(self, timer: Timer, unreached: Iterable[ShareRecord], *, accept: bool) -> None:
+    def close(self, timer: Timer) -> None:
         """Send acknowledgements, end the share sessions, leave the group, and close the connections.
 
-        In implicit mode, `accept` decides whether the records of the last poll are accepted or released. Each step
-        runs, all of them within the timer. The first error is raised at the end.
+        Each step runs, all of them within the timer. The first error is raised at the end.
         """
         parts = self.components
         interrupted = parts.step.unfinished
@@ -312,7 +311,7 @@ class ShareEngine:
             driver.disable_wakeup()
             try:
                 if not interrupted:
-                    self._close_steps(timer, unreached, accept=accept)
+                    self._close_steps(timer)
             finally:
                 driver.stop()
                 with parts.changing():
@@ -323,10 +322,10 @@ class ShareEngine:
             return
         self._ended()
 
-    def _close_steps(self, timer: Timer, unreached: Iterable[ShareRecord], *, accept: bool) -> None:
+    def _close_steps(self, timer: Timer) -> None:
         first_error: Exception | None = None
         steps: list[Callable[[], Operation[None]]] = [
-            lambda: self._end_sessions(timer, accept=accept, unreached=unreached),
+            lambda: self._end_sessions(timer),
             lambda: self._leave(timer),
             self.callbacks.run_commits,
         ]
@@ -339,12 +338,10 @@ class ShareEngine:
         if first_error is not None:
             raise first_error
 
-    def _end_sessions(self, timer: Timer, *, accept: bool, unreached: Iterable[ShareRecord]) -> Operation[None]:
+    def _end_sessions(self, timer: Timer) -> Operation[None]:
         """Send the last acknowledgements, and end the share sessions. The brokers then release all other records."""
         parts = self.components
         with parts.changing():
-            if not self.explicit and accept:
-                self._accept(unreached)
             self._send(None, timer.deadline)
             self._batches.clear()
             parts.buffer.clear()

@@ -442,15 +442,26 @@ def test_members_at_the_same_time(share: ShareGroup) -> None:
 
 
 def test_one_member_after_the_other(share: ShareGroup) -> None:
-    """A second member continues where the first one ended."""
+    """A second member continues after what the first one has committed."""
     share.topic()
     for first in range(0, 100, 10):
         share.produce(*values(10, first))
     first = share.member(max_poll_records=10)
     seen = offsets(poll_records(first, 40))
+    first.commit()
     first.close()
     rest = offsets(poll_records(share.member(), 100 - len(seen)))
     assert list(range(100)) == sorted(seen + rest)
+
+
+def test_close_releases_the_last_poll(share: ShareGroup) -> None:
+    """In implicit mode, the records of the last poll are delivered again if the member closes without a commit."""
+    share.topic()
+    share.produce(*values(3))
+    first = share.member()
+    poll_records(first, 3)
+    first.close()
+    assert [(0, 2), (1, 2), (2, 2)] == deliveries(poll_records(share.member(), 3))
 
 
 # --- delivery counts and lag --------------------------------------------------------------------------------
