@@ -1,8 +1,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+from typing_extensions import disjoint_base
+
 from kconsumer.types import TimestampType, TopicPartition
 
+@disjoint_base
 class ConsumerRecord:
     """One record of a partition (Java `ConsumerRecord`). Immutable.
 
