@@ -21,6 +21,10 @@ SCRIPT = Path(__file__).with_name("member.py")
 Partition = tuple[str, int]
 
 
+# Members import `support`. The package itself is the installed one.
+PATHS = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+
+
 class MemberProcess:
     """A running member; its events arrive while it runs."""
 
@@ -40,7 +44,7 @@ class MemberProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": PATHS},
         )
         self._errors: list[str] = []
         self._readers = [
