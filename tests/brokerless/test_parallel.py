@@ -17,6 +17,7 @@ from kconsumer import Consumer, ConsumerRecord, TopicPartition
 from kconsumer.errors import RecordDeserializationError, WorkerProcessError
 from kconsumer.parallel import Processor, Retry, Summary
 from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_handlers import die, die_once, fail_on
 from support.harnesses.parallel_journal import Journal, out_of_order, overlaps
 
 Handler = Callable[[ConsumerRecord], object]
@@ -252,12 +253,6 @@ def test_no_more_records_are_taken_than_allowed(cluster: FakeCluster) -> None:
     assert 10 >= max(taken)
 
 
-def fail_on(number: int, record: ConsumerRecord) -> None:
-    """Fail for one record."""
-    if record.value == b"%d" % number:
-        raise ValueError(f"record {number}")
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_error_ends_the_run(cluster: FakeCluster, executor: Any) -> None:
     """With on_failure="stop", the error of the last attempt is raised with a note, and its record is not committed."""
@@ -325,19 +320,6 @@ def test_records_that_a_deserializer_refuses(cluster: FakeCluster, chosen: Any) 
     assert [(b"55", RecordDeserializationError)] * (chosen == "callable") == dead
     assert (RECORDS - 1, 1, 0) == (summary.processed, summary.failed, summary.retries)
     assert RECORDS == ends(cluster)
-
-
-def die_once(marker: Path, record: ConsumerRecord) -> None:
-    """Kill this process at the first attempt of one record."""
-    if record.value == b"55" and not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die(record: ConsumerRecord) -> None:
-    """Kill this process at each attempt of one record."""
-    if record.value == b"55":
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_worker_process_that_dies_is_replaced(cluster: FakeCluster, tmp_path: Path) -> None:
