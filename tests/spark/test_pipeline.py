@@ -13,10 +13,10 @@ from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
 from kconsumer.spark.pipeline.checkpoint import LocalFiles
-from kconsumer.spark.pipeline.replay import Replayed
+from kconsumer.spark.pipeline.replay_run import Replayed
 from kconsumer.spark.pipeline.runner import PipelineError
 from kconsumer.spark.pipeline.sinks import Folder
-from kconsumer.spark.pipeline.status import find_status
+from kconsumer.spark.pipeline.status_report import find_status
 from support.brokers.kafka import Kafka
 
 GOOD = 300

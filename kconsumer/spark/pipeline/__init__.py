@@ -8,8 +8,8 @@ It is run with `python -m kconsumer.spark.pipeline CONF.toml`, or in Python:
 
 docs/pipeline.md lists the keys of the file and the guarantees. `settings.py` reads the file, `frames.py` turns records
 into rows, `sinks.py` writes a micro-batch exactly once, `checks.py` checks everything before the start, `runner.py`
-starts and stops the queries, `status.py` says where a pipeline is,
-`replay.py` reads a range of time again.
+starts and stops the queries, `status_report.py` says where a pipeline is,
+`replay_run.py` reads a range of time again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kconsumer.spark.pipeline.settings import PipelineConfig, load, parse
 
 if TYPE_CHECKING:
     from kconsumer.spark.pipeline.checks import Check
-    from kconsumer.spark.pipeline.replay import Replayed
+    from kconsumer.spark.pipeline.replay_run import Replayed
     from kconsumer.spark.pipeline.runner import Outcome
 
 __all__ = ["PipelineConfig", "dry_run", "load", "parse", "replay", "run", "status"]
@@ -71,6 +71,6 @@ def status(config: PipelineConfig, spark: Any = None) -> list[Check]:
 
         return status(config, spark)
     from kconsumer.clock import Clock
-    from kconsumer.spark.pipeline.status import find_status
+    from kconsumer.spark.pipeline.status_report import find_status
 
     return find_status(config, Clock().wall_ms(), LocalFiles(folder))

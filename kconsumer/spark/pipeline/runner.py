@@ -30,11 +30,11 @@ from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
 from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
-from kconsumer.spark.pipeline.replay import Replayed, replay_in
+from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.spark.pipeline.sinks import Batch
-from kconsumer.spark.pipeline.status import find_status
+from kconsumer.spark.pipeline.status_report import find_status
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "replay", "run", "status"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from kconsumer.spark import pipeline
 from kconsumer.spark.pipeline import parse, status
 from kconsumer.spark.pipeline.__main__ import main
 from kconsumer.spark.pipeline.checkpoint import LocalFiles, RunNote, query_progress
-from kconsumer.spark.pipeline.status import find_status, offset_findings
+from kconsumer.spark.pipeline.status_report import find_status, offset_findings
 from kconsumer.testing import FakeCluster
 from kconsumer.types import TopicPartition
 
@@ -193,3 +195,10 @@ def test_the_command(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFix
     note(checkpoint, "failed", error="OSError: full")
     assert 1 == main([str(file), "--status"])
     assert "OSError: full" in capsys.readouterr().out
+
+
+def test_no_module_hides_a_public_function() -> None:
+    """The functions of the package remain functions after all its modules were imported."""
+    for path in Path(pipeline.__file__).parent.glob("[a-z]*.py"):
+        importlib.import_module(f"{pipeline.__name__}.{path.stem}")
+    assert [] == [name for name in pipeline.__all__ if not callable(getattr(pipeline, name))]
