@@ -227,7 +227,7 @@ def test_slow_handlers_keep_the_membership(cluster: FakeCluster) -> None:
 
     member = Member(cluster, handler, workers=2, max_in_flight=4, order="none", max_poll_interval_ms=400)
     until(lambda: len(running) == 2)
-    time.sleep(1.0)  # more than two poll intervals
+    time.sleep(1.0)  # more than two poll intervals: the member is fenced by then, unless it polls
     [owner] = cluster.group("workers").members
     assert 2 == len(running)
     block.set()

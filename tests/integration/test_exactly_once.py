@@ -19,6 +19,7 @@ import pytest
 
 from kconsumer import Consumer, GroupMetadata, TopicPartition
 from support.brokers.kafka import Kafka
+from support.brokers.kafka_admin import wait_until
 from support.databases.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
@@ -97,13 +98,10 @@ def database(postgres: Postgres) -> Postgres:
 
 def wait_for_results(database: Postgres, count: int) -> list[str]:
     """Wait until the table of results has at least `count` rows. Returns them, sorted."""
-    deadline = time.monotonic() + DEADLINE_S
-    while database.rows("SELECT count(*) FROM pg_tables WHERE tablename = 'results'") == [("0",)]:
-        assert time.monotonic() < deadline, "no table"
-        time.sleep(0.1)
-    while int(database.rows("SELECT count(*) FROM results")[0][0]) < count:
-        assert time.monotonic() < deadline, "too few results"
-        time.sleep(0.1)
+    table = "SELECT count(*) FROM pg_tables WHERE tablename = 'results'"
+    wait_until(lambda: database.rows(table) != [("0",)], DEADLINE_S, "the table of results")
+    rows = "SELECT count(*) FROM results"
+    wait_until(lambda: int(database.rows(rows)[0][0]) >= count, DEADLINE_S, f"{count} results")
     return sorted(value for (value,) in database.rows("SELECT value FROM results"))
 
 

@@ -271,7 +271,7 @@ def test_a_late_acknowledgement(share: ShareGroup) -> None:
     share.produce(b"0")
     consumer = share.member(max_poll_records=1)
     poll_records(consumer, 1)
-    time.sleep(1.5)
+    time.sleep(1.5)  # nothing that a member may call shows that its lock of one second has expired
     wait_until(lambda: bool(consumer.poll(0.2)) or bool(share.done), 20, "the error")
     (error,) = {found.name for _, found in share.done if isinstance(found, BrokerError)}
     assert "INVALID_RECORD_STATE" == error
