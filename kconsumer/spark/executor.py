@@ -21,6 +21,7 @@ from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.prefetch import Prefetch
 from kconsumer.spark.schema import Projection
+from kconsumer.spark.shared_task import read_together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +49,12 @@ def read(
     with borrow(**executor_options(config)) as client:
 
         def batches() -> Generator[pa.RecordBatch, None, None]:
-            for item in ranges:
-                scan = Scan(config, projection, item, client)
-                yield from scan.batches()
-                scan.finish(run)
+            with client.in_use():  # during the whole task; otherwise each range starts a timer that closes connections
+                left = yield from read_together(config, projection, ranges, client)
+                for item in left:
+                    scan = Scan(config, projection, item, client)
+                    yield from scan.batches()
+                    scan.finish(run)
 
         with closing(Prefetch(batches())) as prefetched:
             yield from prefetched

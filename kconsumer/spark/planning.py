@@ -33,7 +33,10 @@ __all__ = [
 ENTRY_POINTS = "kconsumer.spark.planners"
 MIN_SPLIT_OFFSETS = 100_000  # to start a Python task takes about 60 ms, in which it could read this many
 
-MAX_SHARED_OFFSETS = 500  # maximum offsets, in total, of several ranges that are read by one task
+# Maximum offsets, in total, of several ranges that are read by one task. The maximum is larger, up to
+# MIN_SPLIT_OFFSETS, if a query has more offsets than MAX_SMALL_TASKS tasks of this size.
+MAX_SHARED_OFFSETS = 500
+MAX_SMALL_TASKS = 1000
 
 
 class OffsetRange(NamedTuple):
@@ -228,23 +231,33 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def share_tasks(ranges: Sequence[OffsetRange], hints: PlanHints) -> list[tuple[OffsetRange, ...]]:
-    """Group consecutive small ranges, up to MAX_SHARED_OFFSETS offsets per task. Returns the ranges of each task.
+    """Group consecutive small ranges into tasks. Returns the ranges of each task.
 
-    To start a task costs more than to read a small range. If the user sets minPartitions or maxRecordsPerPartition,
-    each range keeps its own task. The bounds of the ranges must be offsets, and not EARLIEST or LATEST.
+    To start a task costs more than to read a small range. Two consecutive tasks together have more offsets than
+    `max_shared_offsets`. So there are at most 2 * MAX_SMALL_TASKS tasks, or two for each MIN_SPLIT_OFFSETS offsets if
+    that is more. If the user sets minPartitions or maxRecordsPerPartition, each range keeps its own task. The bounds of
+    the ranges must be offsets, and not EARLIEST or LATEST.
     """
     if hints.min_partitions is not None or hints.max_records is not None:
         return [(item,) for item in ranges]
-    tasks: list[tuple[OffsetRange, ...]] = []
-    remaining = 0
+    limit = max_shared_offsets(ranges)
+    tasks: list[list[OffsetRange]] = []
+    remaining = -1  # offsets that fit into the last task
     for item in ranges:
-        if item.size <= remaining:
-            tasks[-1] = (*tasks[-1], item)
+        size = max(item.size, 0)
+        if size <= remaining:
+            tasks[-1].append(item)
         else:
-            tasks.append((item,))
-            remaining = MAX_SHARED_OFFSETS
-        remaining -= max(item.size, 0)
-    return tasks
+            tasks.append([item])
+            remaining = limit
+        remaining -= size
+    return [tuple(task) for task in tasks]
+
+
+def max_shared_offsets(ranges: Iterable[OffsetRange]) -> int:
+    """Returns the maximum number of offsets of a task that reads several ranges."""
+    total = sum(max(item.size, 0) for item in ranges)
+    return min(max(MAX_SHARED_OFFSETS, total // MAX_SMALL_TASKS), MIN_SPLIT_OFFSETS)
 
 
 def plan_unbound(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Generator
+from contextlib import closing
 from typing import Generic, TypeVar
 
 __all__ = ["Prefetch"]
@@ -36,11 +37,12 @@ class Prefetch(Generic[T]):
 
     def _run(self) -> None:
         try:
-            while self._wait_for_room():
-                item = next(self._items)
-                with self._changed:
-                    self._ready.append(item)
-                    self._changed.notify_all()
+            with closing(self._items):  # in this thread: a client that the generator uses belongs to it
+                while self._wait_for_room():
+                    item = next(self._items)
+                    with self._changed:
+                        self._ready.append(item)
+                        self._changed.notify_all()
         except StopIteration:
             pass
         except BaseException as error:
@@ -69,10 +71,9 @@ class Prefetch(Generic[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread and close the generator. Further calls do nothing."""
+        """End the thread, which closes the generator. Further calls do nothing."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
         self._ready.clear()
-        self._items.close()

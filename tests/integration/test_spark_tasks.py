@@ -20,6 +20,7 @@ from support.brokers.kafka import Kafka, KafkaCluster
 from support.harnesses.polling import numbered
 
 TOPIC = "damaged"
+FINE = "fine"
 
 
 def config(kafka: Kafka, **options: Any) -> SourceConfig:
@@ -29,9 +30,19 @@ def config(kafka: Kafka, **options: Any) -> SourceConfig:
 
 def offsets(kafka: Kafka, task: OffsetRange, **options: Any) -> list[int]:
     """Returns the offsets of a task's rows."""
+    return [offset for _, _, offset in rows(kafka, [task], **options)]
+
+
+def rows(kafka: Kafka, task: list[OffsetRange], **options: Any) -> list[tuple[str, int, int]]:
+    """Returns topic, partition and offset of a task's rows."""
     chosen = config(kafka, **options)
-    batches = read(chosen, default_projection(chosen), [task], ("query", "3"))
-    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    batches = read(chosen, default_projection(chosen), task, ("query", "3"))
+    return [(row["topic"], row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
+
+
+def all_of(ranges: list[OffsetRange]) -> list[tuple[str, int, int]]:
+    """Returns topic, partition and offset of all records in ranges without gaps."""
+    return sorted((item.topic, item.partition, offset) for item in ranges for offset in range(item.start, item.end))
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +52,8 @@ def damaged() -> Iterator[Kafka]:
         kafka.create_topic(TOPIC)
         for start in range(0, 30, 5):
             kafka.produce(TOPIC, [b"value-%02d" % number for number in range(start, start + 5)])
+        kafka.create_topic(FINE)
+        kafka.produce(FINE, numbered(5))
         (node,) = kafka.nodes
         node.stop()
         (segment,) = (node.folder / "data" / f"{TOPIC}-0").glob("*.log")
@@ -67,6 +80,11 @@ def test_corrupt_batches(damaged: Kafka, tmp_path: Path, task: OffsetRange) -> N
     letters = [json.loads(line) for line in file.read_text().splitlines()]
     found = [(letter["kind"], letter["start"], letter["end"]) for letter in letters]
     assert [("corrupt", max(start, 10), min(end, 15))] == found
+    fine = OffsetRange(FINE, 0, 0, 5)
+    with pytest.raises(CorruptRecordError, match=f"{TOPIC}"):
+        rows(damaged, [task, fine])
+    shared = rows(damaged, [task, fine], onCorrupt="skip")
+    assert sorted([*((TOPIC, 0, offset) for offset in good), *all_of([fine])]) == sorted(shared)
 
 
 def test_early_end_and_next_task(kafka: Kafka) -> None:
@@ -117,3 +135,24 @@ def test_several_ranges_in_a_task(kafka: Kafka) -> None:
     found = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
     assert [(2, 3), (2, 4), (0, 0), (2, 9)] == found
     assert [] == list(read(chosen, default_projection(chosen), [], ()))
+
+
+def test_a_task_of_many_partitions(kafka: Kafka) -> None:
+    """A task reads the small ranges of a hundred partitions, each record once, whether their bounds are offsets or not,
+    also if records of some have been deleted.
+    """
+    topic = kafka.create_topic(f"many-{uuid.uuid4().hex[:8]}", 100)
+    for partition in range(100):
+        kafka.produce(topic, numbered(4), partition=partition)
+    ranges = [OffsetRange(topic, partition, 1, 4) for partition in range(100)]
+    assert all_of(ranges) == sorted(rows(kafka, ranges))
+    unbound = [item._replace(start=-2, end=-1) for item in ranges]
+    assert all_of([item._replace(start=0) for item in ranges]) == sorted(rows(kafka, unbound, batchRows="7"))
+    assert all_of(ranges) == sorted(rows(kafka, ranges, includeHeaders="true", headers="map"))
+    kafka.delete_records(topic, {10: 3, 20: 4})
+    with pytest.raises(DataLossError, match=f"{topic}-10"):
+        rows(kafka, ranges)
+    kept = {10: 3, 20: 4}
+    left = [item._replace(start=kept.get(item.partition, 1)) for item in ranges]
+    assert all_of(left) == sorted(rows(kafka, ranges, failOnDataLoss="false"))
+    assert all_of(left) == sorted(rows(kafka, [*unbound[:1], *left[1:]], failOnDataLoss="false"))[1:]

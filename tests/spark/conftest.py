@@ -17,11 +17,16 @@ from support.harnesses.ordering import longest_first
 from support.spark.spark_jars import postgres_driver, spark_kafka_jars
 
 LONGEST = (
-    "test_pipeline_kill.py",
     "test_spark_parity_stream.py",
     "test_pipeline.py",
-    "test_spark_recovery.py",
+    "test_spark_parity_failures.py",
+    "test_pipeline_kill.py",
     "test_spark_cluster.py",
+    "test_spark_connect.py",
+    "test_pipeline_jdbc.py",
+    "test_spark_recovery.py",
+    "test_spark_extremes.py",
+    "test_spark_docs.py",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
 from kconsumer.spark.pipeline.checkpoint import LocalFiles
 from kconsumer.spark.pipeline.replay_run import Replayed
 from kconsumer.spark.pipeline.runner import PipelineError
-from kconsumer.spark.pipeline.sinks import Folder
+from kconsumer.spark.pipeline.settings import Sink
+from kconsumer.spark.pipeline.sinks import Batch, Folder, make
 from kconsumer.spark.pipeline.status_report import find_status
 from support.brokers.kafka import Kafka
 
@@ -76,6 +78,12 @@ def document(kafka: Kafka, topic_name: str, tmp_path: Path) -> dict[str, Any]:
             "progress_log": str(tmp_path / "progress.jsonl"),
         },
     }
+
+
+def in_one_batch(document: dict[str, Any]) -> None:
+    """Let the pipeline read its topic in one micro-batch, without windows."""
+    document["source"]["maxOffsetsPerTrigger"] = 1000
+    del document["aggregate"]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -142,6 +150,7 @@ def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_pat
 
 def test_where_a_pipeline_is(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
     """After a run, and after one that failed, the status says so; Hadoop reads the same as Python."""
+    in_one_batch(document)
     config = parse(document)
     run(config, spark)
     topic = document["source"]["subscribe"]
@@ -171,6 +180,7 @@ def test_a_replay_writes_what_the_table_lacks(
     spark: Any, kafka: Kafka, document: dict[str, Any], tmp_path: Path
 ) -> None:
     """Rows that were deleted, or were invalid under earlier rules, are written once, those in the range only."""
+    in_one_batch(document)
     document["decode"]["rules"]["even"] = "id % 2 = 0"
     config = parse(document)
     with pytest.raises(ConfigError, match="has no finished micro-batch"):
@@ -191,6 +201,25 @@ def test_a_replay_writes_what_the_table_lacks(
         replay(parse(document), "2026-01-01", "2030-01-01", spark)
     with pytest.raises(ConfigError, match="'yesterday' is not a time; write one such as"):
         replay(parse(document), "yesterday", "2030-01-01", spark)
+
+
+def test_files_of_two_schemas(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+    """Spark reads files from before and after a change with the new schema; a type that is not wider is found by a dry
+    run, and ends a start before it writes.
+    """
+    sink = make(spark, Sink("parquet", str(tmp_path / "rows"), None, ("date",), 0, None, {}))
+    starts = ("cast(id as int) AS id, cast(0.5 as float) AS share", "id + 3000000000 AS id, 0.1d AS share, 'x' AS more")
+    for number, columns in enumerate(starts):
+        sink.write(spark.range(1).selectExpr(*columns.split(", "), "'2026-06-01' AS date"), Batch("q", number))
+    rows = spark.read.schema("id long, share double, more string").parquet(str(tmp_path / "rows")).orderBy("id")
+    assert [(0, 0.5, None), (3_000_000_000, 0.1, "x")] == [(row.id, row.share, row.more) for row in rows.collect()]
+    Folder(spark, str(tmp_path / "checkpoint")).write_text("schema.json", json.dumps({"rows": {"cents": "string"}}))
+    message = "column cents of .* was string and would be int, which does not hold all its values"
+    (failed,) = [check for check in dry_run(parse(document), spark) if check.level == "fail"]
+    assert re.match(message, failed.text)
+    with pytest.raises(ConfigError, match=message):
+        run(parse(document), spark)
+    assert not (tmp_path / "checkpoint" / "rows").exists()
 
 
 def test_a_dry_run_writes_nothing(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
@@ -241,8 +270,7 @@ def test_a_package_that_is_not_there(spark: Any, document: dict[str, Any], tmp_p
 def test_an_invalid_row_can_fail_the_pipeline(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
     """With on_invalid=fail the error contains the reason and the place, and no row of that batch is published."""
     document["decode"]["on_invalid"] = "fail"
-    document["source"]["maxOffsetsPerTrigger"] = 1000
-    del document["aggregate"]
+    in_one_batch(document)
     with pytest.raises(PipelineError, match=r"at offset \d+ of"):
         run(parse(document), spark)
     assert [] == list((tmp_path / "rows").rglob("*.parquet"))

@@ -11,6 +11,7 @@ import pytest
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, replay, run
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
+from kconsumer.spark.pipeline.schema_changes import adapt
 from kconsumer.spark.pipeline.settings import Sink
 from kconsumer.spark.pipeline.sinks import Batch, make
 from support.brokers.kafka import Kafka
@@ -118,16 +119,53 @@ def test_a_table_of_ones_own(spark: Any, postgres: Postgres, sink: Sink) -> None
     )
 
 
-def test_what_is_missing_is_named(spark: Any, sink: Sink, tmp_path: Path) -> None:
-    """A driver that the session lacks, and a password that cannot be read, are named."""
-    document = {
+def test_columns_that_change_between_two_starts(spark: Any, postgres: Postgres, sink: Sink, tmp_path: Path) -> None:
+    """A new column is added, and null in older rows; a wider type replaces the narrower one, unless the owner of the
+    table has given it another one. A column that is gone is null in new rows.
+    """
+    document = pipeline_document(sink, tmp_path)
+    starts = (
+        spark.range(1).selectExpr(
+            "cast(id as int) AS id", "cast(1 as float) AS share", "cast(nullif(1, 0) as smallint) AS own"
+        ),
+        spark.range(1).selectExpr(
+            "id + 3000000000 AS id", "cast(0.1 as double) AS share", "1 AS own", "'é' AS `a note`"
+        ),
+        spark.range(1).selectExpr("id", "cast(0.2 as double) AS share"),
+    )
+    for number, frame in enumerate(starts):
+        for _ in range(2):  # the second time as after a crash
+            adapt(spark, parse(document), {"rows": frame})
+        JdbcSink(spark, sink).write(frame, Batch("q", number))
+        if number == 0:
+            postgres.rows("ALTER TABLE shop ALTER COLUMN own TYPE numeric(20)")
+    assert [("3000000000", "0.1", "1", "é"), ("0", "0.2", "", "null"), ("0", "1", "1", "null")] == postgres.rows(
+        "SELECT id, share, own, coalesce(\"a note\", 'null') FROM shop ORDER BY share"
+    )
+    types = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'shop' ORDER BY 1"
+    assert [("a note", "text"), ("id", "bigint"), ("own", "numeric"), ("share", "double precision")] == postgres.rows(
+        types
+    )
+    with pytest.raises(ConfigError, match="column id of shop was bigint and would be string, which does not hold"):
+        adapt(spark, parse(document), {"rows": spark.range(1).selectExpr("cast(id as string) AS id")})
+
+
+def pipeline_document(sink: Sink, folder: Path) -> dict[str, Any]:
+    """Returns a pipeline into this sink, whose brokers cannot be reached."""
+    return {
         "source": {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "kafka.default.api.timeout.ms": "100",
                    "fetchOffset.numRetries": "1"},
         "decode": {"schema": "id long"},
-        "dead_letters": {"path": str(tmp_path / "dead")},
-        "sink": {"format": "jdbc", "table": "shop", "url": "jdbc:mariadb://localhost/shop"},
-        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+        "dead_letters": {"path": str(folder / "dead")},
+        "sink": {"format": "jdbc", "table": "shop", "url": sink.url},
+        "run": {"checkpoint": str(folder / "checkpoint")},
     }  # fmt: skip
+
+
+def test_what_is_missing_is_named(spark: Any, sink: Sink, tmp_path: Path) -> None:
+    """A driver that the session lacks, and a password that cannot be read, are named."""
+    document = pipeline_document(sink, tmp_path)
+    document["sink"]["url"] = "jdbc:mariadb://localhost/shop"
     failed = [check.text for check in dry_run(parse(document), spark) if check.what == "sink"]
     assert ["sink.format = 'jdbc', but its package is not in the session; add it to spark.jars.packages"] == failed
     hidden = Sink("jdbc", None, "shop", (), 0, None, {"password": "env:NO_SUCH_VARIABLE"}, sink.url)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -32,7 +32,7 @@ startingOffsets = "earliest"
 maxOffsetsPerTrigger = {per_batch}
 
 [decode]
-schema = "id long"
+schema = "{schema}"
 required = ["id"]
 metadata = []
 
@@ -104,14 +104,22 @@ def run_with_kills(
 ) -> None:
     """Kill a pipeline `KILLS` times, stop it once, and let it read to the end. All dead letters are there once.
 
-    `restart` is called while it runs, before the kill in the middle.
+    The last run has a wider type and a new column, and finds what other versions have left in the checkpoint. `restart`
+    is called while it runs, before the kill in the middle.
     """
     kafka.create_topic(topic_name, 3)
-    values = [b'{"id": %d}' % number if number % 100 else b"bad" for number in range(RECORDS)]
+    values = [b'{"id": %d, "half": %d.5}' % (number, number) if number % 100 else b"bad" for number in range(RECORDS)]
     for partition in range(3):
         kafka.produce(topic_name, values[partition::3], partition=partition)
-    text = FILE.format(servers=kafka.bootstrap_servers, topic=topic_name, folder=folder, per_batch=PER_BATCH, sink=sink)
-    (folder / "killed.toml").write_text(text + settings)
+
+    def describe(schema: str) -> None:
+        text = FILE.format(
+            servers=kafka.bootstrap_servers, topic=topic_name, folder=folder, per_batch=PER_BATCH, sink=sink,
+            schema=schema,
+        )  # fmt: skip
+        (folder / "killed.toml").write_text(text + settings)
+
+    describe("id int")
     for number in range(KILLS):
         with run_some(folder, 1) as process, contextlib.suppress(subprocess.TimeoutExpired):
             if number == KILLS // 2:
@@ -123,6 +131,10 @@ def run_with_kills(
     offsets = len(list((folder / "checkpoint" / "rows" / "offsets").glob("[0-9]*")))
     assert 0 <= offsets - commits(folder) <= 1
     assert commits(folder) < RECORDS // PER_BATCH, "there was nothing left to continue with"
+    note = folder / "checkpoint" / "run.json"
+    assert "stopped" == json.loads(note.read_text())["state"]
+    note.write_text(json.dumps({**json.loads(note.read_text()), "key of a later version": 1}))
+    describe("id long, half double")
     with pipeline(folder) as process:
         assert 0 == process.wait(200), (folder / "output").read_text()[-3000:]
     import pyarrow.dataset as ds
@@ -131,23 +143,26 @@ def run_with_kills(
     assert RECORDS // 100 == len(letters) == len({tuple(letter.values()) for letter in letters})
 
 
-def check_once(ids: Iterable[int]) -> None:
-    """Check that every valid record is a row once."""
-    found = Counter(ids)
-    assert {number for number in range(RECORDS) if number % 100} == set(found)
-    assert {1} == set(found.values())
+def check_once(rows: Iterable[tuple[int, float | None]]) -> None:
+    """Check that every valid record is a row once, and that the new column is null in the rows of earlier runs only."""
+    found = list(rows)
+    assert [number for number in range(RECORDS) if number % 100] == sorted(number for number, _ in found)
+    assert {None, 0.5} == {None if half is None else half - number for number, half in found}
 
 
 @pytest.mark.kills
 @pytest.mark.timeout(400 + 150 * KILLS)
 def test_it_continues_after_kill_and_stop(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     """After SIGKILL no record is lost or repeated. SIGTERM ends the command with exit code 0 after a whole batch. The
-    last run reads to the end.
+    last run, with a wider type and a new column, reads to the end.
     """
     run_with_kills(kafka, topic_name, tmp_path, f'path = "{tmp_path}/rows"\npartition_by = ["date"]')
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
-    check_once(ds.dataset(tmp_path / "rows", format="parquet").to_table(columns=["id"])["id"].to_pylist())
+    both = pa.schema({"id": pa.int64(), "half": pa.float64()})
+    table = ds.dataset(tmp_path / "rows", format="parquet", schema=both).to_table()
+    check_once(zip(table["id"].to_pylist(), table["half"].to_pylist(), strict=True))
 
 
 @pytest.mark.long
@@ -159,7 +174,8 @@ def test_a_database_has_every_row_once(kafka: Kafka, topic_name: str, tmp_path: 
     with Postgres() as postgres:
         sink = f'format = "jdbc"\ntable = "orders"\nurl = "{postgres.jdbc_url}"'
         run_with_kills(kafka, topic_name, tmp_path, sink, f'jars = "{jars}"\n', postgres.restart)
-        check_once(int(number) for (number,) in postgres.rows("SELECT id FROM orders"))
+        rows = postgres.rows("SELECT id, coalesce(half::text, 'null') FROM orders")
+        check_once((int(number), None if half == "null" else float(half)) for number, half in rows)
         assert [("kconsumer_progress",), ("orders",)] == postgres.rows(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
         )

@@ -15,40 +15,17 @@ from typing import Any
 import pytest
 
 from support.brokers.kafka import Kafka
-from support.brokers.kafka_jars import Artifact, resolve
-from support.spark.spark_jars import NOTHING_ELSE
+from support.spark import spark_tables, table_formats
+from support.spark.python_path import python_path
+from support.spark.table_formats import FORMATS, placed
 
-ROOT = Path(__file__).parents[2]
-RECORDS = 500
+RECORDS, MORE = 500, 100
+OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
+WATERMARK_S = 10
 SMALL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-FORMATS: dict[str, dict[str, Any]] = {
-    "delta": {
-        "artifacts": tuple(
-            Artifact("io.delta", name, "4.2.0", NOTHING_ELSE)
-            for name in ("delta-spark_4.1_2.13", "delta-storage", "delta-kernel-api", "delta-kernel-defaults")
-        ),
-        "sink": {"path": "{folder}/rows"},
-        "read": "SELECT id, date FROM delta.`{folder}/rows`",
-        "spark": {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "1",
-        },
-    },
-    "iceberg": {
-        "artifacts": (Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", NOTHING_ELSE),),
-        "sink": {"table": "lake.shop.rows"},
-        "read": "SELECT id, date FROM lake.shop.rows",
-        "spark": {
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.type": "hadoop",
-            "spark.sql.catalog.lake.warehouse": "{folder}/lake",
-        },
-    },
 }
 
 
@@ -57,14 +34,15 @@ FORMATS: dict[str, dict[str, Any]] = {
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Path, form: str) -> None:
-    """The rows of a micro-batch that is run again, because the driver died before it recorded the end of it, are in the
-    table once.
+    """The rows and windows of a micro-batch that is run again, because the driver died before it recorded the end of
+    it, are in the tables once, and the next run continues after them.
     """
     kafka.create_topic(topic_name, 2)
-    values: list[bytes | None] = [b'{"id": %d}' % number for number in range(RECORDS)]
+    values: list[bytes | None] = [value(number).encode() for number in range(RECORDS)]
     for partition in range(2):
         kafka.produce(topic_name, values[partition::2], partition=partition)
     about = FORMATS[form]
+    tables = placed(about["tables"], tmp_path)
     document = {
         "pipeline": {
             "source": {
@@ -72,33 +50,40 @@ def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Pat
                 "subscribe": topic_name,
                 "startingOffsets": "earliest",
             },
-            "decode": {"schema": "id long"},
+            "decode": {"schema": "id long, at long", "event_time": "timestamp_millis(at)"},
             "dead_letters": {"path": str(tmp_path / "dead")},
             "sink": {"format": form, "partition_by": ["date"], **placed(about["sink"], tmp_path)},
+            "aggregate": {
+                "window": "1 minute", "watermark": f"{WATERMARK_S} seconds", "columns": {"rows": "count(*)"},
+                **placed(about["windows"], tmp_path),
+            },
             "run": {"name": topic_name, "checkpoint": str(tmp_path / "checkpoint")},
         },
         "spark": {**SMALL, **placed(about["spark"], tmp_path)},
-        "read": about["read"].format(folder=tmp_path),
-    }
-    jars = [str(jar) for jar in resolve(f"spark-{form}", *about["artifacts"])]
-    first, again = run(jars, document)
-    assert (RECORDS, RECORDS) == (first["rows"], again["rows"])
-    for found in (first["table"], again["table"]):
-        assert list(range(RECORDS)) == sorted(row["id"] for row in found)
-        assert None not in {row["date"] for row in found}
+        "read": {
+            "table": f"SELECT id, date FROM {tables['rows']} ORDER BY id",
+            "windows": f"SELECT unix_millis(window_start), `rows` FROM {tables['windows']} ORDER BY 1",
+        },
+        "more": {"topic": topic_name, "values": [value(number) for number in range(RECORDS, RECORDS + MORE)]},
+    }  # fmt: skip
+    first, again, last = run(table_formats.jars(form), document)
+    assert (RECORDS, RECORDS, MORE) == (first["rows"], again["rows"], last["rows"])
+    for found, rows in ((first, RECORDS), (again, RECORDS), (last, RECORDS + MORE)):
+        assert list(range(rows)) == [number for number, _ in found["table"]]
+        assert None not in {date for _, date in found["table"]}
+        ended = (rows - 1 - WATERMARK_S) // 60
+        assert [[OPENS_MS + minute * 60_000, 60] for minute in range(ended)] == found["windows"]
 
 
-def placed(texts: dict[str, str], folder: Path) -> dict[str, str]:
-    """Returns the texts with `{folder}` replaced."""
-    return {key: value.format(folder=folder) for key, value in texts.items()}
+def value(number: int) -> str:
+    """Returns an order. The event times of two orders are a second apart."""
+    return json.dumps({"id": number, "at": OPENS_MS + number * 1000})
 
 
 def run(jars: list[str], document: dict[str, Any]) -> Any:
-    """Run the script. Returns the results that it printed."""
-    paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
-    script = ROOT / "tests" / "support" / "spark" / "spark_tables.py"
-    command = [sys.executable, str(script), json.dumps(jars), json.dumps(document)]
+    """Run the script. Returns the results of its runs."""
+    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYTHONPATH": python_path()}
+    command = [sys.executable, str(spark_tables.__file__), json.dumps(jars), json.dumps(document)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert 0 == done.returncode, done.stderr[:3000] + done.stderr[-1000:]
     return json.loads(done.stdout.splitlines()[-1])

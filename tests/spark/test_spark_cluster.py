@@ -18,9 +18,12 @@ from support.spark.spark_jars import pyspark_folder
 from support.spark.spark_standalone import standalone
 
 ROOT = Path(__file__).parents[2]
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.executorEnv.PYTHONPATH": "kc",
     "spark.sql.shuffle.partitions": "1",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors have started before the first task

@@ -1,11 +1,12 @@
 """Code blocks of docs/spark.md and docs/pipeline.md run as they are printed, in the session of these tests.
 
-`SparkSession.builder.getOrCreate()` returns that session. Only the broker's address and the folder `/data` are
-replaced.
+`SparkSession.builder.getOrCreate()` returns that session. Only the broker's address, the topic and the folder
+`/data` are replaced.
 """
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,42 @@ def blocks(page: str, language: str) -> list[Block]:
 
 
 @pytest.fixture(scope="module")
-def orders(kafka: Kafka) -> None:
-    """Create the topic that the pages name."""
-    kafka.create_topic("orders", partitions=2)
-    kafka.produce("orders", [b'{"id": %d, "amount": 1.5}' % number for number in range(RECORDS)], partition=0)
+def orders(kafka: Kafka) -> str:
+    """Create the topic that the pages name `orders`. Returns its name, which no other process uses."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    kafka.create_topic(name, partitions=2)
+    kafka.produce(name, [b'{"id": %d, "amount": 1.5}' % number for number in range(RECORDS)], partition=0)
+    return name
 
 
 @pytest.fixture
-def replaced(kafka: Kafka, tmp_path: Path) -> dict[str, str]:
+def replaced(kafka: Kafka, orders: str, tmp_path: Path) -> dict[str, str]:
     """Returns the texts of blocks to replace, with their replacements."""
-    return {"localhost:9092": kafka.bootstrap_servers, "/data": str(tmp_path)}
+    return {
+        "localhost:9092": kafka.bootstrap_servers,
+        "/data": str(tmp_path),
+        '"subscribe", "orders"': f'"subscribe", "{orders}"',
+        'subscribe = "orders"': f'subscribe = "{orders}"',
+        '"subscribe": "orders"': f'"subscribe": "{orders}"',
+    }
 
 
-@pytest.mark.parametrize("block", blocks("docs/spark.md", "python"), ids=lambda block: block.name)
-def test_python(block: Block, spark: Any, orders: None, replaced: dict[str, str], tmp_path: Path) -> None:
-    """A block runs without an error; if it writes to a folder, the folder contains every record of the topic."""
+PROGRAMS = [*blocks("docs/spark.md", "python"), *blocks("docs/pipeline.md", "python")]
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
+def test_python(
+    block: Block, spark: Any, replaced: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A block runs without an error; if it writes to a folder, the folder contains every record of the topic. Metrics
+    count all of them.
+    """
     run_python(block, replaced)
+    if "metrics_reporters" in block.text:
+        labels = '{client_id="pipeline",query="pipeline rows"}'
+        line = f"kconsumer_pipeline_metrics_records_total{labels} {RECORDS:.1f}"
+        assert line in (tmp_path / "orders.prom").read_text()
+        assert line in capsys.readouterr().out
     if (tmp_path / "orders").exists():
         assert RECORDS == spark.read.parquet(str(tmp_path / "orders")).count()
 
@@ -48,7 +69,7 @@ WHOLE = [block for block in blocks("docs/pipeline.md", "toml") if "[source]" in 
 
 
 @pytest.mark.parametrize("block", WHOLE, ids=lambda block: block.name)
-def test_pipeline(block: Block, spark: Any, orders: None, replaced: dict[str, str], tmp_path: Path) -> None:
+def test_pipeline(block: Block, spark: Any, replaced: dict[str, str], tmp_path: Path) -> None:
     """The pipeline's file passes every check of a dry run, which plans its queries."""
     text = block.text
     for before, after in replaced.items():

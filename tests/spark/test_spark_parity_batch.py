@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from support.harnesses.polling import numbered
 from support.spark.spark_parity import OURS, THEIRS, Outcome, read_batch
 
 T0 = 1_700_000_000_000  # the time of the first record
+# Begins the names of the topics, in each process that runs tests of this module.
+NAME = f"parity-{uuid.uuid4().hex[:8]}"
 KEEP = {"retention.ms": "-1"}  # without this the broker would delete records of that age
 
 
@@ -23,23 +26,23 @@ class Topics:
         self.servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
         self._plain()
         self._transactions()
-        kafka.create_topic("parity-empty", 2)
-        kafka.create_topic("parity-cut", 1)
-        kafka.produce("parity-cut", numbered(50))
-        kafka.delete_records("parity-cut", {0: 20})
+        kafka.create_topic(f"{NAME}-empty", 2)
+        kafka.create_topic(f"{NAME}-cut", 1)
+        kafka.produce(f"{NAME}-cut", numbered(50))
+        kafka.delete_records(f"{NAME}-cut", {0: 20})
 
     def _plain(self) -> None:
         """Write partitions of 60, 30 and no records at intervals of a second, in small batches, with every codec, keys,
         nulls and headers.
         """
         kafka = self.kafka
-        kafka.create_topic("parity-a", 3, config=KEEP)
-        kafka.create_topic("parity-b", 1, config=KEEP)
+        kafka.create_topic(f"{NAME}-a", 3, config=KEEP)
+        kafka.create_topic(f"{NAME}-b", 1, config=KEEP)
         at = T0
         for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd", "none"]):
             for partition, count in ((0, 10), (1, 5)):
                 kafka.produce(
-                    "parity-a",
+                    f"{NAME}-a",
                     [None if i == 3 else b"value %d" % i for i in range(count)],
                     partition=partition,
                     keys=[None if i == 2 else b"key %d" % i for i in range(count)],
@@ -49,16 +52,16 @@ class Topics:
                     config={"batch.num.messages": 4},
                 )
             at += 10_000
-        kafka.produce("parity-b", numbered(7), timestamps=[T0 + i for i in range(7)])
+        kafka.produce(f"{NAME}-b", numbered(7), timestamps=[T0 + i for i in range(7)])
 
     def _transactions(self) -> None:
         """Write committed, aborted and non-transactional records."""
         kafka = self.kafka
-        kafka.create_topic("parity-tx", 1)
-        kafka.produce("parity-tx", numbered(3))
-        kafka.produce_transaction("parity-tx", numbered(4), commit=False)
-        kafka.produce_transaction("parity-tx", numbered(5))
-        kafka.produce("parity-tx", numbered(2))
+        kafka.create_topic(f"{NAME}-tx", 1)
+        kafka.produce(f"{NAME}-tx", numbered(3))
+        kafka.produce_transaction(f"{NAME}-tx", numbered(4), commit=False)
+        kafka.produce_transaction(f"{NAME}-tx", numbered(5))
+        kafka.produce(f"{NAME}-tx", numbered(2))
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +71,20 @@ def topics(kafka: Kafka) -> Topics:
 
 
 def each(a0: int, a1: int, a2: int) -> str:
-    """Returns offsets or times for the three partitions of parity-a."""
-    return json.dumps({"parity-a": {"0": a0, "1": a1, "2": a2}})
+    """Returns offsets or times for the three partitions of the topic `a`."""
+    return json.dumps({f"{NAME}-a": {"0": a0, "1": a1, "2": a2}})
 
 
-A = {"subscribe": "parity-a"}
+A = {"subscribe": f"{NAME}-a"}
 CASES: dict[str, dict[str, str]] = {
     "defaults": A,
     "headers": {**A, "includeHeaders": "true"},
-    "two topics": {"subscribe": "parity-a,parity-b"},
-    "a topic named twice": {"subscribe": "parity-b,parity-b, parity-b"},
-    "pattern": {"subscribePattern": "parity-[ab]"},
+    "two topics": {"subscribe": f"{NAME}-a,{NAME}-b"},
+    "a topic named twice": {"subscribe": f"{NAME}-b,{NAME}-b, {NAME}-b"},
+    "pattern": {"subscribePattern": f"{NAME}-[ab]"},
     "pattern finds": {"subscribePattern": "ity-b"},
-    "assign": {"assign": '{"parity-a":[0],"parity-b":[0]}'},
-    "assign what is not there": {"assign": '{"parity-b":[0,7]}'},
+    "assign": {"assign": json.dumps({f"{NAME}-a": [0], f"{NAME}-b": [0]})},
+    "assign what is not there": {"assign": json.dumps({f"{NAME}-b": [0, 7]})},
     "earliest in words": {**A, "startingOffsets": "earliest", "endingOffsets": "latest"},
     "words in capitals": {**A, "startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
     "starting offsets": {**A, "startingOffsets": each(7, 29, 0)},
@@ -110,7 +113,7 @@ CASES: dict[str, dict[str, str]] = {
         "startingOffsets": each(0, 0, 0),
     },
     "more tasks": {**A, "minPartitions": "7"},
-    "more tasks than records": {"subscribe": "parity-b", "minPartitions": "20"},
+    "more tasks than records": {"subscribe": f"{NAME}-b", "minPartitions": "20"},
     "fewer tasks than partitions": {**A, "minPartitions": "2"},
     "records per task": {
         **A,
@@ -126,27 +129,27 @@ CASES: dict[str, dict[str, str]] = {
         "startingOffsets": each(0, 0, 0),
         "endingOffsets": each(60, 30, 0),
     },
-    "uncommitted": {"subscribe": "parity-tx"},
-    "committed": {"subscribe": "parity-tx", "kafka.isolation.level": "read_committed"},
-    "committed, in tasks": {"subscribe": "parity-tx", "kafka.isolation.level": "read_committed", "minPartitions": "5"},
-    "nothing there": {"subscribe": "parity-empty"},
-    "nothing there, tasks": {"subscribe": "parity-empty", "minPartitions": "5"},
+    "uncommitted": {"subscribe": f"{NAME}-tx"},
+    "committed": {"subscribe": f"{NAME}-tx", "kafka.isolation.level": "read_committed"},
+    "committed, in tasks": {"subscribe": f"{NAME}-tx", "kafka.isolation.level": "read_committed", "minPartitions": "5"},
+    "nothing there": {"subscribe": f"{NAME}-empty"},
+    "nothing there, tasks": {"subscribe": f"{NAME}-empty", "minPartitions": "5"},
     "limits of streams": {**A, "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3"},
-    "retention passed, earliest": {"subscribe": "parity-cut"},
+    "retention passed, earliest": {"subscribe": f"{NAME}-cut"},
     "retention passed, tolerated": {
-        "subscribe": "parity-cut",
-        "startingOffsets": '{"parity-cut":{"0":5}}',
+        "subscribe": f"{NAME}-cut",
+        "startingOffsets": json.dumps({f"{NAME}-cut": {"0": 5}}),
         "failOnDataLoss": "false",
     },
     "retention passed, all of it, tolerated": {
-        "subscribe": "parity-cut",
-        "startingOffsets": '{"parity-cut":{"0":5}}',
-        "endingOffsets": '{"parity-cut":{"0":9}}',
+        "subscribe": f"{NAME}-cut",
+        "startingOffsets": json.dumps({f"{NAME}-cut": {"0": 5}}),
+        "endingOffsets": json.dumps({f"{NAME}-cut": {"0": 9}}),
         "failOnDataLoss": "false",
     },
     "client options": {**A, "kafka.max.partition.fetch.bytes": "200", "kafka.fetch.max.wait.ms": "50"},
     "group id": {**A, "kafka.group.id": "parity-group", "groupIdPrefix": "x"},
-    "names in any case": {"SUBSCRIBE": "parity-b", "STARTINGOFFSETS": "earliest", "MINPARTITIONS": "2"},
+    "names in any case": {"SUBSCRIBE": f"{NAME}-b", "STARTINGOFFSETS": "earliest", "MINPARTITIONS": "2"},
 }
 
 

@@ -79,7 +79,6 @@ def cut_tolerated(kafka: Kafka, topic: str, streams: list[Stream]) -> None:
 EARLIEST = {"startingOffsets": "earliest"}
 
 CASES: dict[str, tuple[dict[str, str], Script]] = {
-    "earliest": ({**EARLIEST, "subscribe": "TOPIC"}, once),
     "a cap, in proportion": ({**EARLIEST, "subscribe": "TOPIC", "maxOffsetsPerTrigger": "40"}, once),
     "a cap below the partitions": ({**EARLIEST, "subscribe": "TOPIC", "maxOffsetsPerTrigger": "50"}, restarted),
     "a cap that is not needed": ({**EARLIEST, "subscribe": "TOPIC", "maxOffsetsPerTrigger": "100000"}, once),
@@ -99,7 +98,7 @@ CASES: dict[str, tuple[dict[str, str], Script]] = {
     ),
     "assign": ({**EARLIEST, "assign": '{"TOPIC":[0,2]}', "maxOffsetsPerTrigger": "30"}, once),
     "pattern": ({**EARLIEST, "subscribePattern": "TOPIC.*"}, other_topic),
-    "restart": ({**EARLIEST, "subscribe": "TOPIC"}, restarted),
+    "earliest, and a restart": ({**EARLIEST, "subscribe": "TOPIC"}, restarted),
     "restart without new records": ({**EARLIEST, "subscribe": "TOPIC"}, nothing_new),
     "new partitions": ({**EARLIEST, "subscribe": "TOPIC", "maxOffsetsPerTrigger": "70"}, enlarged),
     "from latest": ({"subscribe": "TOPIC"}, from_latest),

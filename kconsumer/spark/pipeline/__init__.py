@@ -8,12 +8,13 @@ It is run with `python -m kconsumer.spark.pipeline CONF.toml`, or in Python:
 
 docs/pipeline.md lists the keys of the file and the guarantees. `settings.py` reads the file, `frames.py` turns records
 into rows, `sinks.py` writes a micro-batch exactly once, `checks.py` checks everything before the start, `runner.py`
-starts and stops the queries, `status_report.py` says where a pipeline is,
+starts and stops the queries, `pipeline_metrics.py` exports metrics, `status_report.py` says where a pipeline is,
 `replay_run.py` reads a range of time again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.spark.pipeline.settings import PipelineConfig, load, parse
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["PipelineConfig", "dry_run", "load", "parse", "replay", "run", "status"]
 
 
-def run(config: PipelineConfig, spark: Any = None) -> Outcome:
+def run(config: PipelineConfig, spark: Any = None, *, metrics_reporters: Sequence[object] = ()) -> Outcome:
     """Run a pipeline until SIGTERM or Ctrl-C, or until everything is read if the trigger is `available_now`.
 
     Without `spark`, a session is created, and stopped at the end. A session that the caller passes is not stopped. The
-    run adds a listener to it and removes it at the end. Raises ConfigError for a wrong expression, and PipelineError if
-    the pipeline fails.
+    run adds a listener to it and removes it at the end. `metrics_reporters` receive the metrics of the pipeline, as a
+    consumer's reporters do: a PrometheusReporter, for example. Raises ConfigError for a wrong expression, and
+    PipelineError if the pipeline fails.
     """
     from kconsumer.spark.pipeline.runner import run
 
-    return run(config, spark)
+    return run(config, spark, metrics_reporters=metrics_reporters)
 
 
 def dry_run(config: PipelineConfig, spark: Any = None) -> list[Check]:

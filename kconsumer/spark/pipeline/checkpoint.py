@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -120,7 +120,8 @@ class RunNote:
 def read_note(files: CheckpointFiles) -> RunNote | None:
     """Returns the note in a checkpoint, or None if there is none that can be read."""
     try:
-        fields: dict[str, Any] = json.loads(files.text(NOTE) or "")
-        return RunNote(**fields)
-    except (ValueError, TypeError):  # an earlier version wrote no note; a process may have died while it wrote one
+        found: dict[str, Any] = json.loads(files.text(NOTE) or "")
+        known = {each.name for each in fields(RunNote)}  # a later version may write more
+        return RunNote(**{name: value for name, value in found.items() if name in known})
+    except (ValueError, TypeError, AttributeError):  # an earlier version wrote none; a process may have died meanwhile
         return None

@@ -16,6 +16,7 @@ from kconsumer.errors import ConfigError, KafkaError
 from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.pipeline.jdbc_sink import driver_class
+from kconsumer.spark.pipeline.pipeline_metrics import require_exporters
 from kconsumer.spark.pipeline.settings import PipelineConfig
 from kconsumer.spark.pipeline.sinks import Folder
 
@@ -144,8 +145,16 @@ def outputs(config: PipelineConfig, spark: Any) -> Iterator[Check]:
             yield Check("output", "fail", f"{key} = {path!r} is a file; give a folder, which may be missing")
 
 
+def exporters(config: PipelineConfig, spark: Any) -> Iterator[Check]:
+    """Check that the packages that export the metrics are installed."""
+    try:
+        require_exporters(config.run)
+    except ImportError as error:
+        yield Check("metrics", "fail", str(error))
+
+
 SessionCheck = Callable[[PipelineConfig, Any], Iterator[Check]]
-IN_SESSION: tuple[SessionCheck, ...] = (outputs, checkpoint, packages, executors)
+IN_SESSION: tuple[SessionCheck, ...] = (outputs, checkpoint, packages, exporters, executors)
 
 
 def before_start(config: PipelineConfig, spark: Any) -> list[Check]:

@@ -109,7 +109,12 @@ class JdbcSink:
         table = f"{self._schema}{PROGRESS}"
         if not self._tables(connection, PROGRESS):
             columns = "query VARCHAR(64) PRIMARY KEY, batch BIGINT NOT NULL"
-            self._execute(connection, f"CREATE TABLE {table} ({columns})")
+            try:
+                self._execute(connection, f"CREATE TABLE {table} ({columns})")
+            except Exception:
+                # The queries `rows` and `windows` may both find no table. Then one of them creates it first.
+                if not self._tables(connection, PROGRESS):
+                    raise
         found = connection.createStatement().executeQuery(f"SELECT batch FROM {table} WHERE query = '{query}'")
         if found.next():
             return int(found.getLong(1))
@@ -125,6 +130,15 @@ class JdbcSink:
         """Returns the target as a DataFrame."""
         return self._spark.read.format("jdbc").options(**self._options, dbtable=self._table).load()
 
+    def alter(self, name: str, kind: str, *, new: bool) -> None:
+        """Add a column of a type of Spark to the target, or give a column this type."""
+        jvm = self._spark._jvm.org.apache.spark.sql
+        dialect = self._dialect()
+        made = jvm.execution.datasources.jdbc.JdbcUtils.getJdbcType(jvm.types.DataType.fromDDL(kind), dialect)
+        query = dialect.getAddColumnQuery if new else dialect.getUpdateColumnTypeQuery
+        with self._connection() as connection:
+            self._execute(connection, query(self._table, name, made.databaseTypeDefinition()))
+
     # --- JDBC ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -133,10 +147,7 @@ class JdbcSink:
         jvm = self._spark._jvm
         jdbc = jvm.org.apache.spark.sql.execution.datasources.jdbc
         parameters = jvm.PythonUtils.toScalaMap({**self._options, "dbtable": self._table})
-        url = self._options["url"]
-        connection = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(url).createConnectionFactory(
-            jdbc.JDBCOptions(parameters)
-        ).apply(-1)  # fmt: skip
+        connection = self._dialect().createConnectionFactory(jdbc.JDBCOptions(parameters)).apply(-1)
         try:
             yield connection
         finally:
@@ -146,8 +157,11 @@ class JdbcSink:
         frame.write.format("jdbc").options(**self._options, dbtable=table).mode("append").save()
 
     def _quoted(self, name: str) -> str:
-        dialect = self._spark._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._options["url"])
-        return str(dialect.quoteIdentifier(name))
+        return str(self._dialect().quoteIdentifier(name))
+
+    def _dialect(self) -> Any:
+        """Returns Spark's object for the SQL of the database."""
+        return self._spark._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._options["url"])
 
     def _tables(self, connection: Any, name: str, *, whole: bool = False) -> list[str]:
         """Returns the tables of the target's schema whose name is `name` or begins with it, whatever its case.

@@ -25,8 +25,7 @@ from kconsumer.spark.admin import Admin
 from kconsumer.spark.offsets import LATEST, Named, Timestamp, as_document, to_json
 from kconsumer.spark.pipeline import frames, sinks
 from kconsumer.spark.pipeline.checkpoint import query_progress
-from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
-from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
+from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig
 from kconsumer.types import TopicPartition
 
 __all__ = ["Replayed", "parse_time", "replay_in"]
@@ -74,7 +73,7 @@ def replay_in(spark: Any, config: PipelineConfig, start: str, end: str) -> Repla
     numbers = (F.count("*").alias("records"), F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid"))
     frame = frames.decoded(_records(spark, config, begins, ends), config.decode).observe(seen, *numbers)
     rows = frames.partitioned(frames.valid(frame, config.decode), config.sink, EVENT_TIME)
-    existing = _existing(spark, config.sink)
+    existing = sinks.existing(spark, config.sink)
     if existing is not None:
         rows = rows.join(existing.where(_within(begins, ends, place)).select(*place), [*place], "left_anti")
     missing = rows.persist()
@@ -127,19 +126,6 @@ def _records(spark: Any, config: PipelineConfig, begins: Offsets, ends: Offsets)
     assigned = {topic: [int(number) for number in numbers] for topic, numbers in as_document(begins).items()}
     reader = reader.option("assign", json.dumps(assigned))
     return reader.option("startingOffsets", to_json(begins)).option("endingOffsets", to_json(ends)).load()
-
-
-def _existing(spark: Any, sink: Sink) -> Any:
-    """Returns the table as a DataFrame, or None if it has no rows yet."""
-    if sink.format == "iceberg":
-        return spark.table(sink.table) if spark.catalog.tableExists(sink.table) else None
-    if sink.format == "jdbc":
-        database = JdbcSink(spark, sink)
-        return database.read() if database.exists() else None
-    assert sink.path is not None
-    if not sinks.Folder(spark, sink.path).files():
-        return None
-    return spark.read.format(sink.format).load(sink.path)
 
 
 def _within(begins: Offsets, ends: Offsets, place: list[str]) -> Any:

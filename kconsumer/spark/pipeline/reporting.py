@@ -59,11 +59,18 @@ class BatchReport:
 class Reporter:
     """Reports finished micro-batches: a line for the terminal, and a JSON document in the progress log.
 
-    Combines the reports that Spark's listener thread passes to `progress` with the counts of the sinks.
+    `measure` is called with the report of each micro-batch. Combines the reports that Spark's listener thread passes to
+    `progress` with the counts of the sinks.
     """
 
-    def __init__(self, write: Callable[[str], object], progress_log: str | None, clock: Clock) -> None:
-        self._write, self._clock = write, clock
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        progress_log: str | None,
+        clock: Clock,
+        measure: Callable[[BatchReport], object] = lambda report: None,
+    ) -> None:
+        self._write, self._clock, self._measure = write, clock, measure
         self._log = None if progress_log is None else Path(progress_log)
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +92,7 @@ class Reporter:
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Report a finished micro-batch, which Spark's report `progress` describes.
 
-        A micro-batch without rows is counted in `done`, but not reported.
+        A micro-batch without rows is counted in `done` and measured, but has no line.
         """
         name, batch = str(progress.get("name") or progress.get("id")), int(progress["batchId"])
         lag: Counter[str] = Counter()
@@ -97,6 +104,7 @@ class Reporter:
             self.done[name] = self.done.get(name, 0) + 1
             self.rows[name] = self.rows.get(name, 0) + report.rows
             self.invalid += invalid
+            self._measure(report)
             self._changed.notify_all()
         if report.rows:
             self._write(report.line() + "\n")

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,15 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from kconsumer import __version__
 from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError, KafkaError
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
 from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
+from kconsumer.spark.pipeline.pipeline_metrics import exported_metrics
 from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
+from kconsumer.spark.pipeline.schema_changes import adapt, find_changes
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
 from kconsumer.spark.pipeline.sinks import Batch
 from kconsumer.spark.pipeline.status_report import find_status
@@ -109,7 +112,7 @@ class Writer(ABC):
     """
 
     def __init__(self, query: QueryId) -> None:
-        self._query, self._lock, self._closed = query, threading.Lock(), False
+        self._query, self._lock, self._closed = query, SignalSafeLock(), False
 
     def __call__(self, frame: Any, number: int) -> None:
         with self._lock:
@@ -207,13 +210,18 @@ def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
     The queries are `rows`, and `windows` if the file has a section `aggregate`. Raises ConfigError for a wrong
     expression.
     """
-    rows = frames.decoded(frames.read(spark, config, commit=True), config.decode)
-    frames.partitioned(frames.valid(rows, config.decode), config.sink, EVENT_TIME)
-    found = {"rows": rows}
+    found = {"rows": frames.decoded(frames.read(spark, config, commit=True), config.decode)}
     if config.aggregate is not None:
         second = frames.decoded(frames.read(spark, config, commit=False), config.decode)
         found["windows"] = frames.windows(second.where(F.col(frames.REASON).isNull()), config.aggregate)
-        frames.partitioned(found["windows"], config.aggregate_sink, "window_start")
+    return found
+
+
+def outputs(config: PipelineConfig, streams: dict[str, Any]) -> dict[str, Any]:
+    """Returns the rows that each of the streams writes. Raises ConfigError for a wrong column to partition by."""
+    found = {"rows": frames.partitioned(frames.valid(streams["rows"], config.decode), config.sink, EVENT_TIME)}
+    if "windows" in streams:
+        found["windows"] = frames.partitioned(streams["windows"], config.aggregate_sink, "window_start")
     return found
 
 
@@ -289,17 +297,28 @@ def _stop_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(config: PipelineConfig, given: Any = None, *, stop: threading.Event | None = None) -> Outcome:
+def run(
+    config: PipelineConfig,
+    given: Any = None,
+    *,
+    metrics_reporters: Sequence[object] = (),
+    stop: threading.Event | None = None,
+) -> Outcome:
     """Run a pipeline, as `kconsumer.spark.pipeline.run` describes. `given`: the session, or None to create one.
 
     Another thread can set `stop` to end the run.
     """
-    stop = stop or threading.Event()
-    with _stop_signals(stop), _session(config, given) as spark, _stop_signals(stop):
+    stop, clock = stop or threading.Event(), Clock()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_stop_signals(stop))
+        spark = stack.enter_context(_session(config, given))
+        stack.enter_context(_stop_signals(stop))
         findings = checks.before_start(config, spark)
         _report_findings(findings)
-        reporter = Reporter(_write, config.run.progress_log, Clock())
+        metrics = stack.enter_context(exported_metrics(config.run, metrics_reporters, clock))
+        reporter = Reporter(_write, config.run.progress_log, clock, metrics.record)
         streams = plans(spark, config)
+        adapt(spark, config, outputs(config, streams))
         queries = {name: QueryId(f"{config.run.name} {name}") for name in streams}
         rows = queries["rows"].name
         listener = Listener({query.name: reporter for query in queries.values()}, _lag(config), rows)
@@ -402,16 +421,16 @@ def dry_run(config: PipelineConfig, given: Any = None) -> list[checks.Check]:
         found = checks.everything(config, spark)
         try:
             streams = plans(spark, config)
+            written = outputs(config, streams)
+            find_changes(spark, config, written)
         except ConfigError as error:
             return [*found, checks.Check("plan", "fail", str(error))]
-        rows = frames.partitioned(frames.valid(streams["rows"], config.decode), config.sink, EVENT_TIME)
-        found.append(_planned("rows", config.sink, rows))
+        found.append(_planned("rows", config.sink, written["rows"]))
         if config.dead_letters.path is not None and config.decode.on_invalid == "deadletter":
             invalid = frames.dead_letters(streams["rows"])
             found.append(checks.Check("plan", "ok", f"invalid -> {config.dead_letters.path}: {_columns(invalid)}"))
-        if "windows" in streams:
-            windows = frames.partitioned(streams["windows"], config.aggregate_sink, "window_start")
-            found.append(_planned("windows", config.aggregate_sink, windows))
+        if "windows" in written:
+            found.append(_planned("windows", config.aggregate_sink, written["windows"]))
     return found
 
 

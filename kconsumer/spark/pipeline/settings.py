@@ -103,6 +103,9 @@ class Run:
     trigger: str  # AVAILABLE_NOW or an interval
     progress_log: str | None
     stop_timeout: int  # seconds
+    prometheus: str | None = None  # host:port
+    prometheus_file: str | None = None
+    opentelemetry: bool = False
 
     @property
     def interval(self) -> str | None:
@@ -206,6 +209,19 @@ def _duration(key: str, value: Any) -> str:
     return value
 
 
+def _address(key: str, value: Any) -> str:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise _not_allowed(key, value, "an address such as '127.0.0.1:9404'")
+    return str(value)
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _not_allowed(key, value, "true or false")
+    return value
+
+
 def _trigger(key: str, value: Any) -> str:
     if value == AVAILABLE_NOW:
         return AVAILABLE_NOW
@@ -283,6 +299,12 @@ KEYS = (
     Key("run", "progress_log", _text, None, "File to which a JSON object is appended for each micro-batch.", "a path"),
     Key("run", "stop_timeout", _at_least(0), 30,
         "Seconds that a running micro-batch has to finish when the pipeline is stopped.", "a number"),
+    Key("run", "prometheus", _address, None,
+        "Address at which Prometheus finds the metrics of the pipeline, such as `0.0.0.0:9404`.", "host:port"),
+    Key("run", "prometheus_file", _text, None, "File for the metrics in the text format of Prometheus, written after "
+        "each micro-batch. Prometheus's node_exporter reads `*.prom`.", "a path"),
+    Key("run", "opentelemetry", _flag, False, "Export the metrics to the meter provider of OpenTelemetry that the "
+        "process has set.", "true, false"),
 )
 # fmt: on
 

@@ -17,7 +17,17 @@ from typing import Any, Protocol
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
 from kconsumer.spark.pipeline.settings import Sink
 
-__all__ = ["BatchSink", "ConsoleSink", "DeltaSink", "FileSink", "Folder", "IcebergSink", "file_name", "make"]
+__all__ = [
+    "BatchSink",
+    "ConsoleSink",
+    "DeltaSink",
+    "FileSink",
+    "Folder",
+    "IcebergSink",
+    "existing",
+    "file_name",
+    "make",
+]
 
 
 @dataclass(frozen=True)
@@ -258,3 +268,16 @@ def make(spark: Any, sink: Sink) -> BatchSink:
         "console": lambda: ConsoleSink(sink),
     }
     return makers[sink.format]()
+
+
+def existing(spark: Any, sink: Sink) -> Any:
+    """Returns what a sink has written as a DataFrame, or None if there is nothing yet."""
+    if sink.format == "iceberg":
+        return spark.table(sink.table) if spark.catalog.tableExists(sink.table) else None
+    if sink.format == "jdbc":
+        database = JdbcSink(spark, sink)
+        return database.read() if database.exists() else None
+    assert sink.path is not None
+    if not Folder(spark, sink.path).files():
+        return None
+    return spark.read.format(sink.format).load(sink.path)

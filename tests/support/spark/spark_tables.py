@@ -1,9 +1,10 @@
 """A pipeline into a Delta or Iceberg table in a session of its own, which has the format's package.
 
-    python spark_tables.py JARS DOCUMENT        # both JSON: paths, and {"pipeline": …, "spark": …, "read": SQL}
+    python spark_tables.py JARS DOCUMENT    # both JSON: paths, and {"pipeline": …, "spark": …, "read": SQL, "more": …}
 
 Runs the pipeline to the end, forgets that the last micro-batch was done, as if the driver had died before it noted it,
-runs the pipeline again, and prints what `read` finds after each run.
+runs the pipeline again, then once more with other records (`more`: topic and values), and prints what `read` finds
+after each run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import kconsumer.spark
@@ -37,18 +39,29 @@ def forget_last(checkpoint: Path) -> None:
             path.unlink()
 
 
+def produce(servers: str, topic: str, values: list[str]) -> None:
+    """Write records to a topic."""
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert 0 == producer.flush(30)
+
+
 def main() -> None:
-    """Run the pipeline, undo its last micro-batch, and run it again."""
+    """Run the pipeline, undo its last micro-batch, run it again, and then with more records."""
     jars, document = (json.loads(text) for text in sys.argv[1:])
     spark = session(jars, document["spark"])
     config = parse(document["pipeline"])
     found = []
     try:
-        for _ in range(2):
+        for number in range(3):
             rows = run(config, spark).rows
-            table = [row.asDict() for row in spark.sql(document["read"]).collect()]
-            found.append({"rows": rows, "table": table})
-            forget_last(Path(config.run.checkpoint))
+            tables = {name: list(map(list, spark.sql(query).collect())) for name, query in document["read"].items()}
+            found.append({"rows": rows, **tables})
+            if number == 0:
+                forget_last(Path(config.run.checkpoint))
+            if number == 1:
+                produce(config.source["kafka.bootstrap.servers"], **document["more"])
     finally:
         spark.stop()
     print(json.dumps(found))

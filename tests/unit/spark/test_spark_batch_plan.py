@@ -148,5 +148,6 @@ def test_thousands_of_small_partitions_share_tasks() -> None:
     assert 40 == len(found)
     ranges = [item for task in found for item in task]
     assert [OffsetRange("t", number, -2, -1) for number in range(2000)] == ranges
-    assert 2000 == len(tasks(Cluster(*[1000] * 2000)))
+    assert 1000 == len(tasks(Cluster(*[1000] * 2000)))
+    assert 2000 == len(tasks(Cluster(*[100_000] * 2000)))
     assert 64 == len(tasks(Cluster(*[10] * 64)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import sys
 import zoneinfo
 from decimal import Decimal
 from typing import Any
@@ -272,8 +273,11 @@ def test_empty_columns_and_columns_of_nulls() -> None:
     assert ([None, None], {}) == decode("a long", [None, None])
 
 
-def test_many_bad_values_among_good_ones() -> None:
-    """Each invalid value is found at its row, however many there are."""
+@pytest.mark.parametrize("msgspec", [True, False])
+def test_many_bad_values_among_good_ones(msgspec: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each invalid value is found at its row, however many there are, with msgspec or without it."""
+    if not msgspec:
+        monkeypatch.setitem(sys.modules, "msgspec", None)
     chance = random.Random(4)
     for share in (0.0, 0.0005, 0.01, 0.5, 1.0):
         wrong = {row for row in range(3000) if chance.random() < share}
@@ -356,3 +360,14 @@ def test_at_once_and_one_by_one_are_the_same(fields: list[tuple[str, str]]) -> N
     alone.column.validate(full=True)
     assert alone.column.to_string() == mixed.column[:1].to_string()
     assert alone.bad.get(0) == mixed.bad.get(0)
+
+
+def test_in_a_large_batch_and_one_by_one_are_the_same() -> None:
+    """Documents give the same rows and reasons in a batch in which msgspec finds those that do not match."""
+    documents = [f'{{"{name}":{text}}}'.encode() for name in "abcdefghijklmno" for text in TEXTS] + [b"\xff", b"{} {}"]
+    together = JsonDecoder(parse_type(MIXED)).decode(pa.array(documents, pa.binary()))
+    together.column.validate(full=True)
+    for row, document in enumerate(documents):
+        alone = JsonDecoder(parse_type(MIXED)).decode(pa.array([document], pa.binary()))
+        assert alone.column.to_string() == together.column[row : row + 1].to_string()
+        assert alone.bad.get(0) == together.bad.get(row)

@@ -157,5 +157,7 @@ def test_small_ranges_share_a_task() -> None:
     limit = planning.MAX_SHARED_OFFSETS
     assert [4, 1, 3] == [len(task) for task in share_tasks(ranges(1, 2, 3, limit - 6, limit, 1, 1, 1), PlanHints())]
     assert 20 == len(share_tasks(ranges(*[limit // 100] * 2000), PlanHints()))
+    assert 1000 == len(share_tasks(ranges(*[limit * 2] * 10_000), PlanHints()))
+    assert 10_000 == len(share_tasks(ranges(*[planning.MIN_SPLIT_OFFSETS] * 10_000), PlanHints()))
     assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(min_partitions=2))]
     assert [1, 1] == [len(task) for task in share_tasks(ranges(1, 1), PlanHints(max_records=2))]

@@ -1,0 +1,112 @@
+"""Adapts a target to columns that have changed between two starts: new columns, and wider types.
+
+The columns of a start are in `schema.json` of the checkpoint. The next start compares its own with them. Files keep
+what they have: a column that they lack is null, and Spark reads an `int` as a `bigint` if the reader names its schema.
+Tables are altered. A change that would make the target unreadable is an error before any query starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kconsumer.errors import ConfigError
+from kconsumer.spark.pipeline import sinks
+from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
+from kconsumer.spark.pipeline.settings import PipelineConfig, Sink
+
+__all__ = ["Change", "adapt", "changes_between", "columns_of", "find_changes", "is_wider"]
+
+NOTE = "schema.json"
+WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # each type holds the values of those before
+DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+Columns = Mapping[str, str]  # name -> Spark's name of the type
+
+
+@dataclass(frozen=True)
+class Change:
+    """A column that is new, or has another type than at the last start."""
+
+    name: str
+    before: str | None  # None: the column is new
+    after: str
+
+
+def columns_of(frame: Any) -> dict[str, str]:
+    """Returns the columns of a DataFrame with their types."""
+    return {each.name: each.dataType.simpleString() for each in frame.schema.fields}
+
+
+def changes_between(before: Columns, after: Columns) -> Iterator[Change]:
+    """Yield the columns that are new or have another type. A column that is gone is null from now on."""
+    for name, kind in after.items():
+        if before.get(name) != kind:
+            yield Change(name, before.get(name), kind)
+
+
+def is_wider(before: str, after: str) -> bool:
+    """Returns whether a type holds all values of another one, in every format."""
+    narrow, wide = DECIMAL.fullmatch(before), DECIMAL.fullmatch(after)
+    if narrow and wide:
+        return narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1])
+    return any(before in chain and after in chain[chain.index(before) :] for chain in WIDENING)
+
+
+def find_changes(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> dict[str, list[Change]]:
+    """Returns the columns that have changed since the last start, by query.
+
+    `written`: name of a query -> the rows that it writes. Raises ConfigError for a type that is not wider than the one
+    before. Nothing has changed at the first start, or at the first one after a version that stored no columns.
+    """
+    stored = sinks.Folder(spark, config.run.checkpoint).text(NOTE)
+    found = {}
+    for query, before in (json.loads(stored) if stored else {}).items():
+        found[query] = list(changes_between(before, columns_of(written[query]) if query in written else {}))
+        for change in found[query]:
+            if change.before is not None and not is_wider(change.before, change.after):
+                raise ConfigError(
+                    f"column {change.name} of {_sink(config, query).place} was {change.before} and would be"
+                    f" {change.after}, which does not hold all its values; keep the type, or write to another place,"
+                    " with another checkpoint"
+                )
+    return found
+
+
+def adapt(spark: Any, config: PipelineConfig, written: Mapping[str, Any]) -> None:
+    """Alter the tables for columns that have changed since the last start, and store the columns of this one.
+
+    Raises ConfigError as `find_changes`, and for a table that cannot be altered.
+    """
+    for query, changes in find_changes(spark, config, written).items():
+        if changes and config.sink.format not in ("parquet", "console"):
+            _alter(spark, _sink(config, query), changes)
+    text = json.dumps({query: columns_of(frame) for query, frame in written.items()})
+    sinks.Folder(spark, config.run.checkpoint).write_text(NOTE, text)
+
+
+def _sink(config: PipelineConfig, query: str) -> Sink:
+    return config.sink if query == "rows" else config.aggregate_sink
+
+
+def _alter(spark: Any, sink: Sink, changes: list[Change]) -> None:
+    """Alter a table, as far as it has not been altered: by an earlier start that failed, or by its owner."""
+    table = sinks.existing(spark, sink)
+    present = None if table is None else columns_of(table)
+    for change in changes:
+        if present is None or present.get(change.name) != change.before:
+            continue
+        try:
+            if sink.format == "jdbc":
+                JdbcSink(spark, sink).alter(change.name, change.after, new=change.before is None)
+            else:
+                name = sink.table if sink.format == "iceberg" else f"delta.`{sink.path}`"
+                what = "ADD COLUMN" if change.before is None else "ALTER COLUMN"
+                kind = change.after if change.before is None else f"TYPE {change.after}"
+                spark.sql(f"ALTER TABLE {name} {what} `{change.name}` {kind}")
+        except Exception as error:  # of the database, or of Spark
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(f"column {change.name} of {sink.place} cannot be made {change.after}: {reason}") from None

@@ -1,0 +1,145 @@
+"""A signal handler that raises never leaves a SignalSafeLock locked."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from kconsumer.signal_safe_lock import SignalSafeLock
+from support.harnesses.interruptions import EVENTS, Interruption, arrival, handler, raising
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
+
+
+@pytest.fixture(autouse=True)
+def _handler() -> Iterator[None]:
+    with handler(signal.SIGUSR1, raising):
+        yield
+
+
+@pytest.fixture(scope="module")
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """Another thread."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def is_free(lock: SignalSafeLock, thread: ThreadPoolExecutor) -> bool:
+    """Returns whether another thread can acquire the lock. Releases it again."""
+
+    def acquire() -> bool:
+        acquired = lock.acquire(blocking=False)
+        if acquired:
+            lock.release()
+        return acquired
+
+    return thread.submit(acquire).result()
+
+
+def interrupted(call: Callable[[], object], point: int) -> bool:
+    """Make a call. A signal arrives at its n-th point after which Python runs handlers, also in `__enter__` of a lock.
+
+    Returns whether the handler's exception ended the call.
+    """
+    seen = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal seen
+        seen += event in EVENTS
+        if event in EVENTS and seen == point:
+            [*arrival(signal.SIGUSR1)]
+
+    sys.setprofile(profile)
+    try:
+        call()
+    except Interruption:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_a_block_interrupted_at_any_point(thread: ThreadPoolExecutor) -> None:
+    """After an exception of a handler at each point of a `with` block, the lock is free."""
+    lock, entered = SignalSafeLock(), []
+
+    def block() -> None:
+        with lock:
+            entered.append(True)
+
+    points = 0
+    while interrupted(block, points + 1):
+        points += 1
+        assert is_free(lock, thread), f"interrupted at point {points}"
+    assert points > 2
+    assert entered
+
+
+def test_an_inner_block_interrupted_at_any_point(thread: ThreadPoolExecutor) -> None:
+    """An exception in an inner block of the same lock releases what the inner block has acquired, and no more."""
+    lock, entered = SignalSafeLock(), []
+
+    def block() -> None:
+        with lock:
+            entered.append(True)
+
+    points, again = 0, True
+    while again:
+        with lock:
+            points += 1
+            again = interrupted(block, points)
+            assert not is_free(lock, thread), f"interrupted at point {points}"
+        assert is_free(lock, thread), f"interrupted at point {points}"
+    assert points > 2
+
+
+def test_an_interrupted_wait_for_the_lock(thread: ThreadPoolExecutor) -> None:
+    """The exception of a handler ends the wait for a lock that another thread holds, and leaves it to that thread."""
+    lock, main = SignalSafeLock(), threading.get_ident()
+    held, interruptions = threading.Event(), []
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if not interruptions:
+            interruptions.append(Interruption())
+            raise interruptions[0]
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            while not interruptions:  # the first signals may arrive before the wait
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+    with handler(signal.SIGUSR1, interrupt):
+        holding = thread.submit(hold)
+        with pytest.raises(Interruption), _after(held), lock:
+            pytest.fail("two threads hold the lock")
+        holding.result()
+    assert is_free(lock, thread)
+
+
+@contextmanager
+def _after(event: threading.Event) -> Iterator[None]:
+    event.wait()
+    yield
+
+
+def test_a_condition_of_the_lock(thread: ThreadPoolExecutor) -> None:
+    """A `threading.Condition` accepts the lock: it releases it during a wait, and holds it afterwards."""
+    condition, notified = threading.Condition(SignalSafeLock()), []
+
+    def notify() -> None:
+        with condition:
+            notified.append(True)
+            condition.notify()
+
+    with condition:
+        notifying = thread.submit(notify)
+        assert condition.wait_for(lambda: notified, timeout=10)
+    notifying.result()
