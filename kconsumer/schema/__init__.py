@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SHARE_GROUP_DESCRIBE,
         SHARE_GROUP_HEARTBEAT,
     )
+    from kconsumer.schema.telemetry import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
     APIS: dict[int, Api]
 
@@ -52,6 +53,8 @@ _HOMES = {
     "SASL_AUTHENTICATE": "sasl",
     "CONSUMER_GROUP_HEARTBEAT": "consumer_group",
     "CONSUMER_GROUP_DESCRIBE": "admin",
+    "GET_TELEMETRY_SUBSCRIPTIONS": "telemetry",
+    "PUSH_TELEMETRY": "telemetry",
     "SHARE_GROUP_HEARTBEAT": "share_group",
     "SHARE_GROUP_DESCRIBE": "share_group",
     "SHARE_FETCH": "share_group",
@@ -73,6 +76,7 @@ __all__ = [
     "DESCRIBE_SHARE_GROUP_OFFSETS",
     "FETCH",
     "FIND_COORDINATOR",
+    "GET_TELEMETRY_SUBSCRIPTIONS",
     "HEARTBEAT",
     "JOIN_GROUP",
     "LEAVE_GROUP",
@@ -82,6 +86,7 @@ __all__ = [
     "OFFSET_COMMIT",
     "OFFSET_FETCH",
     "OFFSET_FOR_LEADER_EPOCH",
+    "PUSH_TELEMETRY",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
     "SHARE_ACKNOWLEDGE",

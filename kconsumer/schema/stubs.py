@@ -25,6 +25,7 @@ TABLES = (
     "produce",
     "sasl",
     "share_group",
+    "telemetry",
     "topics",
     "transactions",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -16,6 +17,7 @@ from kconsumer.testing.cluster import releases
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.groups.group import GroupError
 from kconsumer.testing.cluster.settings import Settings
+from kconsumer.testing.cluster.telemetry import ALL_METRICS, DEFAULT_INTERVAL_MS, ClientMetrics, PushedMetrics
 from kconsumer.testing.fake_cluster_faults import FaultMethods
 from kconsumer.testing.fake_cluster_security import SecurityMethods
 from kconsumer.testing.fake_transaction import FakeTransaction
@@ -180,6 +182,34 @@ class FakeCluster(FaultMethods, SecurityMethods):
                     raise ValueError(error.message) from None
             for name, value in settings.items():
                 self._cluster.groups.configs.set(group, name, value)
+
+    # --- telemetry of clients ---
+
+    def request_metrics(
+        self,
+        name: str,
+        metrics: Iterable[str] = (ALL_METRICS,),
+        interval_ms: int = DEFAULT_INTERVAL_MS,
+        client_id: str | None = None,
+    ) -> None:
+        """Request metrics of clients (KIP-714), as `kafka-configs.sh --entity-type client-metrics` does.
+
+        The cluster needs the setting `metric_reporters`, because Kafka's brokers need a plugin for this.
+        `name`: of the subscription; a second call replaces it. `metrics`: prefixes of names, or "*" for all. If it is
+        empty, the subscription is removed. `interval_ms`: between the pushes of a client. `client_id`: a regular
+        expression; None: all clients.
+        """
+        if not self._cluster.telemetry.enabled:
+            raise ValueError('the brokers cannot receive metrics: use FakeCluster(metric_reporters=("recorder",))')
+        pattern = None if client_id is None else re.compile(client_id)
+        chosen = tuple(metrics)
+        with self._server.change():
+            self._cluster.telemetry.subscribe(name, ClientMetrics(chosen, interval_ms, pattern) if chosen else None)
+
+    def pushed_metrics(self) -> list[PushedMetrics]:
+        """Returns what clients have pushed to all brokers, in order."""
+        with self._server.change():
+            return list(self._cluster.telemetry.pushed)
 
     # --- brokers ---
 

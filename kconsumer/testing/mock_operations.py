@@ -12,10 +12,10 @@ from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
-from kconsumer.engine.operations import Offsets, Operations
+from kconsumer.engine.operations import TELEMETRY_DISABLED, Offsets, Operations
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import Operation, Wait
-from kconsumer.errors import NoOffsetForPartitionError
+from kconsumer.errors import NoOffsetForPartitionError, StateError
 from kconsumer.fetching.partition_status import FetchContext
 from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.metadata.topic_requests import TopicTable
@@ -24,6 +24,8 @@ from kconsumer.state.partition import PartitionState
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.testing.mock_broker import NODE, MockBroker
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+CLIENT_INSTANCE_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # Java's Uuid with the value 1
 
 
 class MockDriver(Driver):
@@ -168,6 +170,14 @@ class MockOperations(Operations):
         self.driver.raise_wakeup()
         yield from ()
         return TopicTable(self._broker.partitions(self._broker.topics() if names is None else names))
+
+    def client_instance_id(self, timer: Timer) -> Operation[str]:
+        """Returns an id that is the same for all instances of MockConsumer. Raises StateError if telemetry is off."""
+        if not self._components.config.enable_metrics_push:
+            raise StateError(TELEMETRY_DISABLED)
+        self.driver.raise_wakeup()
+        yield from ()
+        return CLIENT_INSTANCE_ID
 
     def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
         """Run on_revoke, and drop the assignment. Raises the error of the callback at the end."""

@@ -37,6 +37,7 @@ from kconsumer.testing.cluster.sasl import Sasl, SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from kconsumer.testing.cluster.share.sessions import ShareSessionCache
 from kconsumer.testing.cluster.share.shares import Shares
+from kconsumer.testing.cluster.telemetry import TELEMETRY_APIS, Telemetry
 from kconsumer.testing.cluster.timers import Timers
 from kconsumer.testing.cluster.topic import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topic
 from kconsumer.testing.cluster.topic_admin import TopicAdmin
@@ -109,6 +110,7 @@ class Cluster:
         self.quotas = Quotas()
         self.sasl = Sasl(self, sasl)
         self.shares = Shares(self)
+        self.telemetry = Telemetry(self)
         self.topic_admin = TopicAdmin(self)
         self.transaction_requests = TransactionRequests(self)
         self.transactions = Transactions(self)
@@ -122,6 +124,7 @@ class Cluster:
             self.produce,
             self.sasl,
             self.shares,
+            self.telemetry,
             self.topic_admin,
             self.transaction_requests,
         ):
@@ -177,7 +180,8 @@ class Cluster:
     def versions_of(self, broker: Broker) -> Mapping[int, Versions]:
         """Returns the versions of each API that a broker supports, by API key."""
         versions = releases.versions_of(broker.release)
-        return {api.key: versions[api.key] for api in self._handlers if api.key in versions}
+        hidden = () if self.telemetry.enabled else TELEMETRY_APIS
+        return {api.key: versions[api.key] for api in self._handlers if api.key in versions and api not in hidden}
 
     def alive_brokers(self) -> list[Broker]:
         """Returns the running brokers in the order of their ids."""

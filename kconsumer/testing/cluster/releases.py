@@ -110,6 +110,8 @@ HISTORY: dict[str, str] = {
     "DescribeCluster": "2.8:0 3.7:0-1 4.0:0-2",
     "ConsumerGroupHeartbeat": "4.0:0-1",
     "ConsumerGroupDescribe": "4.0:0-1",
+    "GetTelemetrySubscriptions": "3.7:0",
+    "PushTelemetry": "3.7:0",
     "ShareGroupHeartbeat": "4.2:1",
     "ShareGroupDescribe": "4.2:1",
     "ShareFetch": "4.2:1-2",

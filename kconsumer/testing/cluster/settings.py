@@ -50,6 +50,8 @@ class Settings:
     log_cleaner_backoff_ms: int = 15_000
     log_retention_check_interval_ms: int = 300_000
     max_incremental_fetch_session_cache_slots: int = 1000
+    metric_reporters: tuple[str, ...] = ()  # not empty: brokers receive the metrics of clients (KIP-714)
+    telemetry_max_bytes: int = 1 << 20
     fetch_max_bytes: int = 55 << 20
     message_max_bytes: int = (1 << 20) + 12
 

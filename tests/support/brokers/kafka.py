@@ -277,6 +277,7 @@ class KafkaCluster(Kafka):
     listener for clients. `proxy` is called with this listener's port and returns the port to advertise in its place;
     nodes connect to each other without the proxy. `listeners` are more listeners: names and security protocols. Their
     options are in `properties` (`listener.name.<name in small letters>.…`); `servers(name)` returns their addresses.
+    `plugins` are folders with compiled classes of plugins.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class KafkaCluster(Kafka):
         jvm: Sequence[str] = JVM_LIGHT,
         proxy: Callable[[int], int] | None = None,
         listeners: Mapping[str, str] | None = None,
+        plugins: Sequence[Path] = (),
         root: Path | None = None,
         lifeline: Path | None = None,
     ) -> None:
@@ -296,7 +298,7 @@ class KafkaCluster(Kafka):
         self.cluster_id = random_uuid()
         self.nodes: list[KafkaNode] = []
         self.listeners = dict(listeners or {})
-        self._proxy = proxy
+        self._proxy, self._plugins = proxy, tuple(plugins)
         self._given_root, self._given_lifeline = root, lifeline
         self._lifeline_fd: int | None = None
 
@@ -309,7 +311,7 @@ class KafkaCluster(Kafka):
 
     def start(self) -> None:
         """Start all nodes and wait until each node sees all. If a port was taken meanwhile, try other ports."""
-        self._class_path = os.pathsep.join(map(str, kafka_jars(self.version)))
+        self._class_path = os.pathsep.join(map(str, [*kafka_jars(self.version), *self._plugins]))
         self._make_folders()
         for attempt in range(3):
             try:

@@ -50,6 +50,7 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_parallel.py::test_members_are_killed_and_stopped[consumer]": COORDINATOR,
     "test_ranges.py": SEGMENTS,
+    "test_parallel_sources.py": SHARES,
     "test_share_consumer.py::test_a_lock_that_times_out": SHARES,
     "test_share_consumer.py::test_implicit_mode": SHARES,
     "test_share_consumer.py::test_transactions": SHARES,

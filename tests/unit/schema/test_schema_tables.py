@@ -32,6 +32,8 @@ EXPECTED = {
     "DeleteGroups": (42, 0, 3, 2, 1),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0, 0),
     "ConsumerGroupDescribe": (69, 0, 1, 0, 0),
+    "GetTelemetrySubscriptions": (71, 0, 0, 0, 0),
+    "PushTelemetry": (72, 0, 0, 0, 0),
     "ShareGroupHeartbeat": (76, 1, 1, 0, 0),
     "ShareGroupDescribe": (77, 1, 1, 0, 0),
     "ShareFetch": (78, 1, 2, 0, 0),

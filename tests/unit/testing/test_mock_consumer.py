@@ -526,3 +526,11 @@ def test_an_unclosed_consumer_warns() -> None:
     """As for Consumer, a consumer that is not closed is reported."""
     with pytest.warns(ResourceWarning, match="unclosed"):
         MockConsumer()
+
+
+def test_client_instance_id() -> None:
+    """All mock consumers have the same client instance id, unless telemetry is disabled."""
+    with MockConsumer() as consumer:
+        assert "AAAAAAAAAAAAAAAAAAAAAQ" == consumer.client_instance_id()
+    with MockConsumer(enable_metrics_push=False) as consumer, pytest.raises(errors.StateError, match="metrics_push"):
+        consumer.client_instance_id()
