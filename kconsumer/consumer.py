@@ -6,16 +6,16 @@ Decides when a thread may call a method: one thread at a time, not after close()
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from kconsumer._core.record import ConsumerRecord
+from kconsumer.blocking_client import BlockingClient
+from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Timeout
+from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import guarded
-from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener, coroutine_function
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Consumer(ConsumerBase):
+class Consumer(ConsumerBase, BlockingClient):
     """A Kafka consumer with the semantics of the Java consumer of Kafka 4.4.
 
     It subscribes to the `topics`, if there are any. Options are the Java keys in snake_case;
@@ -187,6 +187,18 @@ class Consumer(ConsumerBase):
         """Drive an operation on the calling thread. Returns its result. Readers of ranges use this."""
         return self._engine.run(operation)
 
+    # --- telemetry ---------------------------------------------------------------------------------------------------
+
+    @guarded
+    def client_instance_id(self, timeout: Timeout = None) -> str:
+        """Returns the id that a broker has assigned to this client for telemetry (Java `clientInstanceId`, KIP-714).
+
+        Waits until a broker has done so. The text is in the form of Java's `Uuid`, as in logs of brokers. Raises
+        StateError if `enable_metrics_push` is False or telemetry has ended, UnsupportedVersionError if the brokers have
+        no plugin for client telemetry, and TimeoutError.
+        """
+        return self._engine.run(self._client_instance_id(timeout))
+
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     @guarded
@@ -260,40 +272,8 @@ class Consumer(ConsumerBase):
         """
         self._close(timeout, leave_group, auto_commit=True)
 
+    def _close_after_error(self) -> None:
+        self._close(30.0, None, auto_commit=False)
+
     def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
-        if self._guard.closed:
-            return
-        timer = self._timer(timeout)
-        outer = self._guard.enter(closing=True)
-        if self._closing:  # called by a callback or a signal handler that runs inside close()
-            self._guard.holder = outer
-            return
-        self._closing = True
-        try:
-            holds = SIGNALS.hold(self._guard.end_wait)
-            try:
-                if not self._guard.step.unfinished:
-                    self._rewind()
-                self._engine.close(timer, leave_group, auto_commit=auto_commit)
-            finally:
-                self._guard.closed = True
-                if holds:
-                    SIGNALS.release()
-        finally:
-            self._guard.holder = outer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the consumer. If the body raised, does not commit, so that the records of the body are read again."""
-        if kind is None:
-            self.close()
-            return
-        try:
-            self._close(30.0, None, auto_commit=False)
-        except KafkaError as close_error:
-            if error is not None:
-                error.add_note(f"closing the consumer failed, too: {close_error}")
+        self._close_once(timeout, lambda timer: self._engine.close(timer, leave_group, auto_commit=auto_commit))

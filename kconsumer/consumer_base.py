@@ -8,17 +8,15 @@ everything else.
 from __future__ import annotations
 
 import re
-import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar
 
 from kconsumer import _foreign_methods, assignors
 from kconsumer._core.record_run import deserialization_error
-from kconsumer.clock import Timer
+from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.engine.access_guard import AccessGuard, guarded
-from kconsumer.engine.iteration import Iteration
+from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared, shared_read
 from kconsumer.errors import StateError
 from kconsumer.listener import CallableListener, RebalanceListener
@@ -38,8 +36,6 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.decoded_columns import Decoders
@@ -49,7 +45,6 @@ if TYPE_CHECKING:
     from kconsumer.formats.decoders import Decoder
     from kconsumer.listener import Callback
 
-Timeout: TypeAlias = "float | timedelta | None"
 Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
 P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
@@ -60,10 +55,10 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
-class ConsumerBase(ABC):
+class ConsumerBase(ClientBase):
     """The part of a consumer that does not depend on how its methods wait."""
 
-    _how_to_close: str  # the advice of the warning about a consumer that was not closed
+    _engine: Engine
 
     @classmethod
     def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
@@ -79,41 +74,17 @@ class ConsumerBase(ABC):
         classic = config.group_protocol == "classic"
         joins = classic and (config.group_id is not None or "assignors" in config.explicit)
         loaded = assignors.load_all(config.assignors, config.as_mapping()) if joins else ()
-        self._config = config
-        self._engine = self._create_engine(config, loaded)
-        self._clock = self._engine.components.clock
-        self._engine.callbacks.set_consumer(self)
-        self._iteration = Iteration()
-        self._closing = False
-        self._guard = self._create_guard()
-        if topics:
-            try:
-                self.subscribe(topics)
-            except BaseException:  # the user does not get this consumer, and cannot close it
-                self._guard.closed = True
-                self._engine.abandon()
-                raise
+        engine = self._create_engine(config, loaded)
+        engine.callbacks.set_consumer(self)
+        self._start(config, engine, topics)
 
     @abstractmethod
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
         """Returns the engine of this consumer."""
 
-    def _create_guard(self) -> AccessGuard:
-        """Returns the guard that decides which thread may call a method."""
-        parts = self._engine.components
-        return AccessGuard(parts.step, parts.end_wait)
-
     def _check_listener(self, listener: RebalanceListener) -> None:
         """Raise TypeError if the consumer cannot call the methods of this listener."""
         return
-
-    def _check_change(self) -> None:
-        """Raise StateError if the subscription or the assignment cannot be changed now."""
-        return
-
-    @abstractmethod
-    def _drop_subscription(self) -> None:
-        """Unsubscribe, because the user has passed an empty list to `subscribe` or `assign`."""
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -342,11 +313,6 @@ class ConsumerBase(ABC):
         """Make the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
         self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
 
-    @guarded
-    def client_instance_id(self, timeout: Timeout = None) -> str:
-        """Raise StateError, because without client telemetry there is no client instance id (KIP-714)."""
-        raise StateError("client telemetry is not part of this version, so there is no client instance id")
-
     @shared_read
     def metrics(self) -> dict[MetricName, float]:
         """Returns all metrics, under the names and groups of the Java client."""
@@ -364,6 +330,9 @@ class ConsumerBase(ABC):
     def _unsubscribe(self) -> Operation[None]:
         self._rewind()
         yield from self._engine.operations.unsubscribe()
+
+    def _client_instance_id(self, timeout: Timeout) -> Operation[str]:
+        return (yield from self._engine.operations.client_instance_id(self._timer(timeout)))
 
     def _commit(self, offsets: Offsets[P] | ConsumerRecords | None, timeout: Timeout) -> Operation[None]:
         yield from self._engine.operations.commit(self._offsets(offsets), self._timer(timeout))
@@ -415,13 +384,6 @@ class ConsumerBase(ABC):
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def wakeup(self) -> None:
-        """Make the running blocking call raise WakeupError. If none is running, the next one raises it.
-
-        Any thread or signal handler may call this.
-        """
-        self._engine.wakeup()
-
     def _observe_rebalances(self, observer: RebalanceListener | None) -> None:
         """Set a listener that is called before that of the subscription, and stays when the subscription changes."""
         self._engine.callbacks.observer = observer
@@ -430,37 +392,11 @@ class ConsumerBase(ABC):
         """Let a wakeup that no call has raised yet raise nothing."""
         self._engine.driver.wakeup_requested = False
 
-    def __del__(self) -> None:
-        guard = getattr(self, "_guard", None)
-        if guard is None or guard.closed:
-            return
-        if guard.forked:
-            self._engine.abandon()
-            return
-        guard.closed = True
-        try:
-            message = f"unclosed <{self._name()}>; {self._how_to_close}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
-        finally:  # a filter may turn the warning into an exception
-            self._engine.abandon()
-
-    def _name(self) -> str:
-        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
-        return f"{type(self).__name__} {self._config.client_id!r}{group}"
+    def _drop_unreached(self) -> None:
+        if not self._guard.step.unfinished:
+            self._rewind()
 
     if not TYPE_CHECKING:  # a checker would take every name for an attribute
-
-        def __new__(cls, *arguments, **options):
-            """Create a consumer. Raises TypeError if the first argument is a mapping of options.
-
-            The consumer of confluent-kafka takes such a mapping. The message names `from_config`, which takes one here.
-            """
-            if arguments and isinstance(arguments[0], Mapping) and cls.__init__.__module__.startswith("kconsumer."):
-                raise TypeError(
-                    f"{cls.__name__}() takes topics, and options by name; for a mapping of options write "
-                    f"{cls.__name__}.from_config({{…}}, 'topic')"
-                )
-            return super().__new__(cls)
 
         def __getattr__(self, name):
             raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
@@ -537,38 +473,6 @@ class ConsumerBase(ABC):
             pass
         self._rewind()
         return batch
-
-    def _timer(self, timeout: Timeout) -> Timer:
-        return Timer(self._clock, timeout_in_ms(timeout, self._config.default_api_timeout_ms))
-
-    def _timeout_ms(self, timeout: Timeout) -> float:
-        return timeout_in_ms(timeout, self._config.default_api_timeout_ms)
-
-
-def timeout_in_ms(timeout: Timeout, default_ms: int) -> float:
-    """Returns a timeout in ms. Raises ValueError for a negative one. None means `default_ms`."""
-    if timeout is None:
-        return float(default_ms)
-    # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
-    seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
-    if not seconds >= 0:
-        raise ValueError(f"a timeout cannot be negative: {seconds} s")
-    return seconds * 1000.0
-
-
-def topic_names(topics: Iterable[str]) -> list[str]:
-    """Returns the topics of a subscription. Raises TypeError or ValueError if one is not a name."""
-    if isinstance(topics, str):
-        raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
-    names = list(topics)
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"not a topic name: {name!r}")
-        if name.startswith("^"):
-            raise ValueError(
-                f"not a topic name: {name!r}; for a pattern pass re.compile({name[1:]!r}), which matches whole names"
-            )
-    return names
 
 
 def _positive(name: str, value: int) -> int:

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import TopicPartition
 
 _threads = threading.local()  # `calls`: the DeferredCalls of the engine to which the thread belongs
 _instances: weakref.WeakSet[DeferredCalls] = weakref.WeakSet()
-_registry = threading.RLock()  # a signal handler may log while it is held
+_registry = SignalSafeLock()  # reentrant: a signal handler may log while it is held
 
 
 class DeferredCalls:

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 import weakref
 from collections.abc import Iterator, Mapping
 
 from kconsumer.errors import ConfigError
 from kconsumer.metrics.bounded import BoundedMetrics
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 try:
@@ -95,7 +95,7 @@ class _SharedCollector(Collector):
     """What one registry collects: the metrics of all its reporters, merged into families."""
 
     _of: weakref.WeakKeyDictionary[CollectorRegistry, _SharedCollector] = weakref.WeakKeyDictionary()
-    _lock = threading.RLock()
+    _lock = SignalSafeLock()
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = weakref.ref(registry)

@@ -25,13 +25,14 @@ FACTS = {
     "types",
     "deferred_calls",
     "repeated_failures",
+    "signal_safe_lock",
 }
 TOOLS = (
     FACTS
     | {"clock", "_core", "schema", "config", "compression"}
     | {"assignors", "listener", "metrics", "deserializers"}
 )
-MANAGED = TOOLS | {"state", "records", "managers", "metadata", "offsets", "coordinator", "fetching"}
+MANAGED = TOOLS | {"state", "records", "managers", "metadata", "offsets", "coordinator", "fetching", "telemetry"}
 PUBLIC = MANAGED | {
     "_foreign_methods",
     "net",
@@ -42,12 +43,16 @@ PUBLIC = MANAGED | {
     "formats",
     "consumer",
     "consumer_base",
+    "client_base",
+    "blocking_client",
     "groups",
     "ranges",
     "deferred_signals",
     "offset_arguments",
     "_version",
 }
+
+EXPORTERS = {"metrics", "opentelemetry", "prometheus"}
 
 # Layer (the name after `kconsumer.`) -> the layers it may import besides itself.
 ALLOWED: dict[str, set[str]] = {
@@ -58,8 +63,9 @@ ALLOWED: dict[str, set[str]] = {
     "transitions": {"errors"},
     "types": set(),
     "clock": set(),
-    "deferred_calls": {"types"},
+    "deferred_calls": {"signal_safe_lock", "types"},
     "repeated_failures": set(),
+    "signal_safe_lock": set(),
     "deferred_signals": {"_core"},
     "_version": set(),
     "_core": {"errors", "types"},
@@ -84,19 +90,22 @@ ALLOWED: dict[str, set[str]] = {
     "offsets": TOOLS | {"state", "managers", "metadata", "coordinator"},
     "coordinator": TOOLS | {"state", "managers", "metadata"},
     "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
+    "telemetry": TOOLS | {"managers"},
     "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
     "share": PUBLIC,
     "consumer": PUBLIC,
-    "consumer_base": PUBLIC - {"consumer"},
-    "aio": PUBLIC,
+    "consumer_base": PUBLIC - {"consumer", "blocking_client"},
+    "blocking_client": TOOLS | {"client_base", "deferred_signals"},
+    "client_base": TOOLS | {"engine"},
+    "aio": PUBLIC | {"share"},
     "groups": PUBLIC,
-    "parallel": PUBLIC,
+    "parallel": PUBLIC | {"aio", "share"},
     "ranges": PUBLIC,
     "testing": PUBLIC,
     "formats": FACTS,
     "decoded_columns": FACTS | {"arrow", "formats"},
     "registry": FACTS | {"arrow", "formats"},
-    "spark": {"", "arrow", "clock", "config", "errors", "formats", "ranges", "registry", "types"},
+    "spark": FACTS | {"", "arrow", "config", "clock", "formats", "ranges", "registry", "signal_safe_lock"} | EXPORTERS,
     # `kconsumer fake-cluster` runs a cluster of `testing`.
     "cli": {"", "arrow", "assignors", "clock", "config", "engine", "errors", "groups", "testing", "types"},
     "__main__": {"cli"},
@@ -260,6 +269,11 @@ INTERNAL_MODULES = {
     "kconsumer.formats.decoders": "the interface of decoders",
     "kconsumer.formats.json_columns": "the decoder of JSON",
     "kconsumer.formats.protobuf_columns": "the decoder of Protocol Buffers",
+    "kconsumer.metrics.registry": "the metrics of a pipeline",
+    "kconsumer.metrics.reporters": "the reporters of its metrics, which are those of a consumer",
+    "kconsumer.ranges.limits": "the limits of the batches of several ranges",
+    "kconsumer.ranges.topic_steps": "the reader of several ranges with one consumer",
+    "kconsumer.signal_safe_lock": "a lock that Ctrl-C does not leave locked",
 }
 APPLICATIONS = sorted(path for path in SOURCES if path.relative_to(ROOT).parts[1] in ("cli", "spark"))
 
@@ -290,7 +304,18 @@ def test_sources_were_found() -> None:
 
 def test_loggers_do_not_run_handlers_under_a_lock() -> None:
     """Modules that run in an engine log through `get_logger`, so that log handlers never run while its lock is held."""
-    folders = ["coordinator", "engine", "fetching", "groups", "metadata", "metrics", "net", "offsets", "state"]
+    folders = [
+        "coordinator",
+        "engine",
+        "fetching",
+        "groups",
+        "metadata",
+        "metrics",
+        "net",
+        "offsets",
+        "state",
+        "telemetry",
+    ]
     paths = [path for folder in folders for path in (ROOT / "kconsumer" / folder).rglob("*.py")]
     assert [] == [path.name for path in paths if "logging.getLogger(" in path.read_text()]
 

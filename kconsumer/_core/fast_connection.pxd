@@ -9,7 +9,7 @@ Contents:
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from kconsumer._core.metric_events cimport NodeSensors
-from kconsumer._core.wire cimport Slice, Span
+from kconsumer._core.wire cimport FrameBuffer, Slice, Span
 
 
 cdef enum:
@@ -50,7 +50,7 @@ cdef class FastConnection:
     cdef readonly object unsent              # the UnsentRequest of that fetch
     cdef readonly object node                # its NodeConnection
     cdef readonly int descriptor
-    cdef object frames                       # its FrameBuffer
+    cdef FrameBuffer frames
     cdef object recv_into
     cdef object send
     cdef object find
@@ -73,6 +73,8 @@ cdef class FastConnection:
     cdef bint expects_empty                  # the last response was empty
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)
+    cdef Py_ssize_t receive(self) except -2
+    cdef Py_ssize_t send_bytes(self, bytes data) except -1
     cdef int send_request(self) except -1
 
 

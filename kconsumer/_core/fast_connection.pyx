@@ -5,15 +5,27 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
 from kconsumer._core.metric_events cimport NodeSensors
-from kconsumer._core.wire cimport Span, kc_store_be32
+from kconsumer._core.wire cimport FrameBuffer, Span, kc_store_be32
+
+import os
+
+from kconsumer.errors import KafkaError
+
+
+cdef extern from "fast_socket.h" nogil:
+    const int KC_SYSTEM_SOCKETS
+    int kc_receive(int descriptor, unsigned char* bytes, int size)
+    int kc_send(int descriptor, const unsigned char* bytes, int size)
 
 
 cdef enum:
     KEY_BYTES = TOPIC_ID_BYTES + 4     # topic id and partition
+    MAX_RECEIVE_BYTES = 1 << 30        # of one system call
 
 
 @cython.final
@@ -47,7 +59,7 @@ cdef class FastConnection:
         flight,
         node,
         int descriptor,
-        frames,
+        FrameBuffer frames not None,
         recv_into,
         send,
         find,
@@ -87,7 +99,7 @@ cdef class FastConnection:
     cdef int send_request(self) except -1:
         """Send `request`, or as much of it as the socket takes."""
         try:
-            self.sent = self.send(self.request)
+            self.sent = self.send_bytes(self.request)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -96,3 +108,36 @@ cdef class FastConnection:
         if self.sent == len(self.request):
             self.request = None
         return 0
+
+    cdef Py_ssize_t send_bytes(self, bytes data) except -1:
+        """Returns how many bytes the socket has taken. Raises BlockingIOError if it takes none, and other OSErrors."""
+        cdef int count
+        if not (self.is_socket and KC_SYSTEM_SOCKETS):
+            return self.send(data)
+        count = kc_send(self.descriptor, <unsigned char*> PyBytes_AS_STRING(data), <int> len(data))
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
+        return count
+
+    cdef Py_ssize_t receive(self) except -2:
+        """Receive into the free space of `frames`. Returns the number of bytes; -1 if none have arrived.
+
+        Returns 0 if the connection was closed. After an error, too, which is then in `error`.
+        """
+        cdef Py_ssize_t size = 0
+        cdef int count
+        cdef unsigned char* space
+        if self.is_socket and KC_SYSTEM_SOCKETS:
+            space = self.frames.free_space(&size)
+            count = kc_receive(self.descriptor, space, <int> min(size, MAX_RECEIVE_BYTES))
+            if count >= 0 or count == -EAGAIN:
+                return count if count >= 0 else -1
+            self.error = OSError(-count, os.strerror(-count))
+            return 0
+        try:
+            return self.recv_into(self.frames.recv_view())
+        except BlockingIOError:
+            return -1
+        except (OSError, KafkaError) as error:
+            self.error = error
+            return 0

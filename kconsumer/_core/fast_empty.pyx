@@ -27,7 +27,7 @@ import os
 cdef extern from "fast_socket.h" nogil:
     const int KC_SYSTEM_SOCKETS
     int kc_peek(int descriptor, unsigned char* bytes, int size)
-    int kc_remove(int descriptor, unsigned char* bytes, int size)
+    int kc_receive(int descriptor, unsigned char* bytes, int size)
     int kc_send(int descriptor, const unsigned char* bytes, int size)
 
 
@@ -71,7 +71,7 @@ cdef bint exchange_empty(
         record_fetch_latency(fetches, now - connection.sent_at, now)
     if network is not None:
         record_exchange(network, connection.sensors, now - connection.sent_at, waited_ms, EMPTY_BYTES, size, now)
-    if kc_remove(connection.descriptor, found, EMPTY_BYTES) != EMPTY_BYTES:
+    if kc_receive(connection.descriptor, found, EMPTY_BYTES) != EMPTY_BYTES:
         return False
     connection.epoch = following_epoch(connection.epoch)
     connection.correlation_id += 1

@@ -11,6 +11,12 @@ cdef enum:
     MAX_READY = 32                     # descriptors that one wait reports
 
 
+cdef enum Exchange:
+    REFUSED = -1                       # the response was received; the socket has not taken all of the next request
+    NOT_EMPTY = 0                      # nothing was received
+    DONE = 1
+
+
 cdef class FastPath:
     cdef readonly bint armed
     cdef readonly bint waiting               # `poll` waits, without the lock
@@ -64,6 +70,8 @@ cdef class FastPath:
         self, int count, double now, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes
     )
     cdef int exchange_empties(self, int count, double now) except -2
+    cdef bint is_waiting(self) noexcept
+    cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY
     cdef FastConnection connection_of(self, int descriptor)
     cdef bint receive(
         self,

@@ -24,7 +24,8 @@ from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange
 from kconsumer._core.fast_request cimport next_request
 from kconsumer._core.fast_response cimport ResponseParser
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents, record_quick_poll
-from kconsumer._core.wire cimport Slice
+from kconsumer._core.record_run cimport RecordRun
+from kconsumer._core.wire cimport Frame, slice_of
 
 import os
 import sys
@@ -130,6 +131,13 @@ cdef class FastPath:
         self.armed = False
         self.generation += 1
 
+    def postpone(self, double until):
+        """Change the time (ms) from which on `poll` returns None. Returns False if it must return None in any case."""
+        if not self.armed or self.until <= 0:
+            return False
+        self.until = until
+        return True
+
     @property
     def undelivered(self):
         """True if the last poll has moved positions, and waits for deserializers of its records."""
@@ -214,7 +222,7 @@ cdef class FastPath:
 
     def continue_poll(self, Py_ssize_t max_records, Py_ssize_t max_bytes):
         """Process what has arrived. Returns records, `empty` if there are none yet, or None like `poll`."""
-        if self.generation != self.polling:
+        if self.generation != self.polling or self.until <= 0:
             return None
         return self.proceed(self.find_ready(0), self.polling, max_records, max_bytes)
 
@@ -333,7 +341,6 @@ cdef class FastPath:
             if count == 0:
                 return self.empty
             if count < 0:
-                self.until = 0.0     # the next poll returns None, too
                 return None
         self.lock.acquire()
         try:
@@ -362,17 +369,33 @@ cdef class FastPath:
         """
         cdef int index, others = 0
         cdef FastConnection connection
+        cdef Exchange result
         for index in range(count):
             connection = self.connection_of(self.ready[index])
-            if connection is None or not exchange_empty(connection, now, self.waited_ms, self.network, self.fetches):
+            result = NOT_EMPTY if connection is None else self.exchange(connection, now)
+            if result == REFUSED:
+                return -1
+            if result == NOT_EMPTY:
                 self.ready[others] = self.ready[index]
                 others += 1
-                continue
-            self.responses += 1
-            self.waited_ms = 0.0
-            if connection.request is not None:
-                return -1
         return others
+
+    cdef bint is_waiting(self) noexcept:
+        """Returns True if the poll that `begin_poll` has begun still waits."""
+        return self.waiting and self.generation == self.polling
+
+    cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY:
+        """Handle an empty response. After REFUSED the fast path must be disarmed. Runs no Python code."""
+        self.waited_ms += now - self.woken
+        self.woken = now
+        if not exchange_empty(connection, now, self.waited_ms, self.network, self.fetches):
+            return NOT_EMPTY
+        self.responses += 1
+        self.waited_ms = 0.0
+        if connection.request is None:
+            return DONE
+        self.until = 0.0     # the next poll returns None
+        return REFUSED
 
     cdef FastConnection connection_of(self, int descriptor):
         """Returns the connection with this descriptor, or None."""
@@ -402,19 +425,16 @@ cdef class FastPath:
         cdef list frames, seen = [], new_runs = [], records = [], moved = self.moved[:]
         cdef dict new_positions = {}, new_skipped = {}
         cdef FastPartition partition
-        try:
-            count = connection.recv_into(connection.frames.recv_view())
-        except BlockingIOError:
-            return True
-        except (OSError, KafkaError) as error:
-            connection.error = error
+        cdef RecordRun run
+        cdef Frame frame
+        count = connection.receive()
         blocked = connection.blocked is not None and connection.blocked()
         if count < 0:
             return True if not blocked else self.give_up("TLS must write")
         if count == 0:
             return self.give_up("the connection was closed")
         try:
-            frames = connection.frames.received(count)
+            frames = connection.frames.take_frames(count)
         except KafkaError as error:
             connection.error = error
             return self.give_up("the response is invalid")
@@ -426,12 +446,13 @@ cdef class FastPath:
             return self.give_up("TLS has more bytes, or must write")
         if len(frames) != 1 or connection.frames.pending:
             return self.give_up("the response is large")
-        frame = frames[0]
-        if not self.parser.parse(connection, Slice(frame), seen):
+        frame = <Frame> frames[0]
+        if not self.parser.parse(connection, slice_of(frame, frame.data, frame.size), seen):
             return self.give_up("the response is not ordinary")
         connection.expects_empty = not seen
-        max_records -= sum(map(len, runs))
-        max_bytes -= sum([run.size for run in runs])
+        for run in runs:     # of other responses to this poll
+            max_records -= run.count
+            max_bytes -= run.size
         if not self.parser.take_records(seen, max_records, max_bytes, new_runs, new_skipped, records):
             return self.give_up("the response has more records than a poll may return, or corrupt ones")
         request = next_request(connection, seen, self.parser.updates)
@@ -459,8 +480,10 @@ cdef class FastPath:
         )
         self.waited_ms, connection.received = 0.0, 0
         runs += new_runs
-        positions.update(new_positions)
-        skipped.update(new_skipped)
+        if new_positions:
+            positions.update(new_positions)
+        if new_skipped:
+            skipped.update(new_skipped)
         return connection.request is None
 
     cdef bint give_up(self, str reason) except -1:

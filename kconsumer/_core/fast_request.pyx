@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kconsumer._core.fast_connection cimport (
+    MAX_PARTITIONS,
     TOPIC_ID_BYTES,
     FastConnection,
     FastPartition,
@@ -23,20 +24,21 @@ cdef enum:
 
 cdef bytes next_request(FastConnection connection, list seen, Update* updates):
     """Returns the next request of the session. It contains those partitions in `seen` that moved."""
-    cdef list moved = []
-    cdef Py_ssize_t topics = 0, index = 0, first, at
+    cdef Py_ssize_t moved[MAX_PARTITIONS]     # indexes in `seen`
+    cdef Py_ssize_t count = 0, topics = 0, index = 0, first, at
     cdef FastPartition partition
     cdef bytes topic_id = b""
     for at in range(len(seen)):
         if updates[at].next_offset != (<FastPartition> seen[at]).offset:
-            moved.append(at)
-    for at in moved:
-        partition = seen[at]
+            moved[count] = at
+            count += 1
+    for index in range(count):
+        partition = <FastPartition> seen[moved[index]]
         if partition.topic_id != topic_id:
             topics += 1
             topic_id = partition.topic_id
     cdef Py_ssize_t room = (
-        len(connection.head) + len(connection.tail) + 5 + topics * (TOPIC_ID_BYTES + 6) + len(moved) * PARTITION_BYTES
+        len(connection.head) + len(connection.tail) + 5 + topics * (TOPIC_ID_BYTES + 6) + count * PARTITION_BYTES
     )
     cdef bytes data = PyBytes_FromStringAndSize(NULL, room)
     cdef unsigned char* start = <unsigned char*> PyBytes_AS_STRING(data)
@@ -45,10 +47,11 @@ cdef bytes next_request(FastConnection connection, list seen, Update* updates):
     kc_store_be32(start + CORRELATION_ID_AT, <uint32_t> (connection.correlation_id + 1))
     kc_store_be32(p - EPOCH_BYTES, <uint32_t> following_epoch(connection.epoch))
     p = store_uvarint(p, <uint32_t> topics + 1)
-    while index < len(moved):
+    index = 0
+    while index < count:
         first = index
         topic_id = (<FastPartition> seen[moved[first]]).topic_id
-        while index < len(moved) and (<FastPartition> seen[moved[index]]).topic_id == topic_id:
+        while index < count and (<FastPartition> seen[moved[index]]).topic_id == topic_id:
             index += 1
         memcpy(p, PyBytes_AS_STRING(topic_id), TOPIC_ID_BYTES)
         p = store_uvarint(p + TOPIC_ID_BYTES, <uint32_t> (index - first) + 1)

@@ -7,9 +7,10 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, uint32_t
 
 from kconsumer._core.fast_connection cimport MAX_PARTITIONS, TOPIC_ID_BYTES, FastConnection, FastPartition, Update
+from kconsumer._core.fetch cimport PartitionFetch, new_fetch
+from kconsumer._core.record_run cimport RecordRun
 from kconsumer._core.wire cimport Slice, Span, read_i16, read_i32, read_i64, read_uvarint, slice_of, take
 
-from kconsumer._core.fetch import PartitionFetch
 from kconsumer.errors import KafkaError
 
 
@@ -96,37 +97,38 @@ cdef class ResponseParser:
         cdef Py_ssize_t index, size
         cdef Update* update
         cdef FastPartition partition
+        cdef PartitionFetch fetch
+        cdef RecordRun run
         for index in range(len(seen)):
             partition, update = seen[index], &self.updates[index]
             update.next_offset, partition.next_epoch = partition.offset, partition.offset_epoch
             size = partition.records.span.end - partition.records.span.p
             if size == 0:
                 continue
-            fetch = PartitionFetch(
+            fetch = new_fetch(
                 partition.topic_partition,
                 partition.records,
                 partition.offset,
-                check_crcs=self.check_crcs,
-                read_committed=self.read_committed,
-                on_decompressed=self.track,
-                batch_limit=self.batch_limit,
+                self.check_crcs,
+                self.read_committed,
+                self.track,
+                self.batch_limit,
             )
             try:
-                run = fetch.take(max_records, max_bytes, MAX_OUTPUT)
+                run = fetch.next_run(max_records, max_bytes, MAX_OUTPUT)
             except KafkaError:
                 return False
-            max_records -= len(run)
+            max_records -= run.count
             max_bytes -= run.size
-            if not fetch.exhausted or fetch.output_bytes > MAX_OUTPUT or fetch.next_offset <= partition.offset:
+            if not fetch.is_exhausted() or fetch.output_bytes > MAX_OUTPUT or fetch.next_offset <= partition.offset:
                 return False
-            update.next_offset, partition.next_epoch = fetch.next_offset, fetch.next_leader_epoch
-            if len(run):
+            update.next_offset, partition.next_epoch = fetch.next_offset, None if fetch.epoch < 0 else fetch.epoch
+            if run.count:
                 runs.append(run)
-            passed_over = fetch.take_skipped()
-            if passed_over:
-                skipped[partition.topic_partition] = passed_over
+            if fetch.skipped is not None:
+                skipped[partition.topic_partition] = fetch.take_skipped()
             end = update.last_stable_offset if self.read_committed else update.high_watermark
-            records.append((partition, size, len(run), end, update.log_start_offset, fetch.next_offset))
+            records.append((partition, size, run.count, end, update.log_start_offset, fetch.next_offset))
         return True
 
 

@@ -14,22 +14,22 @@
 
 #define KC_SYSTEM_SOCKETS 1
 
-/* Copy at most `size` received bytes. They stay received. Returns their number, or a negative error number. */
-static int kc_peek(int descriptor, unsigned char *bytes, int size)
+/* Copy at most `size` received bytes. They can be received again. Returns their number, or a negative error number. */
+static inline int kc_peek(int descriptor, unsigned char *bytes, int size)
 {
     int count = (int)recv(descriptor, bytes, (size_t)size, MSG_PEEK | MSG_DONTWAIT);
     return count < 0 ? -errno : count;
 }
 
-/* Remove `size` bytes, which `kc_peek` has copied. Returns their number, or a negative error number. */
-static int kc_remove(int descriptor, unsigned char *bytes, int size)
+/* Receive at most `size` bytes. Returns their number, 0 at the end of the stream, or a negative error number. */
+static inline int kc_receive(int descriptor, unsigned char *bytes, int size)
 {
     int count = (int)recv(descriptor, bytes, (size_t)size, MSG_DONTWAIT);
     return count < 0 ? -errno : count;
 }
 
 /* Returns how many bytes the socket has taken, or a negative error number. */
-static int kc_send(int descriptor, const unsigned char *bytes, int size)
+static inline int kc_send(int descriptor, const unsigned char *bytes, int size)
 {
     int count = (int)send(descriptor, bytes, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
     return count < 0 ? -errno : count;
@@ -39,19 +39,19 @@ static int kc_send(int descriptor, const unsigned char *bytes, int size)
 
 #define KC_SYSTEM_SOCKETS 0
 
-static int kc_peek(int descriptor, unsigned char *bytes, int size)
+static inline int kc_peek(int descriptor, unsigned char *bytes, int size)
 {
     (void)descriptor, (void)bytes, (void)size;
     return -1;
 }
 
-static int kc_remove(int descriptor, unsigned char *bytes, int size)
+static inline int kc_receive(int descriptor, unsigned char *bytes, int size)
 {
     (void)descriptor, (void)bytes, (void)size;
     return -1;
 }
 
-static int kc_send(int descriptor, const unsigned char *bytes, int size)
+static inline int kc_send(int descriptor, const unsigned char *bytes, int size)
 {
     (void)descriptor, (void)bytes, (void)size;
     return -1;

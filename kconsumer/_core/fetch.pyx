@@ -2,14 +2,14 @@
 
 Decides which records are returned: it checks sizes and checksums, decompresses one batch at a time, skips control
 records, records of aborted transactions and records below the position, and advances the position. Other modules send
-the requests and process the records. The layouts are in batch.pxd and message_set.pxd.
+the requests and process the records. The fields are in fetch.pxd, the layouts in batch.pxd and message_set.pxd.
 """
 
 from copy import copy
 
 cimport cython
 from cpython.pyport cimport PY_SSIZE_T_MAX
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int8_t, int64_t, uint32_t
 
 from kconsumer._core.batch cimport (
     CODEC,
@@ -73,16 +73,6 @@ def use_codecs(decompress_batch, limit_output):
     global decompress, output_limit
     decompress = decompress_batch
     output_limit = limit_output
-
-
-cdef struct OpenBatch:
-    # The batch whose records are being returned.
-    RunSegment segment     # the values that all its records share; `segment.span`: the records not returned yet
-    Py_ssize_t left        # the number of records in `segment.span`
-    int64_t last_offset
-    int64_t reached        # the expected offset of the next record, for error messages
-    bint control           # a control batch: none of its records is returned
-    const char* defect     # describes an error in the bytes after the records in `segment.span`; NULL: none
 
 
 cdef bint check_records(OpenBatch* batch, Py_ssize_t limit, Py_ssize_t size, RunSegment* out) noexcept nogil:
@@ -149,25 +139,6 @@ cdef class PartitionFetch:
     (see `use_codecs`).
     """
 
-    cdef readonly object topic_partition
-    cdef readonly int64_t next_offset
-    cdef int32_t epoch                # leader epoch of next_offset; -1: none
-    cdef int64_t floor                # records below this offset are skipped
-    cdef bint check_crcs
-    cdef bint log_bytes
-    cdef Slice data
-    cdef Span rest                    # batches that were not opened yet
-    cdef bint begun                   # at least one complete batch was found
-    cdef Slice owner                  # keeps the open batch's records alive; None: no batch is open
-    cdef OpenBatch batch
-    cdef AbortedIndex aborted         # None unless read_committed
-    cdef readonly Py_ssize_t output_bytes  # decompressed size of all batches so far
-    cdef PrefetchDecompressor prefetched  # decompresses batches before their turn; None until the first such batch
-    cdef Py_ssize_t batch_limit       # maximum decompressed size of one batch; 0: depends on its compressed size
-    cdef object on_decompressed       # called with each memory block that a batch was decompressed into; or None
-    cdef object error                 # the error that every later take() raises; None: no error
-    cdef list skipped                 # skipped batches: (first offset, offset after the last, reason); or None
-
     def __init__(
         self,
         topic_partition,
@@ -207,6 +178,10 @@ cdef class PartitionFetch:
     @property
     def exhausted(self):
         """True if nothing is left for `take`: no record to return, no batch to skip, and no error to raise."""
+        return self.is_exhausted()
+
+    cdef bint is_exhausted(self) noexcept:
+        """Returns `exhausted`."""
         cdef Span rest = self.rest
         cdef BatchHeader header
         if self.error is not None or self.owner is not None:
@@ -236,6 +211,10 @@ cdef class PartitionFetch:
         limit, and RecordTooLargeError if there is no complete batch. If there are valid records before the error, this
         call returns them, and the next call raises the error. After that, every call raises it.
         """
+        return self.next_run(max_records, max_bytes, max_output)
+
+    cdef RecordRun next_run(self, Py_ssize_t max_records, Py_ssize_t max_bytes, Py_ssize_t max_output):
+        """Do what `take` does."""
         cdef RecordRun run
         if self.error is not None:
             raise copy(self.error)
@@ -609,3 +588,24 @@ cdef class PartitionFetch:
         return self.corrupt(
             max(header.base_offset, self.floor), what, header.base_offset + header.last_offset_delta + 1
         )
+
+
+cdef PartitionFetch new_fetch(
+    object topic_partition,
+    Slice records,
+    int64_t fetch_offset,
+    bint check_crcs,
+    bint read_committed,
+    object on_decompressed,
+    Py_ssize_t batch_limit,
+):
+    """Returns a PartitionFetch of a fetch response without aborted transactions. Creates it without keyword arguments,
+    which take longer than a small response."""
+    cdef PartitionFetch made = PartitionFetch.__new__(PartitionFetch)
+    made.topic_partition, made.on_decompressed, made.batch_limit = topic_partition, on_decompressed, batch_limit
+    made.next_offset, made.floor, made.epoch = fetch_offset, max(fetch_offset, 0), -1
+    made.check_crcs = check_crcs
+    if read_committed:
+        made.aborted = AbortedIndex(())
+    made.data, made.rest = records, records.span
+    return made

@@ -1,4 +1,4 @@
-"""Bounded reads of bytes: Span, its inline readers, and the two classes that own or reference memory.
+"""Bounded reads of bytes: Span, its inline readers, and the classes that own or reference memory.
 
 Contents:
     Span                      a position in a buffer, and the buffer's end
@@ -6,6 +6,7 @@ Contents:
     take, skip                advance the Span by a number of bytes
     Frame                     the bytes of one network frame, and their memory
     Slice                     a part of another object's buffer, with a reference to that object
+    FrameBuffer               splits a byte stream into frames
 
 The readers, `take` and `skip` never read past `end` and never raise. If the Span is too short, they return False and do
 not advance it. The caller then raises an error with the topic and the offset. All functions may run without the GIL,
@@ -187,6 +188,23 @@ cdef class Slice:
     # A Frame, or a memoryview of the underlying buffer. This reference keeps the bytes alive.
     cdef readonly object owner
     cdef Span span
+
+
+cdef class FrameBuffer:
+    cdef readonly Py_ssize_t max_frame_bytes
+    cdef Frame scratch            # the scratch block, for prefixes and small frames
+    cdef Py_ssize_t scratched     # number of received bytes in `scratch`
+    cdef Frame partial            # the incomplete frame that is received into its own block, or None
+    cdef Py_ssize_t filled        # number of received bytes in `partial`
+    cdef Frame prefetch           # the block of `prefetch_view`, or None
+    cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from those of the last frames
+
+    cdef unsigned char* free_space(self, Py_ssize_t* size) noexcept
+    cdef list take_frames(self, Py_ssize_t count)
+    cdef int cut(self, list frames) except -1
+    cdef int finish_partial(self, list frames) except -1
+    cdef int complete(self, Frame frame, list frames) except -1
+    cdef Py_ssize_t size_of(self, const unsigned char* prefix) except -1
 
 
 cdef Frame new_frame(Py_ssize_t size)

@@ -194,14 +194,6 @@ cdef class FrameBuffer:
     then uses `prefetch_view()` and `received_prefetched()` in place of the two methods above.
     """
 
-    cdef readonly Py_ssize_t max_frame_bytes
-    cdef Frame scratch            # the scratch block, for prefixes and small frames
-    cdef Py_ssize_t scratched     # number of received bytes in `scratch`
-    cdef Frame partial            # the incomplete frame that is received into its own block, or None
-    cdef Py_ssize_t filled        # number of received bytes in `partial`
-    cdef Frame prefetch           # the block of `prefetch_view`, or None
-    cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from those of the last frames
-
     def __cinit__(self, Py_ssize_t max_frame_bytes=2_147_483_647):
         self.max_frame_bytes = max_frame_bytes
         self.scratch = new_frame(SCRATCH_BYTES)
@@ -221,6 +213,18 @@ cdef class FrameBuffer:
         Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. Then the FrameBuffer cannot be
         used any more.
         """
+        return self.take_frames(count)
+
+    cdef unsigned char* free_space(self, Py_ssize_t* size) noexcept:
+        """Returns the address of `recv_view()`, and sets `size` to its size in bytes."""
+        if self.partial is not None:
+            size[0] = self.partial.size - self.filled
+            return self.partial.data + self.filled
+        size[0] = self.scratch.size - self.scratched
+        return self.scratch.data + self.scratched
+
+    cdef list take_frames(self, Py_ssize_t count):
+        """Do what `received` does."""
         cdef list frames = []
         if self.partial is not None:
             if not 0 <= count <= self.partial.size - self.filled:

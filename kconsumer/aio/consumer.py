@@ -5,22 +5,21 @@ Decides which calls may run at the same time: any number, but only one `poll`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.aio.engine import AsyncEngine, drive
-from kconsumer.aio.loop_guard import LoopGuard
+from kconsumer.aio.awaitable_client import MAX_TURN_MS, AwaitableClient
+from kconsumer.aio.client_engine import drive
+from kconsumer.aio.engine import AsyncEngine
+from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Timeout
+from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
-from kconsumer.errors import ConfigError, KafkaError, RecordDeserializationError, StateError
+from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.records import ConsumerRecords
-from kconsumer.state.subscription import SubscriptionKind
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
@@ -31,11 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_TURN_MS = 10.0
-"""How long (ms) polls may return buffered records before one of them lets other tasks of the event loop run."""
 
-
-class AsyncConsumer(ConsumerBase):
+class AsyncConsumer(ConsumerBase, AwaitableClient):
     """The `Consumer` for asyncio: the same options, results, errors and guarantees. Methods that wait are coroutines.
 
     It subscribes to the `topics`, if there are any. Heartbeats are sent by a thread, also while the event loop is
@@ -47,11 +43,6 @@ class AsyncConsumer(ConsumerBase):
     """
 
     _engine: AsyncEngine
-    _guard: LoopGuard
-    _polling = False  # a task polls
-    _ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
-    _turn_began = 0.0  # ms; when other tasks could run
-    _suspensions = -1  # the driver's count at this time
     _how_to_close = "use `async with AsyncConsumer(…)` or await close()"
 
     def __init__(
@@ -67,18 +58,6 @@ class AsyncConsumer(ConsumerBase):
         if config.engine == "classic":
             raise ConfigError('AsyncConsumer has a network thread: engine="classic" is an option of Consumer')
         return AsyncEngine(config, Environment(), loaded)
-
-    def _create_guard(self) -> LoopGuard:
-        parts = self._engine.components
-        return LoopGuard(parts.step, parts.end_wait)
-
-    def _check_change(self) -> None:
-        if self._ending is not None and not self._engine.callbacks.inside:
-            raise StateError("unsubscribe() or close() is running, and would drop the new subscription: await it first")
-
-    def _drop_subscription(self) -> None:
-        if self._engine.components.subscription.kind is not SubscriptionKind.NONE:
-            raise ValueError("an empty list would unsubscribe, which has to wait: use `await consumer.unsubscribe()`")
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -105,21 +84,11 @@ class AsyncConsumer(ConsumerBase):
 
     async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         engine = self._engine
-        self._guard.check()
-        if self._polling or engine.callbacks.inside:
-            raise StateError(
-                "poll() is running already: only one task may poll, and none inside a callback; use one task that polls"
-                " and passes the records on, or one consumer for each task"
-            )
+        self._check_poll()
         timeout_ms = self._timeout_ms(timeout)
         self._polling = True
         try:
-            now = self._clock.now()
-            if now - self._turn_began > MAX_TURN_MS:
-                await self._begin_turn()
-            if self._ending is not None:
-                await asyncio.wait([self._ending])
-                self._guard.check()
+            await self._wait_for_turn()
             if self._iteration.active:
                 self._rewind()
             deserializers = engine.deserializers
@@ -137,17 +106,6 @@ class AsyncConsumer(ConsumerBase):
             return records if deserializers is None else await engine.deserialize(deserializers, records)
         finally:
             self._polling = False
-
-    async def _begin_turn(self) -> None:
-        """Let other tasks run, unless a poll was suspended since the last turn.
-
-        A poll that returns buffered records is not suspended. A loop of such polls would keep other tasks from running.
-        """
-        suspensions = self._engine.driver.suspensions
-        if suspensions == self._suspensions:
-            await asyncio.sleep(0)
-        self._suspensions = suspensions
-        self._turn_began = self._clock.now()
 
     async def poll_arrow(
         self,
@@ -204,6 +162,17 @@ class AsyncConsumer(ConsumerBase):
             records = await self.poll(min(self._timeout_ms(timeout), timer.remaining_ms()) / 1000)
             if records or timer.expired:
                 return records
+
+    # --- telemetry -------------------------------------------------------------------------------------------------
+
+    async def client_instance_id(self, timeout: Timeout = None) -> str:
+        """Returns the id that a broker has assigned to this client for telemetry (Java `clientInstanceId`, KIP-714).
+
+        Waits until a broker has done so. The text is in the form of Java's `Uuid`, as in logs of brokers. Raises
+        StateError if `enable_metrics_push` is False or telemetry has ended, UnsupportedVersionError if the brokers have
+        no plugin for client telemetry, and TimeoutError.
+        """
+        return await self._run(self._client_instance_id(timeout))
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
@@ -272,45 +241,11 @@ class AsyncConsumer(ConsumerBase):
         """
         await self._close(timeout, leave_group, auto_commit=True)
 
+    async def _close_after_error(self) -> None:
+        await self._close(30.0, None, auto_commit=False)
+
     async def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
-        """Run close() in a task. If the caller is cancelled, the task continues, and a further call waits for it."""
-        if self._guard.closed:
-            return
-        self._guard.check(closing=True)
-        timer = self._timer(timeout)
-        if not self._closing:
-            self._closing = True
-            if not self._guard.step.unfinished:
-                self._rewind()
-            await self._finish(self._engine.closing(timer, leave_group, auto_commit=auto_commit), self._closed)
-        elif self._ending is not None and not self._engine.callbacks.inside:
-            await asyncio.shield(self._ending)
-
-    def _closed(self) -> None:
-        self._guard.closed = True
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the consumer. If the body raised, does not commit, so that the records of the body are read again."""
-        if kind is None:
-            await self.close()
-            return
-        try:
-            await self._close(30.0, None, auto_commit=False)
-        except KafkaError as close_error:
-            if error is not None:
-                error.add_note(f"closing the consumer failed, too: {close_error}")
-
-    # --- tasks -----------------------------------------------------------------------------------------------------
-
-    async def _run(self, operation: Operation[T]) -> T:
-        """Drive an operation in the calling task. Returns its result."""
-        self._guard.check()
-        return await self._engine.run_async(operation)
+        await self._close_once(timeout, lambda timer: self._engine.closing(timer, leave_group, auto_commit=auto_commit))
 
     async def _run_poll(self, operation: Operation[T]) -> T:
         """Drive an operation that polls. Returns its result. Readers of ranges use this."""
@@ -321,28 +256,3 @@ class AsyncConsumer(ConsumerBase):
         if driver.has_urgent_io:
             await driver.yield_to_network_async()
         return await self._engine.run_async(operation)
-
-    async def _finish(self, operation: Operation[None], ended: Callable[[], object] = bool) -> None:
-        """Drive an operation in a task of its own, after an earlier one has ended, and wait for it.
-
-        Calls `ended` at its end. If the caller is cancelled, the task continues, and `poll` waits for its end.
-        """
-        self._guard.check(closing=True)
-        earlier = None if self._engine.callbacks.inside else self._ending
-
-        async def run() -> None:
-            task = asyncio.current_task()
-            try:
-                if earlier is not None:
-                    await asyncio.wait([earlier])
-                    self._guard.check(closing=True)
-                await self._engine.run_async(operation)
-            finally:
-                if self._ending is task:
-                    self._ending = None
-                ended()
-
-        ending = asyncio.get_running_loop().create_task(run())
-        if not ending.done():  # a task of an eager task factory may have ended
-            self._ending = ending
-        await asyncio.shield(ending)

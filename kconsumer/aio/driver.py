@@ -10,7 +10,7 @@ from kconsumer.aio.callbacks import UserCodeWait
 from kconsumer.aio.signal import AsyncSignal
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.components import Components
+from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.events import MAX_WAIT_MS, ApplicationEvent
 from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
@@ -58,7 +58,7 @@ class WaitsEvent(ApplicationEvent):
 class AsyncDriver(ThreadedDriver):
     """Makes tasks wait while a network thread polls the managers and uses the sockets."""
 
-    def __init__(self, parts: Components, callbacks: Callbacks) -> None:
+    def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._waits = WaitsEvent()
         self.has_idle_fetches = False  # the network thread processes the responses of an idle consumer

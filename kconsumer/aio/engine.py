@@ -1,12 +1,12 @@
-"""AsyncEngine: an engine whose operations run in tasks of an event loop. `drive` is the runner of its operations."""
+"""AsyncEngine: an engine whose operations run in tasks of an event loop, and whose polls use the fast path."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeVar
 
 from kconsumer._core.record_run import AwaitableResultError
 from kconsumer.aio.callbacks import AsyncCallbacks
+from kconsumer.aio.client_engine import AsyncClientEngine, drive
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.fast_path import AsyncFastPath
@@ -14,13 +14,11 @@ from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
-from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.base import ARMED, Engine
 from kconsumer.engine.close_sequence import CloseSequence
-from kconsumer.engine.components import Components
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.fast_path import COROUTINE_DESERIALIZERS
-from kconsumer.engine.waiting import Operation, Wait
+from kconsumer.engine.waiting import Operation
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.managers import FOREVER
@@ -28,10 +26,8 @@ from kconsumer.records import ConsumerRecords
 
 log = get_logger(__name__)
 
-T = TypeVar("T")
 
-
-class AsyncEngine(Engine):
+class AsyncEngine(Engine, AsyncClientEngine):
     """One consumer whose methods wait in an event loop."""
 
     driver: AsyncDriver
@@ -91,13 +87,6 @@ class AsyncEngine(Engine):
             with self.changing():  # this disarms it
                 return None
         return records
-
-    async def run_async(self, operation: Operation[T]) -> T:
-        """Drive an operation in the calling task until it ends. Returns its result.
-
-        Signal handlers are deferred while the operation works, but not while it waits.
-        """
-        return await drive(_deferring_signals(operation, self.components), self.driver)
 
     def await_deserializers(self, error: RecordDeserializationError) -> bool:
         """Await the results of the deserializers from now on, if one of them failed because it returned an awaitable.
@@ -185,52 +174,3 @@ class AsyncEngine(Engine):
             except Exception as error:  # a poll raises it, if one waits for the callback
                 log.warning("a rebalance callback failed: %s", error)
         yield from operation
-
-
-async def drive(operation: Operation[T], driver: AsyncDriver) -> T:
-    """Drive an operation to its end. Returns its result. Awaits each `Wait` that the operation yields.
-
-    The task is suspended only inside these waits. If it is cancelled there, the CancelledError is raised at the `yield`
-    of the operation. Between the end of the operation and the return, there is neither an await nor a call. So a poll
-    that is cancelled has taken no records from the buffer.
-    """
-    try:
-        request = next(operation)
-        while True:
-            try:
-                await driver.wait_async(request)
-            except BaseException as error:
-                request = operation.throw(error)
-            else:
-                request = next(operation)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    except BaseException:
-        operation.close()
-        raise
-
-
-def _deferring_signals(operation: Operation[T], components: Components) -> Operation[T]:
-    """Returns an operation that does the same, and defers signal handlers except while it waits."""
-    error: BaseException | None = None
-    while True:
-        holds = SIGNALS.hold(components.end_wait)
-        try:
-            SIGNALS.refresh()
-            request: Wait = next(operation) if error is None else operation.throw(error)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            if holds:
-                SIGNALS.release()
-        try:
-            yield request
-        except GeneratorExit:
-            operation.close()
-            raise
-        except BaseException as raised:
-            error = raised
-        else:
-            error = None

@@ -1,7 +1,8 @@
 """The fast path of fetching for an AsyncConsumer: polls wait for the leased sockets in the event loop.
 
-The sockets are in a selector of their own, and the event loop watches the descriptor of that selector. So any thread
-may add and remove sockets, and the event loop knows nothing of them. When the selector is ready, a callback of the
+On Linux, all consumers of an event loop share an epoll set, which has their sockets while polls wait (`loop_epoll.py`).
+With other selectors, each consumer has one of its own, whose descriptor the event loop watches. In both cases any
+thread may add and remove sockets, and the event loop knows nothing of them. When sockets are ready, a callback of the
 event loop processes the responses. A response without records does not resume the task that polls.
 """
 
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kconsumer.aio.driver import AsyncDriver
+from kconsumer.aio.loop_epoll import AVAILABLE, LoopEpoll
+from kconsumer.clock import Clock
 from kconsumer.engine.components import Components
-from kconsumer.engine.fast_path import FastPathControl
+from kconsumer.engine.fast_path import EPOLL, FastPathControl
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
@@ -26,7 +29,10 @@ descriptor."""
 
 
 class LoopReader:
-    """Lets an event loop call a function while a selector is ready. It does not keep the object of the method alive."""
+    """Lets an event loop call a function while the selector of one consumer is ready.
+
+    Does not keep the object of the method alive.
+    """
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = weakref.WeakMethod(call)
@@ -66,8 +72,11 @@ class AsyncFastPath(FastPathControl):
 
     def __init__(self, parts: Components, driver: AsyncDriver, metrics: ConsumerMetrics) -> None:
         super().__init__(parts, driver, metrics)
-        self._reader = LoopReader(self._ready)
+        self._reader = LoopReader(self._ready)  # used if the sockets are not in an epoll set
+        self._shared: LoopEpoll | None = None  # used if they are, from the first poll on
         self._waiter: asyncio.Future[ConsumerRecords | None] | None = None  # of the poll that waits
+        self._deadline = 0.0  # the end of this poll (ms)
+        self._timer: asyncio.TimerHandle | None = None  # until then, or until something is due
         self._limits = 0, 0  # the most records and bytes that this poll may return
         # Records have been received, and the poll has not returned them yet. Protected by the engine's lock: who
         # acquires it moves the positions back, so that no other task commits records that may never be returned.
@@ -83,26 +92,32 @@ class AsyncFastPath(FastPathControl):
 
         Returns None if the general path must continue. If it raises, the caller must roll back the last poll.
         """
-        path, loop = self.path, asyncio.get_running_loop()
+        path, loop, now = self.path, asyncio.get_running_loop(), self._parts.clock.now()
+        if now >= path.until:
+            self.postpone(now)
         if self._selector is None or not path.begin_poll():
             return None
         try:
-            self._reader.start(loop, self._selector)
+            watching = self._start_watching(loop)
         except CANNOT_WATCH:
             self.refuse("not usable with this event loop, which cannot watch sockets")
+            watching = False
+        if not watching:
             path.end_poll()
             return None
         self._driver.count_suspension()
         self._limits = max_records, max_bytes
         waiter = self._waiter = loop.create_future()
-        timer = self._start_timer(loop, timeout_ms)
+        self._deadline = now + timeout_ms
+        self._start_timer(loop, now)
         try:
             records = await waiter
         finally:
             self._waiter = None
             path.end_poll()
-            if timer is not None:
-                timer.cancel()
+            self._unwatch()
+            if self._timer is not None:
+                self._timer.cancel()
         if records is None or records is ConsumerRecords.EMPTY:
             return records
         return records if self._deliver() else None
@@ -117,6 +132,39 @@ class AsyncFastPath(FastPathControl):
         self._reader.stop()
         self._end_wait(None)
         self.disable(end_leases=False)
+        self._unwatch()
+        self._shared = None
+
+    # --- watching ------------------------------------------------------------------------------------------------
+
+    def _start_watching(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Let the event loop call `_ready` when responses arrive. Returns False if the state was settled meanwhile.
+
+        Raises an error in CANNOT_WATCH if that is not possible.
+        """
+        if AVAILABLE and type(self._selector) is EPOLL and type(self._parts.clock) is Clock:
+            if self._shared is None:
+                self._shared = LoopEpoll.of(loop)
+            return self._shared.epoll.watch(self.path, self._ready)
+        self._reader.start(loop, self._selector)
+        return True
+
+    def _unwatch(self) -> None:
+        if self._shared is not None:
+            self._shared.epoll.unwatch(self.path)
+
+    def _stop_watching(self) -> None:
+        super()._stop_watching()
+        self._unwatch()
+
+    def _wake(self) -> None:
+        if self._shared is None:
+            super()._wake()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop was closed while a task waited
+            self._shared.loop.call_soon_threadsafe(self._ready)
+
+    # --- in the event loop ---------------------------------------------------------------------------------------
 
     def _ready(self) -> None:
         """Process the responses that have arrived. The event loop calls this."""
@@ -135,15 +183,19 @@ class AsyncFastPath(FastPathControl):
         else:
             waiter.set_result(records)
 
-    def _start_timer(self, loop: asyncio.AbstractEventLoop, timeout_ms: float) -> asyncio.TimerHandle | None:
+    def _start_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """End the wait at the timeout, or earlier when managers or timers are due."""
-        until_ms = self.path.until - self.path.last_poll
-        if until_ms <= timeout_ms:
-            return None if until_ms >= FOREVER else loop.call_later(until_ms / 1000, self._end_wait, None)
-        return loop.call_later(timeout_ms / 1000, self._expire)
+        wait_ms = min(self._deadline, self.path.until) - now
+        self._timer = None if wait_ms >= FOREVER else loop.call_later(wait_ms / 1000, self._on_timer, loop)
 
-    def _expire(self) -> None:
-        self._end_wait(self.path.expire_poll())
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = self._parts.clock.now()
+        if self._deadline <= self.path.until:
+            self._end_wait(self.path.expire_poll())
+        elif self.postpone(now):
+            self._start_timer(loop, now)
+        else:
+            self._end_wait(None)
 
     def _end_wait(self, records: ConsumerRecords | None) -> None:
         waiter = self._waiter

@@ -1,7 +1,7 @@
 """Lists, describes and deletes groups, and shows and changes their offsets, as `kconsumer.groups` does. Everything is
 awaitable.
 
-Nothing here joins a group. `alter_offsets` and `delete` change groups that have no members. The functions connect, send
+Nothing here joins a group. The functions that change groups need groups without members. The functions connect, send
 their requests and disconnect.
 `GroupClient` keeps its connections for repeated use.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -34,7 +34,9 @@ __all__ = [
     "GroupMember",
     "GroupOffset",
     "alter_offsets",
+    "alter_share_offsets",
     "delete",
+    "delete_share_offsets",
     "describe",
     "list",
     "offsets",
@@ -84,6 +86,32 @@ async def alter_offsets(group: str, offsets: NewOffsets, bootstrap_servers: Serv
     """
     async with GroupClient(bootstrap_servers, **options) as client:
         await client.alter_offsets(group, offsets)
+
+
+async def alter_share_offsets(
+    group: str, offsets: Mapping[TopicPartition, int], bootstrap_servers: Servers, **options: Any
+) -> None:
+    """Set start offsets of a share group that has no members, for example to deliver records again.
+
+    `offsets` is a mapping of partition -> the first offset to deliver. The group forgets which records from there on
+    were acknowledged, and does not deliver earlier ones. Other partitions keep their state. A group that does not exist
+    is created. Raises BrokerError with code NON_EMPTY_GROUP if the group has members. If some partitions fail, raises
+    the error of the first of them; the offsets of the others are set. Java: `Admin.alterShareGroupOffsets`.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.alter_share_offsets(group, offsets)
+
+
+async def delete_share_offsets(group: str, topics: Iterable[str], bootstrap_servers: Servers, **options: Any) -> None:
+    """Delete what a share group without members has stored about topics, for all their partitions.
+
+    If the group reads such a topic again, it begins at its `share.auto.offset.reset`. Raises BrokerError with code
+    NON_EMPTY_GROUP if the group has members, and with code GROUP_ID_NOT_FOUND if it does not exist. If some topics
+    fail, raises the error of the first of them; the offsets of the others are deleted. Java:
+    `Admin.deleteShareGroupOffsets`.
+    """
+    async with GroupClient(bootstrap_servers, **options) as client:
+        await client.delete_share_offsets(group, topics)
 
 
 async def delete(group: str, bootstrap_servers: Servers, **options: Any) -> None:
@@ -149,6 +177,14 @@ class GroupClient(GroupClientBase):
     async def alter_offsets(self, group: str, offsets: NewOffsets) -> None:
         """Set committed offsets of a group that has no members. See `kconsumer.groups.alter_offsets`."""
         await self._run(self._alter_offsets(group, offsets))
+
+    async def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set start offsets of a share group without members. See `kconsumer.groups.alter_share_offsets`."""
+        await self._run(self._alter_share_offsets(group, offsets))
+
+    async def delete_share_offsets(self, group: str, topics: Iterable[str]) -> None:
+        """Delete start offsets of a share group without members. See `kconsumer.groups.delete_share_offsets`."""
+        await self._run(self._delete_share_offsets(group, topics))
 
     async def delete(self, group: str) -> None:
         """Delete a group that has no members, with its offsets. See `kconsumer.groups.delete`."""

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kconsumer.aio.consumer import AsyncConsumer
-from kconsumer.consumer_base import Offsets, P, Partition, Timeout
+from kconsumer.client_base import Timeout
+from kconsumer.consumer_base import Offsets, P, Partition
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import ConcurrentAccessError, KafkaError, StateError
 from kconsumer.ranges.client_base import (

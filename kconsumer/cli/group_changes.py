@@ -1,4 +1,4 @@
-"""`kconsumer groups reset` and `groups delete`: set the offsets of a group without members, and delete such groups.
+"""`kconsumer groups reset`, `delete-offsets` and `delete`: change offsets of groups without members, and delete groups.
 
 `reset` shows the new offsets, and sets them only with --execute. It computes them as Kafka's own tool does: an offset
 outside the log becomes the nearer end of the log, and a time after the last record becomes the end.
@@ -26,7 +26,7 @@ from kconsumer.cli.lookups import offsets_at, partitions_of
 from kconsumer.cli.notices import waiting
 from kconsumer.cli.positions import POSITION_HELP, Position, parse_partitions, parse_position
 from kconsumer.cli.table import Cell, table
-from kconsumer.groups import GroupClient
+from kconsumer.groups import GroupClient, GroupDescription
 from kconsumer.types import TopicPartition
 
 DEFAULTS = {"allow_auto_create_topics": False, "default_api_timeout_ms": COMMAND_TIMEOUT_MS}
@@ -53,11 +53,11 @@ class NewOffset:
 
 
 def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
-    """Add the actions `reset GROUP` and `delete GROUP…`."""
+    """Add the actions `reset GROUP`, `delete-offsets GROUP` and `delete GROUP…`."""
     reset = actions.add_parser(
         "reset",
         parents=[common],
-        help="set the committed offsets of a group without members",
+        help="set the committed offsets, or start offsets, of a group without members",
         description="Show the offsets that a group would get, or set them with --execute. Stop the members of the "
         "group first.",
         epilog=POSITION_HELP + "\n\nExamples:\n"
@@ -78,6 +78,22 @@ def add_parsers(actions: Any, common: argparse.ArgumentParser) -> None:
                             "default: all partitions with a committed offset")  # fmt: skip
     reset.add_argument("--execute", action="store_true", help="set the offsets; without it they are only shown")
     reset.set_defaults(run=run_reset)
+
+    delete_offsets = actions.add_parser(
+        "delete-offsets",
+        parents=[common],
+        help="delete what a share group without members has stored about topics",
+        description="Show what a share group has stored about topics, or delete it with --execute. The group then "
+        "begins there at its share.auto.offset.reset. Stop the members of the group first.",
+    )
+    delete_offsets.add_argument("group", metavar="GROUP", help="a share group")
+    add_connection(delete_offsets)
+    add_format(delete_offsets)
+    delete_offsets.add_argument("--topic", dest="topics", action="append", required=True, metavar="TOPIC",
+                                help="a topic, with all its partitions; may be repeated")  # fmt: skip
+    delete_offsets.add_argument("--execute", action="store_true",
+                                help="delete the offsets; without it they are only shown")  # fmt: skip
+    delete_offsets.set_defaults(run=run_delete_offsets)
 
     delete = actions.add_parser(
         "delete",
@@ -120,11 +136,17 @@ def run_reset(args: argparse.Namespace) -> int:
     """Show the new offsets of a group, and set them with --execute. Returns the exit code."""
     options = with_settings(args, {}, DEFAULTS)
     with connect(options) as client, connect_consumer(options) as consumer, waiting(args.bootstrap_servers):
-        committed = _committed(client, args.group)
+        group, committed = _find(client, args.group)
+        if _is_share(group) and args.to is None:
+            raise CommandError(
+                f"--shift: group {args.group!r} is a share group, whose start offset may be before records that it has"
+                " finished; name a position with --to"
+            )
         partitions = _partitions(consumer, args, committed)
         found = new_offsets(consumer, partitions, committed, args.shift if args.to is None else args.to)
         if args.execute:
-            client.alter_offsets(args.group, {new.tp: new.offset for new in found})
+            alter = client.alter_share_offsets if _is_share(group) else client.alter_offsets
+            alter(args.group, {new.tp: new.offset for new in found})
     _print(args, found)
     count = f"{len(found)} partition{'s' * (len(found) != 1)}"
     if args.execute:
@@ -134,30 +156,32 @@ def run_reset(args: argparse.Namespace) -> int:
     return 0
 
 
-def _committed(client: GroupClient, group: str) -> dict[TopicPartition, int]:
-    """Returns the committed offsets of a group. They are empty if the group does not exist.
+def _is_share(group: GroupDescription | None) -> bool:
+    return group is not None and group.type == "share"
 
-    Raises CommandError if the offsets of the group cannot be set.
+
+def _find(client: GroupClient, group: str) -> tuple[GroupDescription | None, dict[TopicPartition, int]]:
+    """Returns a group and its committed offsets, or start offsets. If it does not exist: None, and no offsets.
+
+    Raises CommandError if the offsets of the group cannot be changed.
     """
     try:
         found = client.describe(group)
     except errors.GroupError as error:
         if error.name != "GROUP_ID_NOT_FOUND":
             raise
-        return {}
-    if found.type == "share":
-        raise CommandError(f"group {group!r} is a share group; only offsets of classic and consumer groups can be set")
+        return None, {}
     if found.members or found.state not in NO_MEMBERS:
         members = f"{len(found.members)} member{'s' * (len(found.members) != 1)}"
         raise CommandError(
-            f"group {group!r} is not empty: its state is {found.state}, and it has {members}; offsets can be reset "
-            "only while a group has no members, so stop them first"
+            f"group {group!r} is not empty: its state is {found.state}, and it has {members}; offsets can be "
+            "changed only while a group has no members, so stop them first"
         )
     offsets = client.offsets(found)
     for tp, at in offsets.items():
         if at.end is None:
             _note(f"{tp} has no leader or does not exist any more")
-    return {tp: at.committed for tp, at in offsets.items() if at.committed is not None and at.end is not None}
+    return found, {tp: at.committed for tp, at in offsets.items() if at.committed is not None and at.end is not None}
 
 
 def _partitions(
@@ -234,6 +258,38 @@ def _print(args: argparse.Namespace, found: Iterable[NewOffset]) -> None:
 
 def _note(text: str) -> None:
     print(f"kconsumer: {text}", file=sys.stderr)
+
+
+# --- delete-offsets ---------------------------------------------------------------------------------------------
+
+
+def run_delete_offsets(args: argparse.Namespace) -> int:
+    """Show the start offsets of a share group in topics, and delete them with --execute. Returns the exit code."""
+    topics = sorted(set(args.topics))
+    with connect(with_settings(args, {}, DEFAULTS)) as client, waiting(args.bootstrap_servers):
+        group, starts = _find(client, args.group)
+        if group is None:
+            raise CommandError(f"group {args.group!r} does not exist")
+        if not _is_share(group):
+            raise CommandError(f"group {args.group!r} is a {group.type} group; only share groups have start offsets")
+        missing = sorted(set(topics) - {tp.topic for tp in starts})
+        if missing:
+            raise CommandError(f"group {args.group!r} has no offsets of topic {missing[0]!r}")
+        if args.execute:
+            client.delete_share_offsets(args.group, topics)
+    found = sorted((tp, offset) for tp, offset in starts.items() if tp.topic in topics)
+    if args.format == "json":
+        for tp, offset in found:
+            fields = {"group": args.group, "topic": tp.topic, "partition": tp.partition, "committed": offset}
+            print(json.dumps({**fields, "executed": args.execute}, ensure_ascii=False))
+    else:
+        print("\n".join(table(("TOPIC", "PARTITION", "COMMITTED"), [(*tp, offset) for tp, offset in found])))
+    count = f"{len(topics)} topic{'s' * (len(topics) != 1)}"
+    if args.execute:
+        _note(f"the offsets of {count} of group {args.group!r} were deleted")
+    else:
+        _note(f"nothing was changed; add --execute to delete the offsets of {count} of group {args.group!r}")
+    return 0
 
 
 # --- delete -----------------------------------------------------------------------------------------------------

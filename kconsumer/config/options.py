@@ -204,7 +204,7 @@ class _Table:
     )
     enable_metrics_push: bool = _option(
         kinds.BOOLEAN, True,
-        "Let brokers request client metrics (KIP-714); this version never sends any."
+        "Push metrics to brokers that request them (KIP-714)."
     )
 
     # --- our own ---

@@ -119,7 +119,7 @@ class ConsumerOptions(TypedDict, total=False):
     metrics_recording_level: str
     """Level of metrics to record; all metrics of a consumer have the level INFO, as in Java."""
     enable_metrics_push: bool
-    """Let brokers request client metrics (KIP-714); this version never sends any."""
+    """Push metrics to brokers that request them (KIP-714)."""
     buffer_memory: int
     """Bound of the memory for fetched data, in bytes, compressed and decompressed."""
     receive_message_max_bytes: int

@@ -21,6 +21,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
@@ -44,7 +45,6 @@ log = get_logger(__name__)
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
-MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
 ARMED = ConsumerRecords()
 """What `_poll_full` returns if it has armed the fast path. The poll then continues there."""
 
@@ -53,8 +53,10 @@ def _unknown(_guard: AccessGuard) -> bool:
     return False
 
 
-class Engine:
+class Engine(ClientEngine):
     """One consumer, with or without a group. The public methods call it."""
+
+    components: Components
 
     def __init__(
         self,
@@ -107,10 +109,6 @@ class Engine:
 
     def _make_fast_path(self) -> FastPathControl | None:
         return FastPathControl(self.components, self.driver, self._metrics) if self.driver.has_fast_path else None
-
-    def run(self, operation: Operation[T]) -> T:
-        """Drive an operation on the calling thread until it ends. Returns its result."""
-        return run(operation, self.driver.wait)
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
@@ -434,13 +432,6 @@ class Engine:
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
-    def wakeup(self) -> None:
-        """Make the running blocking call raise WakeupError. If none is running, the next blocking call raises it.
-
-        Any thread or signal handler may call this.
-        """
-        self.driver.wakeup()
-
     def close(self, timer: Timer, leave_group: bool | None, *, auto_commit: bool) -> None:
         """Run the steps of CloseSequence: commit, leave the group, close the connections.
 
@@ -449,37 +440,20 @@ class Engine:
         wrong.
         """
         self._closing = True
-        interrupted = self.components.step.unfinished
-        if interrupted:
-            self.components.release_lock()
-        driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
-        if driver is None:
-            log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
-            self.driver.stop()
-        else:
-            self.driver = self.operations.driver = driver
-            driver.disable_wakeup()
+        interrupted = self._release_interrupted()
+        if self._take_network(timer):
+            self.operations.driver = self.driver
             if self._fast_path is not None:
                 self._fast_path.disable()
             if not interrupted:
-                self.run(CloseSequence(self, driver, timer).run(leave_group, auto_commit=auto_commit))
+                self.run(CloseSequence(self, self.driver, timer).run(leave_group, auto_commit=auto_commit))
                 return
-            driver.stop()
+            self.driver.stop()
             self.components.client.close()
         self.ended()
 
     def ended(self) -> None:
         """Mark the consumer as closed, so that waiting calls raise StateError. Close interceptors and reporters."""
-        self.components.mark_closed()
         if self.interceptors is not None:
             self.interceptors.close()
-        self.components.metrics.close()
-
-    def abandon(self) -> None:
-        """End the threads and close the sockets without sending a request.
-
-        In a forked child this does not close the connections of the parent.
-        """
-        self.driver.stop()
-        self.components.mark_closed()
-        self.components.client.abandon()
+        super().ended()

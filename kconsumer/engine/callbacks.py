@@ -137,10 +137,12 @@ class Callbacks:
         if consumer is None:
             return None
         try:
-            _notify(self.observer, consumer, callback)
+            observed = _notify(self.observer, consumer, callback)
         except BaseException:  # the listener of the application runs all the same
             _notify(self.listener, consumer, callback)
             raise
+        if observed is not None:
+            return _after(observed, self.listener, consumer, callback)
         return _notify(self.listener, consumer, callback)
 
     # --- commit callbacks ------------------------------------------------------------------------------------------
@@ -168,6 +170,18 @@ class Callbacks:
         while self._commits:
             with HandlersRunning():
                 self._commits.popleft()()
+
+
+async def _after(
+    observed: Awaitable[None], listener: RebalanceListener | None, consumer: ConsumerBase, callback: RebalanceCallback
+) -> None:
+    """Await what the observer has returned, and then notify the listener, whatever the observer raises."""
+    try:
+        await observed
+    finally:
+        result = _notify(listener, consumer, callback)
+        if result is not None:
+            await result
 
 
 def _notify(

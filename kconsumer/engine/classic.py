@@ -52,6 +52,11 @@ class ClassicDriver(Driver):
                 wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
             if fetching and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
+            telemetry = parts.telemetry
+            if telemetry.due <= now:
+                self.push_telemetry(now)
+            if telemetry.due - now < wait_ms:
+                wait_ms = telemetry.due - now if telemetry.due > now else 0.0
             if fetching and may_join:
                 auto_commit_due = FOREVER if group is None else group.commits.auto_commit_due
                 self._managers_due = min(now + wait_ms, auto_commit_due), parts.dispatcher.ended

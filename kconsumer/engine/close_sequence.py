@@ -27,6 +27,7 @@ Step: TypeAlias = "Callable[[], Operation[None] | None]"  # returns an operation
 MAX_JOIN_WAIT_INTERVALS = 2  # the wait for the end of a join, in heartbeat intervals
 COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # how long close() looks up a lost coordinator
 SESSION_CLOSE_TIMEOUT_MS = 1000.0  # close() waits this long, plus fetch_max_wait_ms, for the end of fetch sessions
+TELEMETRY_CLOSE_TIMEOUT_MS = 1000.0  # the same for the response to the last push of telemetry
 
 
 class CloseSequence:
@@ -67,6 +68,7 @@ class CloseSequence:
 
     def _steps(self, leave_group: bool | None, *, auto_commit: bool) -> list[Step]:
         return [
+            self._push_telemetry,
             self._end_sessions,
             *([self._commit] if auto_commit else []),
             self._finish_async_commits,
@@ -75,13 +77,22 @@ class CloseSequence:
             partial(self._engine.operations.leave, "the consumer closed", leave_group),
             self._await_leave,
             self._await_sessions,
+            self._await_telemetry,
             self._driver.end_threads,
         ]
+
+    def _push_telemetry(self) -> None:
+        """Send the last metrics if a broker has requested any. This is first, while the partitions have metrics."""
+        parts = self._components
+        with parts.changing():
+            parts.telemetry.begin_close()
+            if not parts.telemetry.ended:
+                self._driver.push_telemetry(parts.clock.now(), self._driver.submit_if_connected)
 
     def _end_sessions(self) -> None:
         """To each connected broker, send the request that ends its fetch session.
 
-        This is the first step, because these requests may take long: a broker responds in order, and may delay the
+        This is an early step, because these requests may take long: a broker responds in order, and may delay the
         response to the fetch in flight for `fetch_max_wait_ms`. The other steps run meanwhile.
         """
         parts, client = self._components, self._components.client
@@ -160,6 +171,12 @@ class CloseSequence:
         in_flight = self._components.client.in_flight
         limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS
         yield from self._await(lambda: not any(map(in_flight, self._ending_sessions)), limit_ms)
+
+    def _await_telemetry(self) -> Operation[None]:
+        """Wait for the response to the last push. The request may follow a fetch that its broker delays."""
+        telemetry = self._components.telemetry
+        yield from self._await(lambda: telemetry.ended, self._config.fetch_max_wait_ms + TELEMETRY_CLOSE_TIMEOUT_MS)
+        telemetry.end()
 
     def _await(self, ended: Callable[[], bool], limit_ms: float = math.inf) -> Operation[None]:
         """Wait until `ended()` is True, but not longer than `limit_ms` or `request_timeout_ms`. Polls no managers."""

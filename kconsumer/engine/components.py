@@ -49,9 +49,11 @@ from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
+from kconsumer.telemetry.manager import TelemetryManager
 
 if TYPE_CHECKING:
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
+    from kconsumer.telemetry.collector import TelemetryCollector
 
 
 class Group(NamedTuple):
@@ -117,6 +119,9 @@ class ClientComponents(ABC):
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
+        self.telemetry = TelemetryManager(
+            self.client.least_loaded_ready, self._make_telemetry_collector, rng, enabled=config.enable_metrics_push
+        )
         self.metadata.on_update.append(self._metadata_updated)
 
     @abstractmethod
@@ -157,6 +162,21 @@ class ClientComponents(ABC):
         """Start to report metrics. The last step of a constructor, after which there is no other metric to create."""
         if self.config.metrics_reporters:
             self.metrics.report_to(Reporters(self.config.metrics_reporters, self.clock.now, self.user_calls.call))
+
+    def _make_telemetry_collector(self) -> TelemetryCollector:
+        # Imported here, because most consumers never push metrics.
+        from kconsumer.telemetry.collector import TelemetryCollector
+
+        return TelemetryCollector(self.metrics, self._telemetry_labels, self.clock.wall_ms)
+
+    def _telemetry_labels(self) -> dict[str, str]:
+        """Returns the attributes of this consumer in telemetry (Java `ClientTelemetryProvider`)."""
+        return {
+            "client_rack": self.config.client_rack,
+            "group_id": self.group_id or "",
+            "group_instance_id": self.config.group_instance_id or "",
+            "group_member_id": self.member_id,
+        }
 
     def changing(self) -> Section:
         """Returns a context manager that holds the lock while the calling thread changes the state."""

@@ -260,6 +260,14 @@ class Driver(ABC):
         self._notify()
         return float(self._components.config.retry_backoff_ms)
 
+    def push_telemetry(self, now: float, submit: Submit | None = None) -> None:
+        """Send the telemetry request that is due. No error is raised to the user."""
+        telemetry = self._components.telemetry
+        try:
+            self._poll_manager(telemetry, now, submit or self._components.dispatcher.submit)
+        except Exception as error:  # such as one of the encoder
+            telemetry.fail(error)
+
     def _poll_manager(self, manager: RequestManager, now: float, submit: Submit) -> float:
         """Poll a manager and send its requests. Returns the time (ms) until it must be polled again."""
         result = manager.poll(now)

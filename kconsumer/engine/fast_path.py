@@ -65,6 +65,8 @@ class FastPathControl:
         self._selector: selectors.BaseSelector | None = None  # waits for the leased sockets
         self._waker: Waker | None = None
         self._watched: list[int] = []  # the descriptors of the leased sockets
+        self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
+        self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
         driver.on_iteration(self._end_leases)
         deserializes = parts.collector.deserializes
@@ -135,14 +137,21 @@ class FastPathControl:
             self.retry_at = now + self._pause_ms
             return False
         until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
-        connections = []
+        connections, timeouts = [], []
         for flight in flights:
             node = parts.client.steady_node(str(flight.node.id), now)
             connection = None if node is None else self._connection(node, flight)
             if node is None or node.connection is None or connection is None:
                 return False
-            until = min(until, node.connection.reauth_at, node.connection.next_deadline)
+            entry = node.connection.sole_request
+            assert entry is not None
+            until = min(until, node.connection.reauth_at)
+            if node.connection.next_deadline < entry.deadline:
+                until = min(until, node.connection.next_deadline)
             connections.append(connection)
+            timeouts.append((connection, entry.timeout_ms))
+        self._due, self._timeouts = until, timeouts
+        until = self._next_due()
         if now >= until:
             return False
         selector = self._lease(connections, now) if self._leases else loop.selector
@@ -152,6 +161,15 @@ class FastPathControl:
         self.path.arm(connections, selector.select, descriptor, until, room)
         self._pause_ms = MIN_PAUSE_MS
         return True
+
+    def _next_due(self) -> float:
+        """Returns when the general path must continue (ms), at the earliest when a request in flight times out."""
+        return min(self._due, *[connection.sent_at + timeout_ms for connection, timeout_ms in self._timeouts])
+
+    def postpone(self, now: float) -> bool:
+        """Keep the fast path armed for longer, if it has sent requests that time out later. Returns whether it did."""
+        until = self._next_due() if self.path.armed else 0.0
+        return until > now and self.path.postpone(until)
 
     def arm_for_empty_polls(self, now: float) -> None:
         """Arm the fast path after a poll that did not wait and found nothing. If that fails, further calls do nothing
@@ -322,13 +340,17 @@ class FastPathControl:
         if not self._leases or self._disabled:
             self._end_leases(now)
             return
-        assert self._waker is not None
         self._stop_watching()
         if path.waiting:
-            self._waker.wake()
+            self._wake()
         # The network thread ends the leases in its next iteration. If it is the thread that has acquired the lock, the
         # wakeup only costs it another iteration.
         parts.client.wakeup()
+
+    def _wake(self) -> None:
+        """End the wait of a poll, which then finds that the fast path is disarmed."""
+        assert self._waker is not None
+        self._waker.wake()
 
     def _settle_connection(self, connection: FastConnection) -> None:
         if not connection.responded_at:

@@ -48,6 +48,12 @@ class Iteration:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._left
 
+    def unreached(self) -> list[ConsumerRecord]:
+        """Returns the records that the loop has not reached."""
+        records = self._records
+        left = 0 if records is None else length_hint(self._left)
+        return list(records)[len(records) - left :] if records is not None and left else []
+
     def unseen(self) -> dict[TopicPartition, int]:
         """Returns, for each partition, the offset of its first record that the loop has not reached."""
         records = self._records  # read once, because another thread may call this

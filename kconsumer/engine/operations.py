@@ -22,6 +22,8 @@ from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.topic_requests import TopicTable
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+TELEMETRY_DISABLED = "client telemetry is disabled: set enable_metrics_push=True for a client instance id"
+
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -72,6 +74,17 @@ class Operations:
         """Complete a promise with an error when no call waits for it any more, so that its manager stops trying."""
         with self._components.changing():
             promise.set_exception(error)
+
+    # --- telemetry -------------------------------------------------------------------------------------------------
+
+    def client_instance_id(self, timer: Timer) -> Operation[str]:
+        """Wait until a broker has assigned an id to this client for its telemetry. Returns the id."""
+        parts = self._components
+        with parts.changing():
+            if not parts.config.enable_metrics_push:
+                raise StateError(TELEMETRY_DISABLED)
+            promise = parts.telemetry.client_instance_id()
+        return (yield from self.result(promise, timer, "client_instance_id()"))
 
     # --- commits ---------------------------------------------------------------------------------------------------
 

@@ -355,9 +355,14 @@ class ThreadedDriver(Driver):
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
         if now < self._fetch_until:
             wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
+        telemetry = parts.telemetry
+        if telemetry.due <= now:
+            self.push_telemetry(now)
         parts.rebootstrap_if_wanted()
         if wait_ms <= 0 or self._callbacks.due:
             self._signal.notify()
+        if telemetry.due - now < wait_ms:
+            wait_ms = telemetry.due - now if telemetry.due > now else 0.0
         return parts.dispatcher.begin_step(wait_ms, now)
 
     @property

@@ -1,8 +1,9 @@
 """Decodes JSON objects to structs as Spark's `from_json` does, and reports values that do not match the schema.
 
-Arrow parses whole batches, but accepts less than `from_json`. A batch that Arrow rejects is halved until few values are
-left, and Python parses these one by one. So both parsers must agree on every value that Arrow accepts. Both leave dates
-and times as text, and one function converts the text afterwards.
+Arrow parses whole batches, but accepts less than `from_json`. In a batch that Arrow rejects, msgspec finds the values
+that do not match the schema; without it, the batch is halved until few values are left. Python parses these one by one.
+So both parsers must agree on every value that Arrow accepts; msgspec only decides which of them is tried first. Both
+leave dates and times as text, and one function converts the text afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kconsumer.formats.column_types import MAX_DIGITS, SparkType
 from kconsumer.formats.decoders import Decoded, build_columns, restore_nulls
@@ -44,6 +45,7 @@ class JsonDecoder:
         # Arrow's parser has no maps, and it takes text in place of base 64 for bytes.
         self._arrow_parses = kind.kind == "struct" and not any(part.kind in ("map", "binary") for part in types)
         self._needs_conversion = any(part.kind in ("float", "decimal") or part.kind in PATTERNS for part in types)
+        self._matches = _matcher(kind) if self._arrow_parses else None
         self._unsafe = _unsafe_decimals(max((part.scale for part in types if part.kind == "decimal"), default=None))
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -54,12 +56,32 @@ class JsonDecoder:
         # If Arrow failed too often in the previous batch, halving this one would probably only cost time.
         self._remaining_failures = MAX_ARROW_FAILURES if self._remaining_failures else 1
         given = values.drop_null() if values.null_count else values
-        column = pa.concat_arrays(self._parts(given, 0, bad)) if len(given) else pa.array([], self._arrow)
+        column = self._decode_all(given, bad) if len(given) else pa.array([], self._arrow)
         if not values.null_count:
             return Decoded(column, bad)
         valid = values.is_valid()
         rows = [row for row, is_valid in enumerate(valid.to_pylist()) if is_valid]
         return Decoded(restore_nulls(column, valid), {rows[row]: why for row, why in bad.items()})
+
+    def _decode_all(self, values: pa.Array, bad: dict[int, str]) -> pa.Array:
+        """Decode `values`, none of which is null. Values that do not match the type are added to `bad`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._matches is None or len(values) <= MAX_UNSPLIT_VALUES:
+            return pa.concat_arrays(self._parts(values, 0, bad))
+        column = self._parse_batch(values)
+        if column is not None:
+            return column
+        matching = pa.array([self._matches(value) for value in values.to_pylist()])
+        others = pc.invert(matching)
+        rows = pa.concat_arrays([pc.indices_nonzero(matching), pc.indices_nonzero(others)])
+        found: dict[int, str] = {}  # by the position in `rows`
+        count = pc.sum(matching, min_count=0).as_py()
+        parts = self._parts(values.filter(matching), 0, found) if count else []
+        parts += self._parse_one_by_one(values.filter(others), count, found) if count < len(values) else []
+        bad |= {rows[at].as_py(): why for at, why in found.items()}
+        return pa.concat_arrays(parts).take(pc.sort_indices(rows))
 
     def _parts(self, values: pa.Array, start: int, bad: dict[int, str]) -> list[pa.Array]:
         """Decode `values`, none of which is null. Returns columns that have one row per value in total.
@@ -145,6 +167,47 @@ class JsonDecoder:
         import pyarrow as pa
 
         return _converted(pa.array(rows, _parsed_type(self._kind)), self._kind)
+
+
+# --- msgspec's parser -------------------------------------------------------------------------------------------------
+
+
+def _matcher(kind: SparkType) -> Callable[[bytes], bool] | None:
+    """Returns a function that says whether Arrow will probably parse a value as a struct. None without msgspec."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    decode = msgspec.json.Decoder(_checked_type(kind, msgspec)).decode
+
+    def matches(value: bytes) -> bool:
+        try:
+            decode(value.decode())
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        return True
+
+    return matches
+
+
+def _checked_type(kind: SparkType, msgspec: Any) -> Any:
+    """Returns the type by which msgspec checks values of a type."""
+    if kind.kind == "struct":
+        names = [f"field{at}" for at in range(len(kind.fields))]
+        fields = [
+            (name, _checked_type(part, msgspec) | None, None)
+            for name, (_, part) in zip(names, kind.fields, strict=True)
+        ]
+        given = dict(zip(names, (name for name, _ in kind.fields), strict=True))
+        return msgspec.defstruct("Checked", fields, rename=given, gc=False)
+    if kind.kind == "array":
+        return list[_checked_type(kind.element, msgspec) | None]  # type: ignore[misc]
+    if kind.kind in RANGES:
+        limit = 2 ** RANGES[kind.kind]
+        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+    if kind.kind in PATTERNS:
+        return Annotated[str, msgspec.Meta(pattern=PATTERNS[kind.kind])]
+    return {"boolean": bool, "float": float, "double": float, "string": str}.get(kind.kind, Any)
 
 
 # --- Arrow's parser --------------------------------------------------------------------------------------------------

@@ -1,6 +1,17 @@
 """Lists, describes and deletes groups, and shows and changes their offsets. See `kconsumer.groups.client`."""
 
-from kconsumer.groups.client import STATES, TYPES, GroupClient, alter_offsets, delete, describe, list, offsets
+from kconsumer.groups.client import (
+    STATES,
+    TYPES,
+    GroupClient,
+    alter_offsets,
+    alter_share_offsets,
+    delete,
+    delete_share_offsets,
+    describe,
+    list,
+    offsets,
+)
 from kconsumer.groups.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 
 __all__ = [
@@ -12,7 +23,9 @@ __all__ = [
     "GroupMember",
     "GroupOffset",
     "alter_offsets",
+    "alter_share_offsets",
     "delete",
+    "delete_share_offsets",
     "describe",
     "list",
     "offsets",

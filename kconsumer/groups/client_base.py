@@ -105,6 +105,15 @@ class GroupClientBase(ABC):
         checked = offsets_to_commit(offsets)
         yield from self._queries.alter_offsets(group, checked, self._timer())
 
+    def _alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Operation[None]:
+        checked = {tp: at.offset for tp, at in offsets_to_commit(offsets).items()}
+        yield from self._queries.alter_share_offsets(group, checked, self._timer())
+
+    def _delete_share_offsets(self, group: str, topics: Iterable[str]) -> Operation[None]:
+        if isinstance(topics, str):
+            raise TypeError(f"topics must be an iterable of names, not the text {topics!r}")
+        yield from self._queries.delete_share_offsets(group, frozenset(topics), self._timer())
+
     def _delete(self, group: str) -> Operation[None]:
         yield from self._queries.delete_group(group, self._timer())
 

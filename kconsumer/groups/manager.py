@@ -25,10 +25,12 @@ from kconsumer.groups.responses import (
     MIN_VERSION_TYPES,
     GroupPosition,
     parse_altered,
+    parse_altered_share,
     parse_classic,
     parse_committed,
     parse_consumer,
     parse_deleted,
+    parse_deleted_share_offsets,
     parse_listing,
     parse_share,
     parse_share_offsets,
@@ -37,8 +39,10 @@ from kconsumer.groups.types import GroupDescription, GroupListing
 from kconsumer.managers import FOREVER, PendingCall, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import (
+    ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_GROUPS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     LIST_GROUPS,
@@ -51,6 +55,11 @@ from kconsumer.schema.dsl import Api
 from kconsumer.schema.group_deletion import DeleteGroupsRequest
 from kconsumer.schema.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from kconsumer.schema.share_group import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     ShareGroupDescribeRequest,
@@ -156,6 +165,27 @@ class GroupsManager:
             lambda group: commit_message(group, Generation(), None, offsets, {}),
             parse_altered,
             max_version=LAST_VERSION_WITH_NAMES,
+            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+        )
+        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
+
+    def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> Promise[None]:
+        """Set start offsets of a share group without members. Returns a promise."""
+        kind = QueryKind(
+            ALTER_SHARE_GROUP_OFFSETS,
+            lambda group: AlterShareGroupOffsetsRequest(group_id=group, topics=_share_topics(offsets)),
+            parse_altered_share,
+            final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
+        )
+        return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
+
+    def delete_share_offsets(self, group: str, topics: Collection[str], deadline: float) -> Promise[None]:
+        """Delete what a share group without members has stored about topics. Returns a promise."""
+        rows = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in sorted(topics)]
+        kind = QueryKind(
+            DELETE_SHARE_GROUP_OFFSETS,
+            lambda group: DeleteShareGroupOffsetsRequest(group_id=group, topics=rows),
+            parse_deleted_share_offsets,
             final_codes=(Errors.UNKNOWN_TOPIC_OR_PARTITION,),
         )
         return self._start(PendingQuery(kind, group, None, deadline, RetryTimer(self._retry_backoff)))
@@ -277,6 +307,15 @@ class PendingQuery(PendingCall[T]):
         of_group = f"of group {self.group!r} " if self.group else ""
         cause = None if coordinator is None else coordinator.last_error
         self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout", cause)
+
+
+def _share_topics(offsets: Mapping[TopicPartition, int]) -> list[AlterShareGroupOffsetsRequestTopic]:
+    """Returns the start offsets by topic, in the form of AlterShareGroupOffsets."""
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for tp, offset in sorted(offsets.items()):
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=tp.partition, start_offset=offset)
+        topics.setdefault(tp.topic, []).append(row)
+    return [AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
 
 
 def _is_other_type(error: KafkaError) -> bool:

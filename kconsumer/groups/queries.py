@@ -33,6 +33,7 @@ class GroupQueries:
         self._operations = engine.operations
         self._groups = GroupsManager(parts.config.select(RetryConfig), parts.metadata)
         parts.managers.append(self._groups)
+        parts.telemetry.end()  # this client is no consumer
 
     def list_groups(
         self, states: Collection[str], types: Collection[str], timer: Timer
@@ -117,6 +118,22 @@ class GroupQueries:
         with self._components.changing():
             promise = self._groups.alter_offsets(group, offsets, timer.deadline)
         yield from self._operations.result(promise, timer, f"committing offsets of group {group!r}")
+
+    def alter_share_offsets(self, group: str, offsets: Mapping[TopicPartition, int], timer: Timer) -> Operation[None]:
+        """Set start offsets of a share group without members."""
+        if not offsets:
+            return
+        with self._components.changing():
+            promise = self._groups.alter_share_offsets(group, offsets, timer.deadline)
+        yield from self._operations.result(promise, timer, f"setting start offsets of group {group!r}")
+
+    def delete_share_offsets(self, group: str, topics: Collection[str], timer: Timer) -> Operation[None]:
+        """Delete the start offsets of these topics in a share group without members."""
+        if not topics:
+            return
+        with self._components.changing():
+            promise = self._groups.delete_share_offsets(group, topics, timer.deadline)
+        yield from self._operations.result(promise, timer, f"deleting start offsets of group {group!r}")
 
     def delete_group(self, group: str, timer: Timer) -> Operation[None]:
         """Delete a group without members, with its offsets."""

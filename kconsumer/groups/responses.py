@@ -25,6 +25,8 @@ from kconsumer.schema.admin import (
 )
 from kconsumer.schema.group_deletion import DeleteGroupsResponse
 from kconsumer.schema.share_group import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponse,
     ShareGroupDescribeGroup,
     ShareGroupDescribeMember,
@@ -140,6 +142,39 @@ def parse_altered(reply: Reply) -> None:
         raise errors[0]
 
 
+def parse_altered_share(reply: Reply) -> None:
+    """Check the response to a change of start offsets. Raises the error of the group, or of the first partition."""
+    message: AlterShareGroupOffsetsResponse = reply.message
+    _raise_share_change(message.error_code, "setting start offsets", message.error_message)
+    rows = [(TopicPartition(topic.topic_name, row.partition_index), row) for topic in message.responses
+            for row in topic.partitions]  # fmt: skip
+    failed = [(tp, row) for tp, row in rows if row.error_code]
+    if failed:
+        tp, row = failed[0]
+        context = f"setting the start offset of {tp}{_and_others(len(failed) - 1, 'partition')}"
+        _raise(row.error_code, context, row.error_message, "Read")
+
+
+def parse_deleted_share_offsets(reply: Reply) -> None:
+    """Check the response to a deletion of start offsets. Raises the error of the group, or of the first topic."""
+    message: DeleteShareGroupOffsetsResponse = reply.message
+    _raise_share_change(message.error_code, "deleting start offsets", message.error_message)
+    failed = [topic for topic in message.responses if topic.error_code]
+    if failed:
+        context = f"deleting the start offsets of topic {failed[0].topic_name!r}{_and_others(len(failed) - 1, 'topic')}"
+        _raise(failed[0].error_code, context, failed[0].error_message, "Read")
+
+
+def _raise_share_change(code: int, context: str, text: str | None) -> None:
+    if code == Errors.NON_EMPTY_GROUP:
+        context += "; stop the members of the group first"
+    _raise(code, context, text, "Read")
+
+
+def _and_others(count: int, what: str) -> str:
+    return f" and of {count} other {what}{'s' * (count > 1)}" if count else ""
+
+
 def parse_deleted(reply: Reply) -> None:
     """Check the response to a request that deletes one group. Raises the error of the group."""
     message: DeleteGroupsResponse = reply.message
@@ -152,9 +187,7 @@ def parse_deleted(reply: Reply) -> None:
 
 def _alter_error(tp: TopicPartition, code: int, others: int) -> BrokerError:
     """Returns the error of a partition whose offset was not committed. `others` is how many other partitions failed."""
-    context = f"committing the offset of {tp}"
-    if others:
-        context += f" and of {others} other partition{'s' * (others > 1)}"
+    context = f"committing the offset of {tp}{_and_others(others, 'partition')}"
     if code == Errors.UNKNOWN_MEMBER_ID:
         context += "; the group has members, and only they can commit: stop them first"
     return error_for(code, context, operation="Read")

@@ -6,13 +6,13 @@ many series. Decides which metrics are exported.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConfigError
 from kconsumer.metrics.reporters import Metric, MetricsReporter
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 log = get_logger(__name__)
@@ -34,7 +34,7 @@ class BoundedMetrics(MetricsReporter):
         for name, limit in self._limits.items():
             if limit < 0:
                 raise ConfigError(f"{name} cannot be negative: {limit}")
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = SignalSafeLock()  # guards the three below
         self._metrics: dict[MetricName, Metric] = {}
         self._counts: dict[str, Counter[Key]] = {limit: Counter() for _, limit in LIMITED}
         self._dropped: set[MetricName] = set()

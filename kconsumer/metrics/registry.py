@@ -37,6 +37,9 @@ class Stat(enum.Enum):
 _SUM_PER_S = {Stat.RATE: 1.0, Stat.RATIO: 1e-9}
 _COUNT_PER_S = {Stat.COUNT_RATE: 1.0, Stat.COUNT_PER_HOUR: 3600.0}
 
+CUMULATIVE = frozenset({Stat.TOTAL, Stat.COUNT})
+"""Stats that only grow (Java `CumulativeSum` and `CumulativeCount`)."""
+
 Row = tuple[str, Stat, str]
 """Name, stat and description of a metric: a row of a table for `Metrics.sensor`."""
 
@@ -87,6 +90,11 @@ class Sensor(SampledValues):
 
     def __repr__(self) -> str:
         return f"<Sensor {[name.name for name in self.names]} count={self.count} total={self.total}>"
+
+
+def is_cumulative(measure: Callable[[float], float]) -> bool:
+    """Returns whether the metric with this function is a sum since it was added. All others are gauges."""
+    return isinstance(measure, partial) and measure.args[0] in CUMULATIVE
 
 
 class Metrics:
@@ -161,6 +169,10 @@ class Metrics:
         """Close the reporters."""
         if self._reporters is not None:
             self._reporters.close()
+
+    def measures(self) -> list[tuple[MetricName, Callable[[float], float]]]:
+        """Returns all metrics, each with the function that computes its value at a time (ms)."""
+        return list(self._measures.items())
 
     def snapshot(self, now: float) -> dict[MetricName, float]:
         """Returns the values of all metrics at `now` (ms)."""

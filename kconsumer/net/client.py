@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError
 from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
 from kconsumer.net.describe import ConnectionReport, broker_id
@@ -171,6 +171,30 @@ class NetworkClient:
         if busy is not None:
             return busy[1]
         return connecting or (idle[1] if idle is not None else None)
+
+    def least_loaded_ready(self, api: Api, now: float, preferred: str | None = None) -> str | None:
+        """Returns the connection id for a request that any broker can serve, or None if no connection is ready.
+
+        Opens no connection, in contrast to `least_loaded_node`. Returns `preferred` if its connection is ready,
+        otherwise the connection with the fewest requests in flight. Raises UnsupportedVersionError if connections are
+        ready, but no broker of them supports the API.
+        """
+        best: tuple[int, str] | None = None
+        refused = False
+        for node_id in map(str, self._nodes):
+            node = self._nodes_by_id.get(node_id)
+            connection = None if node is None else node.connection
+            if node is None or connection is None or connection.api_versions is None or not node.may_send(now):
+                continue
+            if api.key not in connection.api_versions:
+                refused = True
+            elif node_id == preferred:
+                return node_id
+            elif best is None or connection.in_flight < best[0]:
+                best = connection.in_flight, node_id
+        if best is None and refused:
+            raise UnsupportedVersionError(f"the brokers do not support {api.name}")
+        return None if best is None else best[1]
 
     @property
     def any_ready(self) -> bool:

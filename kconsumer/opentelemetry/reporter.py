@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -13,6 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from kconsumer._version import VERSION
 from kconsumer.metrics.bounded import BoundedMetrics
 from kconsumer.metrics.reporters import Metric
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
 
 SCOPE = "kconsumer"
@@ -62,7 +62,7 @@ class _Instruments:
     """The instruments of one meter provider, which the reporters of several consumers share."""
 
     _of: weakref.WeakKeyDictionary[MeterProvider, _Instruments] = weakref.WeakKeyDictionary()
-    _lock = threading.RLock()
+    _lock = SignalSafeLock()
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

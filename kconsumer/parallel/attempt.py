@@ -16,8 +16,11 @@ class Executor(Protocol):
     def start(self) -> None:
         """Start the workers. Raises an error if they cannot start."""
 
-    def stop(self, timeout_s: float) -> None:
-        """End the workers, after the queue was closed. Handlers that have not returned after the timeout are left."""
+    def stop(self, timeout_s: float) -> Awaitable[None] | None:
+        """End the workers, after the queue was closed. Handlers that have not returned after the timeout are left.
+
+        Returns what must be awaited, if this waits in an event loop.
+        """
 
 
 class Failures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer import Consumer
 from kconsumer.errors import ConfigError
 from kconsumer.listener import is_coroutine_function
@@ -13,8 +14,12 @@ from kconsumer.parallel.settings import Settings
 def check_consumer(consumer: Any) -> None:
     """Raise TypeError or ConfigError if a run cannot use this consumer."""
     if not isinstance(consumer, Consumer):
-        raise TypeError(f"process() takes a kconsumer.Consumer, not {type(consumer).__name__}")
-    config = consumer._config
+        raise TypeError(f"Processor takes a kconsumer.Consumer, not {type(consumer).__name__}")
+    check_config(consumer._config)
+
+
+def check_config(config: ConsumerConfig) -> None:
+    """Raise ConfigError if a run cannot use a consumer with this configuration."""
     if config.group_id is None:
         raise ConfigError("process() commits offsets, which needs a group: give group_id=… to Consumer")
     if config.enable_auto_commit:

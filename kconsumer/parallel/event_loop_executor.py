@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from kconsumer.clock import Clock
 from kconsumer.parallel.attempt import Failures
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.work_queue import Worker, WorkQueue
@@ -17,32 +16,36 @@ from kconsumer.parallel.work_queue import Worker, WorkQueue
 class EventLoopExecutor:
     """Runs up to `workers` coroutines of a handler at a time. When it stops, it cancels those that still run."""
 
-    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, clock: Clock) -> None:
+    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> None:
         self._queue = queue
         self._handler = handler
         self._failures = Failures(queue, settings)
-        self._now = clock.now
+        self._now = concurrency.clock.now
+        self._new_event_loop = concurrency.event_loop
+        self._started = False
         self._loop: asyncio.AbstractEventLoop  # set by `start`
         self._free = [queue.new_worker() for _ in range(settings.workers)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._thread = threading.Thread(target=self._run, name="kconsumer-handlers", daemon=True)
+        self._thread = concurrency.thread("kconsumer-handlers", self._run)
 
     def start(self) -> None:
         """Start the event loop."""
-        self._loop = asyncio.new_event_loop()
+        self._loop = self._new_event_loop()
         self._thread.start()
+        self._started = True
         self._queue.on_ready = self._on_ready
         self._on_ready()
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, timeout_s: float) -> Awaitable[None] | None:
         """Cancel the coroutines that still run, and close the event loop when they have ended."""
         self._queue.on_ready = None
-        if self._thread.ident is None:  # `start` was not called
-            return
+        if not self._started:  # `start` was not called
+            return None
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(timeout_s)
+        return None
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -84,6 +84,10 @@ class OffsetTracker:
         """Mark a record as finished. Any thread may call this."""
         del self.unfinished[offset]
 
+    def skip(self, offset: int) -> None:
+        """Mark a record as finished whose last attempt failed. Any thread may call this."""
+        self.finish(offset)
+
     def to_commit(self, limit: int = MAX_METADATA_BYTES) -> OffsetAndMetadata | None:
         """Returns the lowest unfinished offset, with the finished ranges beyond it as metadata.
 

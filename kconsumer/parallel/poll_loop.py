@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import RecordDeserializationError
+from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.run_state import RunState
 from kconsumer.records import ConsumerRecords
@@ -31,19 +33,19 @@ class PollLoop:
         self._last_activity = self._poll_clock.now()
         self._next_commit = self._clock.now() + self._settings.commit_interval_s * 1000
 
-    def run(self) -> None:
+    def run(self) -> Flow[None]:
         """Poll until the run ends. Raises the errors of the consumer."""
         while not self._state.reason and self._queue.error is None:
-            self._step()
+            yield from self._step()
 
-    def _step(self) -> None:
+    def _step(self) -> Flow[None]:
         low = self._settings.low_water
-        if self._queue.in_flight <= low or self._queue.wait_for_room(low, ROOM_INTERVAL_S):
+        if self._queue.in_flight <= low or (yield partial(self._queue.wait_for_room, low, ROOM_INTERVAL_S)):
             self._source.resume_all()
-            self._poll(self._poll_timeout_s())
+            yield from self._poll(self._poll_timeout_s())
         elif self._queue.error is None:
             self._source.pause_all()
-            self._poll(0.0)
+            yield from self._poll(0.0)
         if self._clock.now() >= self._next_commit:
             self._commit()
         self._check_idle()
@@ -57,17 +59,18 @@ class PollLoop:
             timeout_ms = min(timeout_ms, max(0.0, self._idle_limit_ms - idle_ms))
         return min(MAX_POLL_S, timeout_ms / 1000)
 
-    def _poll(self, timeout_s: float) -> None:
+    def _poll(self, timeout_s: float) -> Flow[None]:
+        room = max(1, self._settings.max_in_flight - self._queue.in_flight)
         try:
-            records = self._source.poll(timeout_s, max(1, self._settings.max_in_flight - self._queue.in_flight))
+            records = yield from self._source.poll(timeout_s, room)
         except RecordDeserializationError as error:
             if self._settings.on_failure == "stop":
                 raise
-            self._take_poisoned(error)
+            yield from self._take_poisoned(error)
             return
         if records:
             self._last_activity = self._poll_clock.now()
-        self._take(records)
+        yield from self._take(records)
 
     def _check_idle(self) -> None:
         now = self._poll_clock.now()
@@ -78,11 +81,11 @@ class PollLoop:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _take(self, records: ConsumerRecords) -> None:
+    def _take(self, records: ConsumerRecords) -> Flow[None]:
         positions = records.next_offsets()
         batches = records.by_partition()
         try:
-            self._track(positions, batches)
+            yield from self._track(positions, batches)
         except BaseException:  # none of the records was taken
             self._source.seek({tp: batch[0].offset for tp, batch in batches.items()})
             raise
@@ -91,12 +94,13 @@ class PollLoop:
 
     def _track(
         self, positions: Collection[TopicPartition], batches: dict[TopicPartition, list[ConsumerRecord]]
-    ) -> None:
+    ) -> Flow[None]:
         """Create trackers for partitions that are new, with what the metadata of their last commits contain."""
         new = [tp for tp in positions if tp not in self._trackers]
         if not new:
             return
-        for tp, (committed, ranges) in self._source.finished(new).items():
+        finished = yield from self._source.finished(new)
+        for tp, (committed, ranges) in finished.items():
             sought_back = tp in batches and batches[tp][0].offset < committed
             self._trackers[tp] = OffsetTracker(tp, () if sought_back else ranges)
 
@@ -111,13 +115,13 @@ class PollLoop:
         if remaining:
             self._queue.add(tracker, remaining)
 
-    def _take_poisoned(self, error: RecordDeserializationError) -> None:
+    def _take_poisoned(self, error: RecordDeserializationError) -> Flow[None]:
         """Take a record that a deserializer has refused, with its bytes as key and value. `on_failure` gets it."""
         tp, offset = error.topic_partition, error.offset
         record = ConsumerRecord(
             tp.topic, tp.partition, offset, error.timestamp, key=error.key, value=error.value, headers=error.headers
         )
-        self._track([tp], {tp: [record]})
+        yield from self._track([tp], {tp: [record]})
         self._source.seek({tp: offset + 1})
         self._trackers[tp].poisoned[offset] = error
         self._add(self._trackers[tp], [record], OffsetAndMetadata(offset + 1, "", None))

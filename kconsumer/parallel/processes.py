@@ -9,8 +9,8 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError, WorkerProcessError
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.threads import ThreadExecutor
 from kconsumer.parallel.work_queue import WorkQueue
@@ -91,8 +91,8 @@ class WorkerProcess:
 class ProcessExecutor(ThreadExecutor):
     """Runs a handler in `workers` processes. Records and errors travel through pipes."""
 
-    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, clock: Clock) -> None:
-        super().__init__(queue, settings, handler, clock)
+    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> None:
+        super().__init__(queue, settings, handler, concurrency)
         try:
             pickled = pickle.dumps(handler)
         except Exception as error:  # __reduce__ is user code

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from kconsumer.consumer import Consumer
 from kconsumer.errors import StateError
+from kconsumer.parallel.attempt import Executor
 from kconsumer.parallel.checks import check_consumer, check_handler
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.executors import create_executor
+from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.parallel.handover import Handover
 from kconsumer.parallel.poll_loop import PollLoop
 from kconsumer.parallel.run_state import RunState
@@ -26,12 +28,12 @@ from kconsumer.parallel.settings import (
 from kconsumer.parallel.stop_signals import StopSignals
 
 
-class Processor:
-    """A run of `process` that can be stopped and watched from other threads."""
+class ProcessorBase:
+    """The part of a run that does not depend on how it waits."""
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Any,
         handler: Handler,
         *,
         workers: int = 8,
@@ -56,12 +58,29 @@ class Processor:
             drain_timeout_s=drain_timeout_s,
             commit_interval_s=commit_interval_s,
         )
-        check_consumer(consumer)
+        self._check(consumer)
         check_handler(handler, settings)
-        self._state = RunState(consumer, settings)
-        self._executor = create_executor(self._state.queue, settings, handler, self._state.clock)
-        self._handover = Handover(self._state, self._executor)
+        concurrency = self._create_concurrency()
+        self._state = self._create_state(consumer, settings, concurrency)
+        self._executor = self._create_executor(settings, handler, concurrency)
+        self._handover = self._create_handover()
         self._started = False
+
+    def _check(self, consumer: Any) -> None:
+        check_consumer(consumer)
+
+    def _create_state(self, consumer: Any, settings: Settings, concurrency: Concurrency) -> RunState:
+        return RunState(consumer, settings, concurrency)
+
+    def _create_executor(self, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
+        return create_executor(self._state.queue, settings, handler, concurrency)
+
+    def _create_handover(self) -> Handover:
+        return Handover(self._state, self._executor)
+
+    def _create_concurrency(self) -> Concurrency:
+        """Returns what the run uses of the operating system. A test in virtual time returns another one."""
+        return Concurrency()
 
     def stop(self) -> None:
         """End the run: start no more records, wait for handlers, and commit. Returns at once.
@@ -74,11 +93,8 @@ class Processor:
         """Returns the figures until now. Any thread may call this."""
         return self._state.summary()
 
-    def run(self) -> Summary:
-        """Process records until the run ends. Raises what `process` raises.
-
-        A Processor runs once: another call raises StateError.
-        """
+    def _run(self) -> Flow[Summary]:
+        """Process records until the run ends."""
         state = self._state
         with registered(self, state.consumer):
             if self._started:
@@ -87,22 +103,41 @@ class Processor:
             try:
                 with StopSignals(state.request_stop):
                     self._executor.start()
-                    state.source.observe(self._handover)
-                    self._process()
+                    yield from self._process()
             except BaseException:  # also a second Ctrl-C, which does not wait for handlers
-                self._handover.abort()
+                yield from self._abort()
                 raise
             finally:
-                state.source.end()
+                self._finish()
         if state.queue.error is not None:
             raise state.queue.error
         return state.summary()
 
-    def _process(self) -> None:
+    def _process(self) -> Flow[None]:
         """Poll until the run ends, and end it in order. Raises the error of the consumer that has ended it."""
+        self._state.source.observe(self._handover)
         try:
-            PollLoop(self._state).run()
+            yield from PollLoop(self._state).run()
         except Exception as error:
-            self._handover.end(error)
+            yield from self._handover.end(error)
             raise
-        self._handover.end(None)
+        yield from self._handover.end(None)
+
+    def _abort(self) -> Flow[None]:
+        """End without waiting for handlers."""
+        return self._handover.abort()
+
+    def _finish(self) -> None:
+        """Undo what the run has changed."""
+        self._state.source.end()
+
+
+class Processor(ProcessorBase):
+    """A run of `process` with a Consumer that can be stopped and watched from other threads."""
+
+    def run(self) -> Summary:
+        """Process records until the run ends. Raises what `process` raises.
+
+        A Processor runs once: another call raises StateError.
+        """
+        return run_flow(self._run())

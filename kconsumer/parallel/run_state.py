@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-from kconsumer.clock import Clock
-from kconsumer.consumer import Consumer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.parallel.commits import Commits, too_long
+from kconsumer.parallel.concurrency import Concurrency
+from kconsumer.parallel.flows import Flow
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.settings import Settings, Summary
 from kconsumer.parallel.source import Source
@@ -23,17 +24,20 @@ MIN_COMMIT_TIMEOUT_S = 5.0
 class RunState:
     """The state of a run. Only the thread that polls changes it, except by `request_stop`."""
 
-    def __init__(self, consumer: Consumer, settings: Settings) -> None:
+    def __init__(self, consumer: Any, settings: Settings, concurrency: Concurrency) -> None:
         self.consumer = consumer
         self.settings = settings
-        self.clock = Clock()
-        self.source = Source(consumer, self._on_wakeup)
-        self.queue = WorkQueue(settings, self.clock, consumer.wakeup)
+        self.clock = concurrency.clock
+        self.source = Source(consumer, concurrency, self._on_wakeup)
+        self.queue: WorkQueue = self._create_queue(concurrency)
         self.commits = Commits()
         self.trackers: dict[TopicPartition, OffsetTracker] = {}
         self.restored = 0  # records that an earlier run had finished
         self.abandoned = 0  # records whose handlers were not waited for
         self.reason = ""  # why the run ends
+
+    def _create_queue(self, concurrency: Concurrency) -> WorkQueue:
+        return WorkQueue(self.settings, concurrency, self.consumer.wakeup)
 
     def request_stop(self, reason: str) -> None:
         """Let the run end. Any thread or signal handler may call this, so it takes no lock."""
@@ -51,12 +55,12 @@ class RunState:
         """How long a commit that is waited for may take."""
         return max(MIN_COMMIT_TIMEOUT_S, self.settings.drain_timeout_s)
 
-    def commit_now(self, trackers: Collection[OffsetTracker]) -> KafkaError | None:
+    def commit_now(self, trackers: Collection[OffsetTracker]) -> Flow[KafkaError | None]:
         """Commit what has changed, and wait. Returns the error if it failed."""
         error: KafkaError | None = None
         while (offsets := self.commits.changed(trackers)) and (error is None or too_long(error)):
             try:
-                self.source.commit(offsets, self.commit_timeout_s)
+                yield from self.source.commit(offsets, self.commit_timeout_s)
             except KafkaError as failure:
                 error = failure
                 self.commits.failed(offsets, failure)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from kconsumer.consumer import Consumer
 from kconsumer.errors import StateError
+from kconsumer.signal_safe_lock import SignalSafeLock
 
 
 class Run(Protocol):
@@ -18,12 +17,12 @@ class Run(Protocol):
         """End the run."""
 
 
-_lock = threading.Lock()
+_lock = SignalSafeLock()
 _running: dict[int, Run] = {}  # id of a consumer -> its run
 
 
 @contextmanager
-def registered(run: Run, consumer: Consumer) -> Iterator[None]:
+def registered(run: Run, consumer: object) -> Iterator[None]:
     """Note that a run uses the consumer. Raises StateError if another one does."""
     with _lock:
         if id(consumer) in _running:

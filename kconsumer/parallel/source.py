@@ -1,24 +1,24 @@
 """Source: the calls of a run on its consumer.
 
-Another kind of consumer would need another source. Decides what an interrupted call does: WakeupError is noted, and the
+Decides what an interrupted call does: WakeupError is noted, and the
 call is repeated.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from kconsumer.clock import Clock, Timer
-from kconsumer.consumer import Consumer
+from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import ConcurrentAccessError, KafkaError, StateError, WakeupError
 from kconsumer.listener import RebalanceListener
 from kconsumer.parallel.commits import Offsets
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.finished_offsets import Ranges, decode
+from kconsumer.parallel.flows import Flow, run_flow
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -29,10 +29,11 @@ T = TypeVar("T")
 
 
 class Source:
-    """The consumer of a run. All methods are called on the thread that polls."""
+    """The consumer of a run: a Consumer, or an AsyncConsumer. All methods are called on the thread that polls."""
 
-    def __init__(self, consumer: Consumer, on_wakeup: Callable[[], None]) -> None:
+    def __init__(self, consumer: Any, concurrency: Concurrency, on_wakeup: Callable[[], None]) -> None:
         self._consumer = consumer
+        self._concurrency = concurrency
         self._on_wakeup = on_wakeup
         self._paused: set[TopicPartition] = set()  # by this run; what the application has paused stays paused
         self._blocked: set[TopicPartition] = set()  # those of them that stay paused when there is room again
@@ -40,18 +41,22 @@ class Source:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_s: float, max_records: int) -> ConsumerRecords:
+    def poll(self, timeout_s: float, max_records: int) -> Flow[ConsumerRecords]:
         """Returns records. The result is empty if WakeupError ended the poll."""
         try:
-            return self._call(lambda: self._consumer.poll(timeout_s, max_records), repeat=False)
+            records: ConsumerRecords = yield from self._wait(
+                lambda: self._consumer.poll(timeout_s, max_records), repeat=False
+            )
         except WakeupError:
             self._on_wakeup()
             return ConsumerRecords.EMPTY
+        return records
 
-    def finished(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, Ranges]]:
+    def finished(self, partitions: Collection[TopicPartition]) -> Flow[dict[TopicPartition, tuple[int, Ranges]]]:
         """Returns the committed offset of each partition, and the finished ranges in its metadata."""
         found: dict[TopicPartition, tuple[int, Ranges]] = {}
-        for tp, committed in self._call(lambda: self._consumer.committed(partitions)).items():
+        offsets = yield from self._wait(lambda: self._consumer.committed(partitions))
+        for tp, committed in offsets.items():
             if committed is None:
                 found[tp] = (0, [])
                 continue
@@ -117,9 +122,9 @@ class Source:
         """Commit without waiting. A later poll calls `callback`."""
         self._call(lambda: self._consumer.commit_async(offsets, callback))
 
-    def commit(self, offsets: Offsets, timeout_s: float) -> None:
+    def commit(self, offsets: Offsets, timeout_s: float) -> Flow[None]:
         """Commit, and wait for the response."""
-        self._call(lambda: self._consumer.commit(offsets, timeout=timeout_s))
+        yield from self._wait(lambda: self._consumer.commit(offsets, timeout=timeout_s))
 
     def observe(self, listener: RebalanceListener | None) -> None:
         """Set the listener that is called before that of the subscription."""
@@ -133,18 +138,23 @@ class Source:
             self._resume(set(self._paused))
         self._consumer._forget_wakeup()
 
-    def _call(self, method: Callable[[], T], *, repeat: bool = True) -> T:
+    def _call(self, method: Callable[[], T]) -> T:
+        """Call a method of the consumer that does not wait."""
+        result: T = run_flow(self._wait(method))
+        return result
+
+    def _wait(self, method: Callable[[], Any], *, repeat: bool = True) -> Flow[Any]:
         """Call a method of the consumer. Repeats it after WakeupError, and while a handler uses the consumer."""
         timer: Timer | None = None
         while True:
             try:
-                return method()
+                return (yield method)
             except WakeupError:
                 if not repeat:
                     raise
                 self._on_wakeup()
             except ConcurrentAccessError:
-                timer = timer or Timer(Clock(), CONCURRENT_ACCESS_MS)
+                timer = timer or Timer(self._concurrency.clock, CONCURRENT_ACCESS_MS)
                 if timer.expired:
                     raise
-                threading.Event().wait(0.001)
+                self._concurrency.sleep(0.001)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
 
-from kconsumer.clock import Clock
+from kconsumer.engine.environment import Thread
 from kconsumer.parallel.attempt import Failures
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.scheduler import Task
 from kconsumer.parallel.settings import Handler, Settings
 from kconsumer.parallel.work_queue import Worker, WorkQueue
@@ -17,20 +18,19 @@ class ThreadExecutor:
     process.
     """
 
-    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, clock: Clock) -> None:
+    def __init__(self, queue: WorkQueue, settings: Settings, handler: Handler, concurrency: Concurrency) -> None:
         self._queue = queue
         self._handlers = [handler] * settings.workers
         self._failures = Failures(queue, settings)
-        self._now = clock.now
-        self._threads: list[threading.Thread] = []
+        self._concurrency = concurrency
+        self._now = concurrency.clock.now
+        self._threads: list[Thread] = []
 
     def start(self) -> None:
         """Start the threads."""
         for number, handler in enumerate(self._handlers):
-            arguments = (self._queue.new_worker(), handler)
-            thread = threading.Thread(
-                target=self._work, args=arguments, name=f"kconsumer-handler-{number}", daemon=True
-            )
+            work = partial(self._work, self._queue.new_worker(), handler)
+            thread = self._concurrency.thread(f"kconsumer-handler-{number}", work)
             self._threads.append(thread)
             thread.start()
 

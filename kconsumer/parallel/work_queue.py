@@ -8,12 +8,11 @@ has nothing to do takes from it.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.clock import Clock
+from kconsumer.parallel.concurrency import Concurrency
 from kconsumer.parallel.offset_tracker import OffsetTracker
 from kconsumer.parallel.scheduler import Scheduler, Task
 from kconsumer.parallel.settings import Settings
@@ -47,7 +46,7 @@ class Worker:
 class WorkQueue:
     """The records in flight, with waits and notifications for several threads."""
 
-    def __init__(self, settings: Settings, clock: Clock, on_error: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, concurrency: Concurrency, on_error: Callable[[], None]) -> None:
         self.error: BaseException | None = None  # the first error that ends the run
         # True: the run ends, and workers start nothing more. Set without the lock, because signal handlers set it.
         self.stopping = False
@@ -56,11 +55,11 @@ class WorkQueue:
         self.on_ready: Callable[[], None] | None = None  # notifies an executor whose workers do not wait in `exchange`
         self._settings = settings
         self._scheduler = Scheduler(settings.order, settings.workers)
-        self._now = clock.now
+        self._now = concurrency.clock.now
         self._on_error = on_error
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # workers wait for records
-        self._room = threading.Condition(self._lock)  # the polling thread waits for room, or for handlers
+        self._lock = concurrency.lock()
+        self._work = concurrency.condition(self._lock)  # workers wait for records
+        self._room = concurrency.condition(self._lock)  # the polling thread waits for room, or for handlers
         self._idle = 0  # workers that wait
         self._low: int | None = None  # the polling thread waits until this many records are in flight
         self._closed = False
@@ -84,7 +83,9 @@ class WorkQueue:
         """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
         with self._lock:
             self._low = low
-            self._room.wait_for(lambda: self._scheduler.in_flight <= low or self.error is not None, timeout_s)
+            deadline = self._now() + timeout_s * 1000
+            while self._scheduler.in_flight > low and self.error is None and (left := deadline - self._now()) > 0:
+                self._room.wait(left / 1000)
             self._low = None
             return self._scheduler.in_flight <= low
 
@@ -198,7 +199,7 @@ class WorkQueue:
             failures = tracker.failures.pop(record.offset, 1)
             tracker.poisoned.pop(record.offset, None)
             if error is None:
-                tracker.finish(record.offset)
+                tracker.skip(record.offset)
                 self._scheduler.finish(task)
                 self.failed += 1
                 self._notify_workers()

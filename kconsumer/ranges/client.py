@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from kconsumer.client_base import Timeout
 from kconsumer.consumer import Consumer
-from kconsumer.consumer_base import Offsets, P, Partition, Timeout
+from kconsumer.consumer_base import Offsets, P, Partition
 from kconsumer.engine.access_guard import AccessGuard, fork_count
 from kconsumer.errors import KafkaError
 from kconsumer.ranges.client_base import (
@@ -31,6 +32,7 @@ from kconsumer.ranges.client_base import (
     topic_names,
 )
 from kconsumer.ranges.offset_bounds import Point
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class RangeClient(RangeClientBase):
 
     def _reset(self) -> None:
         self._own_guard = AccessGuard()
-        self._lock = threading.RLock()  # not held while a thread waits; reentrant for signal handlers
+        self._lock = SignalSafeLock()  # not held while a thread waits; reentrant for signal handlers
         self._reading: Consumer | None = None
         self._committing: dict[str, Consumer] = {}
         self._reader: weakref.ref[RangeReader] | None = None
@@ -345,7 +347,7 @@ def _close_all(consumers: Iterable[Consumer]) -> None:
 
 
 _idle: list[RangeClient] = []
-_idle_lock = threading.Lock()
+_idle_lock = SignalSafeLock()
 _idle_forks = fork_count()
 
 
@@ -370,7 +372,7 @@ def borrow(**options: Any) -> Iterator[RangeClient]:
             raise
 
 
-def _pool_lock() -> threading.Lock:
+def _pool_lock() -> SignalSafeLock:
     """Returns the lock of the pool.
 
     After a fork, first empties the pool and creates a new lock, because a thread of the parent may have held the old
@@ -379,7 +381,7 @@ def _pool_lock() -> threading.Lock:
     global _idle_lock, _idle_forks
     if _idle_forks != fork_count():
         _idle.clear()
-        _idle_lock, _idle_forks = threading.Lock(), fork_count()
+        _idle_lock, _idle_forks = SignalSafeLock(), fork_count()
     return _idle_lock
 
 

@@ -1,39 +1,32 @@
-"""ShareConsumer: a member of a share group (KIP-932), whose methods block the calling thread.
-
-Decides which arguments are valid, and which records a `for` loop has reached. `ShareEngine` does the rest.
-"""
+"""ShareConsumer: a member of a share group (KIP-932), whose methods block the calling thread."""
 
 from __future__ import annotations
 
-import warnings
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Unpack, cast
 
-from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.share_record import ShareRecord
+from kconsumer.blocking_client import BlockingClient
+from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
-from kconsumer.consumer_base import Timeout, timeout_in_ms, topic_names
 from kconsumer.deferred_signals import SIGNALS
-from kconsumer.engine.access_guard import AccessGuard, guarded
+from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.environment import Environment
-from kconsumer.errors import KafkaError, StateError
+from kconsumer.errors import ConfigError, KafkaError
+from kconsumer.listener import is_coroutine_function
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.config import ShareConsumerConfig
+from kconsumer.share.consumer_base import POLL_S, ShareConsumerBase
 from kconsumer.share.engine import ShareEngine
-from kconsumer.share.types import AcknowledgeType
-from kconsumer.types import MetricName, TopicPartition
+from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.arrow import RecordBatch
     from kconsumer.config.signature import ConsumerOptions
 
-POLL_S = 1.0
 
-
-class ShareConsumer:
+class ShareConsumer(ShareConsumerBase, BlockingClient):
     """A member of a share group, with the semantics of Java's `KafkaShareConsumer` of Kafka 4.4.
 
     The members of a share group share the records of a topic, and not its partitions: there can be more members than
@@ -48,6 +41,8 @@ class ShareConsumer:
     Raises ConfigError for an option that is unknown, out of range, or has no meaning for a share group.
     """
 
+    _how_to_close = "use `with ShareConsumer(…)` or close()"
+
     def __init__(
         self,
         *topics: str,
@@ -57,57 +52,22 @@ class ShareConsumer:
     ) -> None:
         self._set_up(ShareConsumerConfig(bootstrap_servers=bootstrap_servers, group_id=group_id, **options), topics)
 
-    @classmethod
-    def from_config(cls, mapping: Mapping[str, Any], *topics: str) -> Self:
-        """Create a consumer from a mapping of options.
+    def _create_engine(self, config: ShareConsumerConfig, group_id: str) -> ShareEngine:
+        if is_coroutine_function(config.on_acknowledge):
+            raise ConfigError(
+                "on_acknowledge is a coroutine function, which only kconsumer.aio.AsyncShareConsumer can call"
+            )
+        return ShareEngine(config, Environment(), group_id, config.on_acknowledge)
 
-        Keys are dotted Java names or snake_case names. Values are typed or text.
-        """
-        consumer = cls.__new__(cls)
-        consumer._set_up(ShareConsumerConfig(**mapping), topics)
-        return consumer
-
-    def _set_up(self, config: ShareConsumerConfig, topics: Sequence[str]) -> None:
-        assert config.group_id is not None
-        self._config = config
-        self._engine = ShareEngine(config, Environment(), config.group_id, config.on_acknowledge)
-        parts = self._engine.components
-        self._clock = parts.clock
-        self._unreached: Iterator[ConsumerRecord] = iter(())
-        self._closing = False
-        self._guard = AccessGuard(parts.step, parts.end_wait)
-        parts.collector.acknowledger = _acknowledger(self)
-        if topics:
-            try:
-                self.subscribe(topics)
-            except BaseException:  # the user does not get this consumer, and cannot close it
-                self._guard.closed = True
-                self._engine.abandon()
-                raise
+    def _drop_subscription(self) -> None:
+        self.unsubscribe()
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
     @guarded
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe to these topics, in place of earlier ones. An empty list unsubscribes. The next poll joins."""
-        names = topic_names(topics)
-        if names:
-            self._engine.subscribe(names)
-        else:
-            self._engine.run(self._engine.unsubscribe())
-
-    @guarded
     def unsubscribe(self) -> None:
         """Leave the group. Records that were not acknowledged are released."""
-        self._unreached = iter(())
-        self._engine.run(self._engine.unsubscribe())
-
-    @guarded
-    def subscription(self) -> frozenset[str]:
-        """Returns the subscribed topics."""
-        subscription = self._engine.components.subscription
-        with self._engine.components.lock:
-            return subscription.subscribed_topics() if subscription.is_group_managed else frozenset()
+        self._engine.run(self._unsubscribe())
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -128,8 +88,7 @@ class ShareConsumer:
 
     @guarded
     def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
-        timer, unreached = self._timer(timeout), self._take_unreached()
-        return self._engine.run(self._engine.poll(timer, unreached, taken, deserialize=deserialize))
+        return self._engine.run(self._poll_steps(timeout, taken, deserialize=deserialize))
 
     def poll_arrow(self, timeout: Timeout = POLL_S, columns: Iterable[str] | None = None) -> RecordBatch:
         """Returns the records of a `poll` as Arrow columns, in implicit mode.
@@ -138,11 +97,7 @@ class ShareConsumer:
         run: keys and values are bytes. Raises the errors of `poll`, ValueError for a column that does not exist, and
         StateError in explicit mode, because rows have no methods to acknowledge them.
         """
-        from kconsumer.arrow import choose  # imported when used
-
-        chosen = choose(columns)
-        if self._engine.explicit:
-            raise StateError("poll_arrow() needs share_acknowledgement_mode='implicit'; use poll().to_arrow()")
+        chosen = self._arrow_columns(columns)
         taken: list[AcquiredBatch] = []
         try:
             return self._poll(timeout, taken, deserialize=False).to_arrow(chosen)
@@ -155,41 +110,28 @@ class ShareConsumer:
 
         A loop that stops early has received only the records that it reached. The others are released.
         """
+        while self._next_batch():
+            yield from cast("Iterator[ShareRecord]", iter(self._iteration))
+
+    def _next_batch(self) -> bool:
+        """Poll until there are records. Returns False if none arrived for `consumer_timeout_ms`."""
         limit_ms = self._config.consumer_timeout_ms
         timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
-        while not timer.expired:
-            unreached = self._next_batch(min(POLL_S, timer.remaining_ms() / 1000))
-            for record in unreached:
-                assert isinstance(record, ShareRecord)
-                yield record
-                timer = Timer(self._clock, float("inf") if limit_ms is None else float(limit_ms))
-
-    def _next_batch(self, timeout: float) -> Iterator[ConsumerRecord]:
-        """Returns the records of a poll, as those that the loop has not reached."""
-        # After Ctrl-C between the poll and the assignment, all records would count as reached, and be accepted.
+        # After Ctrl-C between poll() and start(), all records would count as reached, and be accepted.
         holds = SIGNALS.hold(self._guard.end_wait)
         try:
-            self._unreached = iter(self.poll(timeout))
-            return self._unreached
+            while True:
+                records = self.poll(min(POLL_S, timer.remaining_ms() / 1000))
+                if records:
+                    self._iteration.start(records)
+                    return True
+                if timer.expired:
+                    return False
         finally:
             if holds:
                 SIGNALS.release()
 
-    def _take_unreached(self) -> list[ShareRecord]:
-        """Returns the records that the last `for` loop has not reached, and ends that loop."""
-        left, self._unreached = self._unreached, iter(())
-        return [record for record in left if isinstance(record, ShareRecord)]
-
     # --- acknowledging -----------------------------------------------------------------------------------------------
-
-    @guarded
-    def acknowledge(self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Acknowledge a record of the last poll (Java `acknowledge`). The next `poll` or `commit` sends it.
-
-        Raises StateError in implicit mode, and if the record is not one of the last poll, or if its acknowledgement was
-        sent already.
-        """
-        self._engine.acknowledge(record, AcknowledgeType(type))
 
     @guarded
     def commit(self, timeout: Timeout = None) -> dict[TopicPartition, KafkaError | None]:
@@ -199,45 +141,21 @@ class ShareConsumer:
         Returns the error of each partition that had acknowledgements, or None where they succeeded. Retries retriable
         errors until the timeout; then the error of a partition is a TimeoutError.
         """
-        return self._engine.run(self._engine.commit(self._timer(timeout), self._peek_unreached()))
+        return self._engine.run(self._commit(timeout))
 
-    @guarded
-    def commit_async(self) -> None:
-        """Send all acknowledgements without waiting (Java `commitAsync`). `on_acknowledge` receives the results."""
-        self._engine.commit_async(self._peek_unreached())
-
-    def _peek_unreached(self) -> list[ShareRecord]:
-        """Returns the records that the running `for` loop has not reached. The loop continues with them."""
-        left = self._take_unreached()
-        self._unreached = iter(left)
-        return left
-
-    @guarded
-    def acquisition_lock_timeout_ms(self) -> int | None:
-        """Returns how long received records are locked (ms), or None before the first response of a broker."""
-        with self._engine.components.lock:
-            return self._engine.components.fetch.lock_timeout_ms
-
-    # --- metrics -----------------------------------------------------------------------------------------------------
-
-    @guarded
-    def metrics(self) -> dict[MetricName, float]:
-        """Returns all metrics, under the names and groups of the Java client."""
-        return self._engine.metrics()
+    # --- telemetry ---------------------------------------------------------------------------------------------------
 
     @guarded
     def client_instance_id(self, timeout: Timeout = None) -> str:
-        """Raise StateError, because without client telemetry there is no client instance id (KIP-714)."""
-        raise StateError("client telemetry is not part of this version, so there is no client instance id")
+        """Returns the id that a broker has assigned to this client for telemetry (Java `clientInstanceId`, KIP-714).
+
+        Waits until a broker has done so. The text is in the form of Java's `Uuid`, as in logs of brokers. Raises
+        StateError if `enable_metrics_push` is False or telemetry has ended, UnsupportedVersionError if the brokers have
+        no plugin for client telemetry, and TimeoutError.
+        """
+        return self._engine.run(self._client_instance_id(timeout))
 
     # --- ending ------------------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        """Make the running blocking call raise WakeupError. If none is running, the next one raises it.
-
-        Any thread or signal handler may call this.
-        """
-        self._engine.driver.wakeup()
 
     def close(self, timeout: Timeout = 30.0) -> None:
         """Send all acknowledgements, end the share sessions, leave the group, and close the connections.
@@ -246,77 +164,4 @@ class ShareConsumer:
         the records of the last poll, unless `commit` has accepted them. All steps run, and end within `timeout`. The
         first error is raised at the end. Further calls do nothing.
         """
-        if self._guard.closed:
-            return
-        timer = self._timer(timeout)
-        outer = self._guard.enter(closing=True)
-        if self._closing:  # called by a callback or a signal handler that runs inside close()
-            self._guard.holder = outer
-            return
-        self._closing = True
-        try:
-            holds = SIGNALS.hold(self._guard.end_wait)
-            try:
-                self._unreached = iter(())
-                self._engine.close(timer)
-            finally:
-                self._guard.closed = True
-                if holds:
-                    SIGNALS.release()
-        finally:
-            self._guard.holder = outer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the consumer. If the body raised, an error of `close` is added to that error as a note."""
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except KafkaError as close_error:
-            error.add_note(f"closing the consumer failed, too: {close_error}")
-
-    def __del__(self) -> None:
-        guard = getattr(self, "_guard", None)
-        if guard is None or guard.closed:
-            return
-        if guard.forked:
-            self._engine.abandon()
-            return
-        guard.closed = True
-        try:
-            message = f"unclosed {self._name()}; use `with ShareConsumer(…)` or close()"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
-        finally:  # a filter may turn the warning into an exception
-            self._engine.abandon()
-
-    def _timer(self, timeout: Timeout) -> Timer:
-        return Timer(self._clock, timeout_in_ms(timeout, self._config.default_api_timeout_ms))
-
-    def _name(self) -> str:
-        return f"<ShareConsumer {self._config.client_id!r} group={self._config.group_id!r}>"
-
-    def __repr__(self) -> str:
-        state = "closed" if self._guard.closed else self._engine.components.member.state.value
-        return f"{self._name()[:-1]} {state}>"
-
-
-def _acknowledger(consumer: ShareConsumer) -> Any:
-    """Returns the function that methods of records call. It keeps only a weak reference to the consumer.
-
-    With a strong reference, a consumer that the user forgets to close would stay alive as long as one of its records.
-    """
-    reference = weakref.ref(consumer)
-
-    def acknowledge(record: ShareRecord, kind: int) -> None:
-        found = reference()
-        if found is None:
-            raise StateError("the consumer of this record does not exist any more")
-        found.acknowledge(record, AcknowledgeType(kind))
-
-    return acknowledge
+        self._close_once(timeout, self._engine.close)

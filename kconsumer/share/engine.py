@@ -7,7 +7,8 @@ are released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from kconsumer._core.record import ConsumerRecord
@@ -17,10 +18,13 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.client_engine import ClientEngine
+from kconsumer.engine.close_sequence import TELEMETRY_CLOSE_TIMEOUT_MS
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
+from kconsumer.engine.operations import TELEMETRY_DISABLED
 from kconsumer.engine.threaded import ThreadedDriver
-from kconsumer.engine.waiting import Operation, Wait, run
+from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.managers import Promise
 from kconsumer.records import ConsumerRecords
@@ -40,13 +44,16 @@ log = get_logger(__name__)
 T = TypeVar("T")
 Offsets = dict[TopicPartition, frozenset[int]]
 AcknowledgeCallback = Callable[[Offsets, KafkaError | None], object]
+Unreached = Callable[[], Iterable[ConsumerRecord]]
+"""Returns the records of the last poll that a `for` loop over the consumer has not reached."""
 
 MAX_WAIT_SHARE = 3  # a poll that waits restarts the poll interval this many times within max_poll_interval_ms
-MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
 
 
-class ShareEngine:
+class ShareEngine(ClientEngine):
     """One share consumer. The public methods call it, one thread at a time."""
+
+    components: ShareComponents
 
     def __init__(
         self,
@@ -55,15 +62,17 @@ class ShareEngine:
         group_id: str,
         on_acknowledge: AcknowledgeCallback | None,
         make_driver: Callable[[ShareComponents, Callbacks], Driver] = ThreadedDriver,
+        make_callbacks: Callable[[ShareComponents], Callbacks] = Callbacks,
     ) -> None:
         self.components = parts = ShareComponents(config, environment, group_id)
-        self.callbacks = Callbacks(parts)
+        self.callbacks = make_callbacks(parts)
         self.driver = make_driver(parts, self.callbacks)
         self.explicit = config.share_acknowledgement_mode == "explicit"
         self._config = config
         self._clock = parts.clock
         self._polls = SharePollMetrics(parts.metrics)
         self._collecting = False  # deserializers are running
+        self._leaving = False  # unsubscribe() or close() is running: polls of callbacks and other tasks end
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
         if on_acknowledge is not None:
             parts.fetch.on_acknowledged = self._queue_callback(on_acknowledge)
@@ -76,10 +85,6 @@ class ShareEngine:
             self.callbacks.add(lambda: callback(offsets, error))
 
         return queue
-
-    def run(self, operation: Operation[T]) -> T:
-        """Drive an operation on the calling thread until it ends. Returns its result."""
-        return run(operation, self.driver.wait)
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -94,27 +99,34 @@ class ShareEngine:
     def unsubscribe(self) -> Operation[None]:
         """Release what was acquired, leave the group, and drop the subscription."""
         timer = Timer(self._clock, self._config.default_api_timeout_ms)
-        yield from self._end_sessions(timer)
-        yield from self._leave(timer)
-        with self.components.changing():
-            self.components.subscription.unsubscribe()
+        self._leaving = True
+        try:
+            yield from self._end_sessions(timer)
+            yield from self._leave(timer)
+            with self.components.changing():
+                self.components.subscription.unsubscribe()
+        finally:
+            self._leaving = False
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
     def poll(
-        self, timer: Timer, unreached: Iterable[ShareRecord], taken: list[AcquiredBatch], *, deserialize: bool = True
+        self, timer: Timer, unreached: Unreached, taken: list[AcquiredBatch], *, deserialize: bool = True
     ) -> Operation[ConsumerRecords]:
         """Returns acquired records. Waits until there are some, or until the timer has expired.
 
-        Acknowledges the records of the last poll first: in implicit mode all of them are accepted, except those that a
-        `for` loop has not reached. These are released. `taken` receives the batches of the returned records. If they do
-        not reach the user, pass them to `release`. With `deserialize` False, deserializers do not run.
+        Acknowledges the records of the last poll first: those that a `for` loop has not reached are released, and in
+        implicit mode all others are accepted. `unreached` is called once, when this happens. `taken` receives the
+        batches of the returned records. If they do not reach the user, pass them to `release`. With `deserialize`
+        False, deserializers do not run.
         """
         self._check_not_collecting()
         yield from self.callbacks.run_commits()
         parts = self.components
         if not parts.subscription.is_group_managed:
             raise StateError("nothing to read from yet: subscribe() to topics first")
+        if self._leaving:  # called by a callback
+            return ConsumerRecords.EMPTY
         self._finish_last_poll(unreached)
         self._polls.poll_began(self._clock.now())
         while True:
@@ -125,7 +137,7 @@ class ShareEngine:
             yield self._wait(timer, fetching=not renewing)
             self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
-            if not parts.subscription.is_group_managed:  # a callback or a signal handler unsubscribed or closed
+            if self._leaving or not parts.subscription.is_group_managed:  # by a callback, a signal handler or a task
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
             records, _ = self._take(taken, deserialize=deserialize)
@@ -139,29 +151,25 @@ class ShareEngine:
         limit = self._clock.now() + self._config.max_poll_interval_ms / MAX_WAIT_SHARE
         return Wait(min(timer.deadline, limit), joining=True, fetching=fetching)
 
-    def _finish_last_poll(self, unreached: Iterable[ShareRecord]) -> None:
+    def _finish_last_poll(self, unreached: Unreached) -> None:
         parts = self.components
         with parts.changing():
+            left = _offsets_of(unreached())
+            for batch in self._batches if left else ():
+                released = left.get(batch.topic_partition, set())
+                batch.set_all(AcknowledgeType.RELEASE, batch.records.keys() & released)
             if self.explicit:
                 check_acknowledged(self._batches)
             else:
-                self._accept(unreached)
+                self._accept({})
             parts.membership.user_polled(parts.subscription.now)
             self._send(None)
 
-    def _accept(self, unreached: Iterable[ShareRecord], *, release: bool = True) -> None:
-        """Accept the records of the last polls that have no acknowledgement yet, except the `unreached` ones.
-
-        These are released, or stay as they are if `release` is False.
-        """
-        left: dict[TopicPartition, set[int]] = {}
-        for record in unreached:
-            left.setdefault(record.topic_partition, set()).add(record.offset)
+    def _accept(self, unreached: Mapping[TopicPartition, Collection[int]]) -> None:
+        """Accept the records of the last polls that have no acknowledgement yet, except these offsets."""
         for batch in self._batches:
-            kept = left.get(batch.topic_partition)
+            kept = unreached.get(batch.topic_partition)
             batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
-            if kept and release:
-                batch.set_all(AcknowledgeType.RELEASE)
 
     def _send(self, commit: Commit | None, deadline: float | None = None) -> None:
         """Pass the acknowledgements that were not sent yet to the manager. The caller holds the lock."""
@@ -252,16 +260,17 @@ class ShareEngine:
             " is not of the last poll of this consumer"
         )
 
-    def commit(
-        self, timer: Timer, unreached: Iterable[ShareRecord]
-    ) -> Operation[dict[TopicPartition, KafkaError | None]]:
-        """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None."""
+    def commit(self, timer: Timer, unreached: Unreached) -> Operation[dict[TopicPartition, KafkaError | None]]:
+        """Send all acknowledgements, and wait for the results. Returns the error of each partition, or None.
+
+        In implicit mode, accepts the records of the last polls first, except those that a `for` loop has not reached.
+        """
         self._check_not_collecting()
         yield from self.callbacks.run_commits()
         commit = Commit(timer.deadline)
         with self.components.changing():
             if not self.explicit:
-                self._accept(unreached, release=False)
+                self._accept(_offsets_of(unreached()))
             self._send(commit, timer.deadline)
         if commit.unfinished():
             yield from self._await(commit.promise, timer)
@@ -269,14 +278,18 @@ class ShareEngine:
         late = TimeoutError("the broker did not confirm the acknowledgements in time")
         return commit.results | dict.fromkeys(commit.unfinished(), late)
 
-    def commit_async(self, unreached: Iterable[ShareRecord]) -> None:
-        """Send all acknowledgements without waiting."""
+    def commit_async(self, unreached: Unreached) -> None:
+        """Send all acknowledgements without waiting. `unreached` is as in `commit`."""
         self._check_not_collecting()
-        self.run(self.callbacks.run_commits())
+        self._run_callbacks_now()
         with self.components.changing():
             if not self.explicit:
-                self._accept(unreached, release=False)
+                self._accept(_offsets_of(unreached()))
             self._send(None)
+
+    def _run_callbacks_now(self) -> None:
+        """Run the callbacks of finished acknowledgements inside a method that does not wait."""
+        self.run(self.callbacks.run_commits())
 
     def _check_not_collecting(self) -> None:
         """Raise StateError if a deserializer calls the consumer: the records of the running poll are incomplete."""
@@ -298,45 +311,59 @@ class ShareEngine:
 
         Each step runs, all of them within the timer. The first error is raised at the end.
         """
-        parts = self.components
-        interrupted = parts.step.unfinished
-        if interrupted:
-            parts.release_lock()
-        driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
-        if driver is None:
-            log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
-            self.driver.stop()
+        self._leaving = True
+        interrupted = self._release_interrupted()
+        if self._take_network(timer):
+            self.run(self._close_steps(timer, interrupted=interrupted))
         else:
-            self.driver = driver
-            driver.disable_wakeup()
-            try:
-                if not interrupted:
-                    self._close_steps(timer)
-            finally:
-                driver.stop()
-                with parts.changing():
-                    parts.subscription.unsubscribe()
-                    parts.buffer.clear()
-                    driver.close_connections()
-                self._ended()
-            return
-        self._ended()
+            self.ended()
 
-    def _close_steps(self, timer: Timer) -> None:
-        first_error: Exception | None = None
-        steps: list[Callable[[], Operation[None]]] = [
-            lambda: self._end_sessions(timer),
-            lambda: self._leave(timer),
+    def _close_steps(self, timer: Timer, *, interrupted: bool) -> Operation[None]:
+        """Run the steps of close(). If an earlier change of the state was interrupted, nothing is sent."""
+        parts = self.components
+        steps: list[Callable[[], Operation[None] | None]]
+        steps = [
+            self._push_telemetry,
+            partial(self._end_sessions, timer),
+            partial(self._leave, timer),
+            partial(self._await_telemetry, timer),
             self.callbacks.run_commits,
         ]
-        for step in steps:
-            try:
-                self.run(step())
-            except Exception as error:  # the remaining steps must run after any error
-                log.warning("closing the consumer: %s", error)
-                first_error = first_error or error
+        first_error: Exception | None = None
+        try:
+            for step in [self.driver.end_threads] if interrupted else [*steps, self.driver.end_threads]:
+                try:
+                    waits = step()
+                    if waits is not None:
+                        yield from waits
+                except Exception as error:  # the remaining steps must run after any error
+                    log.warning("closing the consumer: %s", error)
+                    first_error = first_error or error
+        finally:  # also after Ctrl-C, which skips the remaining steps: end threads and close sockets
+            self.driver.stop()
+            with parts.changing():
+                parts.subscription.unsubscribe()
+                parts.buffer.clear()
+                self.driver.close_connections()
+            self.ended()
         if first_error is not None:
             raise first_error
+
+    def _push_telemetry(self) -> None:
+        """Send the last metrics if a broker has requested any."""
+        parts = self.components
+        with parts.changing():
+            parts.telemetry.begin_close()
+            if not parts.telemetry.ended:
+                self.driver.push_telemetry(self._clock.now(), self.driver.submit_if_connected)
+
+    def _await_telemetry(self, timer: Timer) -> Operation[None]:
+        """Wait for the response to the last push of telemetry."""
+        telemetry = self.components.telemetry
+        limit = Timer(self._clock, min(timer.remaining_ms(), TELEMETRY_CLOSE_TIMEOUT_MS))
+        while not telemetry.ended and not limit.expired:
+            yield Wait(limit.deadline, managers=False)
+        telemetry.end()
 
     def _end_sessions(self, timer: Timer) -> Operation[None]:
         """Send the last acknowledgements, and end the share sessions. The brokers then release all other records."""
@@ -362,22 +389,36 @@ class ShareEngine:
         while not promise.done and not limit.expired:
             yield Wait(limit.deadline, promise)
 
+    # --- telemetry -------------------------------------------------------------------------------------------------
+
+    def client_instance_id(self, timer: Timer) -> Operation[str]:
+        """Wait until a broker has assigned an id to this client for its telemetry. Returns the id."""
+        parts = self.components
+        with parts.changing():
+            if not self._config.enable_metrics_push:
+                raise StateError(TELEMETRY_DISABLED)
+            promise = parts.telemetry.client_instance_id()
+        yield from self._await(promise, timer)
+        if not promise.done:
+            raise self.driver.timeout_error("client_instance_id()")
+        return promise.result()
+
+    # --- metrics ---------------------------------------------------------------------------------------------------
+
     def metrics(self) -> dict[MetricName, float]:
         """Returns a snapshot of all metrics."""
         with self.components.lock:
             self._polls.settle()
             return self.components.metrics.snapshot(self._clock.now())
 
-    def _ended(self) -> None:
-        self.components.mark_closed()
-        self.components.metrics.close()
-
-    def abandon(self) -> None:
-        """End the threads and close the sockets without sending a request. Used in a forked child, too."""
-        self.driver.stop()
-        self.components.mark_closed()
-        self.components.client.abandon()
-
 
 def _as_records(groups: Iterable[list[ShareRecord]]) -> ConsumerRecords:
     return ConsumerRecords.from_runs([run_of(list(group)) for group in groups if group])
+
+
+def _offsets_of(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, set[int]]:
+    """Returns the offsets of these records by partition."""
+    offsets: dict[TopicPartition, set[int]] = {}
+    for record in records:
+        offsets.setdefault(record.topic_partition, set()).add(record.offset)
+    return offsets

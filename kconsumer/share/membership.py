@@ -13,7 +13,7 @@ from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.membership import AbstractHeartbeatManager
+from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
@@ -28,7 +28,7 @@ from kconsumer.state.subscription import SubscriptionState
 log = get_logger(__name__)
 
 
-class ShareMembership(AbstractHeartbeatManager[ShareMember]):
+class ShareMembership(MemberEpochHeartbeats[ShareMember]):
     """Sends the heartbeats of one member, and applies its assignments (Java `ShareMembershipManager`)."""
 
     def __init__(
@@ -46,21 +46,11 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         self._subscription = subscription
         self._names = names
         self._sent_topics: frozenset[str] | None = None  # the subscription that the coordinator has; None: unknown
-        self._numbers = 0  # the number of the last heartbeat
-        self._in_flight = 0  # the number of the heartbeat in flight; 0: none
-        self._last_ended = 0  # the number of the last heartbeat of an ended membership
-        self._interval_ms = 0.0  # set by each successful response
-        self._sent_at = 0.0
         self._left_idle = False  # the member leaves because the user does not poll
         self._fatal: KafkaError | None = None
         self._leave: Promise[None] | None = None  # done when the member has left
 
     # --- what the engine calls -------------------------------------------------------------------------------------
-
-    @property
-    def in_flight(self) -> bool:
-        """True while a heartbeat has no response yet."""
-        return self._in_flight != 0
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None.
@@ -68,9 +58,6 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         An error that ended the membership is returned until the user unsubscribes, every other error once.
         """
         return self._fatal or super().take_error()
-
-    def reset_session_timer(self, now: float) -> None:
-        """Do nothing: only the coordinator has a session timeout."""
 
     def user_polled(self, now: float) -> None:
         """Join the group if the member is not in it. Restarts the poll interval."""
@@ -100,7 +87,7 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
 
     def _end(self, promise: Promise[None] | None) -> None:
         member = self._member
-        self._last_ended = self._numbers
+        self.end_membership()
         if member.state in (ShareMemberState.JOINING, ShareMemberState.STABLE):
             member.start_leaving()
         if member.state is not ShareMemberState.UNSUBSCRIBED:
@@ -109,15 +96,6 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
             promise.set_result(None)
 
     # --- driving ---------------------------------------------------------------------------------------------------
-
-    def time_to_next_ms(self, now: float) -> float:
-        """Returns the time (ms) until `poll` has something to do."""
-        if not self._member.in_group:
-            return FOREVER
-        wait_ms = self._poll_deadline - now
-        if not self._in_flight and self._coordinator.connection_id is not None:
-            wait_ms = min(wait_ms, self._heartbeat_wait(now))
-        return max(0.0, wait_ms)
 
     def _heartbeat_wait(self, now: float) -> float:
         backoff_ms = self._backoff.remaining_ms(now)
@@ -167,14 +145,10 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
             self._subscription.assign_from_group(())
 
     def _request(self, now: float) -> UnsentRequest:
-        self._numbers += 1
-        number = self._in_flight = self._numbers
-        self._sent_at = now
-        self._next_heartbeat = now + self._interval_ms
-        self._metrics.heartbeat_sent(now)
+        number = self._begin_heartbeat(now)
         message = self._message()
         if self._member.state is ShareMemberState.LEAVING:
-            self._last_ended = number
+            self.end_membership()
         promise = self._leave
         return UnsentRequest(
             SHARE_GROUP_HEARTBEAT,
@@ -202,9 +176,7 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
     # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_reply(self, number: int, leave: Promise[None] | None, reply: Reply) -> None:
-        if number == self._in_flight:
-            self._in_flight = 0
-        if number <= self._last_ended:
+        if not self._end_heartbeat(number):
             if self._member.state is ShareMemberState.LEAVING and number == self._numbers:
                 self._on_left()
             elif leave is not None:
@@ -220,8 +192,7 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
             self._react(message, reply.now)
         elif self._member.state is not ShareMemberState.LEAVING:
             self._backoff.reset()
-            self._interval_ms = float(message.heartbeat_interval_ms)
-            self._next_heartbeat = self._sent_at + self._interval_ms
+            self._set_interval(message.heartbeat_interval_ms)
             self._on_success(message)
 
     def _on_success(self, message: ShareGroupHeartbeatResponse) -> None:
@@ -237,7 +208,7 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         self._apply_assignment()
 
     def _on_left(self) -> None:
-        self._last_ended = self._numbers
+        self.end_membership()
         self._sent_topics = None
         stale, self._left_idle = self._left_idle, False
         self._member.transition_to(ShareMemberState.STALE if stale else ShareMemberState.UNSUBSCRIBED)
@@ -245,18 +216,8 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
         if promise is not None:
             promise.set_result(None)
 
-    def _on_request_failed(self, error: KafkaError, now: float) -> None:
+    def _forget_sent(self) -> None:
         self._sent_topics = None
-        if isinstance(error, UnsupportedVersionError):
-            self._on_fatal(self._unsupported(error))
-        elif not error.retriable:
-            # The membership continues, because the next heartbeat may succeed, for example after a wrong password was
-            # corrected.
-            self._error = error
-            self._retry(now)
-        else:
-            self._coordinator.mark_unknown(error, now)
-            self._retry(now)
 
     def _react(self, message: ShareGroupHeartbeatResponse, now: float) -> None:
         code = message.error_code
@@ -279,7 +240,7 @@ class ShareMembership(AbstractHeartbeatManager[ShareMember]):
             self._member.rejoin()
 
     def _on_fatal(self, error: KafkaError) -> None:
-        self._last_ended = self._numbers
+        self.end_membership()
         if self._member.state is ShareMemberState.LEAVING:
             self._on_left()
             return

@@ -5,27 +5,22 @@ call is right, and no callback is cancelled or runs twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from kconsumer import TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.testing import FakeCluster
-from support.harnesses.cancellation import Journal, Moment, cancelled_at
+from support.harnesses.cancellation import MAX_POINTS, MAX_REPETITIONS, Cancellations, Journal, Moment
 from support.harnesses.interruptions import no_thread_left
 
 pytestmark = pytest.mark.network_thread
 
-T = TypeVar("T")
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 ZERO = PARTITIONS[0]
 PROTOCOLS = ["classic", "consumer"]
-MAX_POINTS = 40
-MIN_REPETITIONS, MAX_REPETITIONS = 5, 40  # of the first two suspensions
-"""Calls with more suspensions are cancelled at the first ones only. A suspension is a change that the network thread
-has notified, so their number depends on time."""
 
 
 @pytest.fixture
@@ -91,38 +86,6 @@ def make(cluster: FakeCluster, protocol: str, callbacks: Callbacks | None = None
     else:
         consumer.subscribe(["t"], on_assign=callbacks.assigned, on_revoke=callbacks.revoked)
     return consumer
-
-
-class Cancellations:
-    """Cancels one call after the other, each at a later suspension."""
-
-    def __init__(self, moment: Moment) -> None:
-        self.cancelled: list[bool] = []  # whether each of the calls was cancelled
-        self._moment = moment
-        self._point = 0
-
-    def __iter__(self) -> Iterator[None]:
-        """Yield until a call has ended before the suspension at which it would have been cancelled.
-
-        The caller runs one call each time. At least one call must be cancelled. The first suspensions are repeated,
-        because a call may end without a suspension if the network thread was fast.
-        """
-        for repetition in range(MAX_REPETITIONS):
-            if repetition >= MIN_REPETITIONS and any(self.cancelled):
-                break
-            self._point = 1 + repetition % 2
-            yield
-        for self._point in range(2, MAX_POINTS + 1):
-            yield
-            if self._point > 2 and not self.cancelled[-1]:
-                break
-        assert any(self.cancelled)
-
-    async def run(self, call: Coroutine[Any, Any, T]) -> T | None:
-        """Run a call, and cancel it. Returns its result, or None if it was cancelled."""
-        hit, result = await cancelled_at(call, self._point, self._moment)
-        self.cancelled.append(hit)
-        return result
 
 
 @pytest.fixture(params=Moment)

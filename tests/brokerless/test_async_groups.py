@@ -119,9 +119,13 @@ def test_a_cancelled_call_sends_nothing_more() -> None:
         async with aio.groups.GroupClient(cluster.bootstrap_servers) as client:
             assert [] == await client.list()
             cluster.delay("ListGroups", 1.0)
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.list(), 0.2)
-            queries = client._queries._groups._pending
+            call = asyncio.create_task(client.list())
+            async with asyncio.timeout(10):
+                while len(queries := client._queries._groups._pending) < 3:
+                    await asyncio.sleep(0.001)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
             assert [True] * 3 == [query.promise.done for query in queries]
             assert [] == await client.list()
 

@@ -97,7 +97,7 @@ class Member:
     """A member of the group in a thread of its own."""
 
     def __init__(self, cluster: FakeCluster, handler: Handler, **arguments: Any) -> None:
-        names = ("group_protocol", "max_poll_interval_ms", "partition_assignment_strategy")
+        names = ("group_protocol", "partition_assignment_strategy")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         self.consumer = consumer(cluster, **options)
         self.processor = Processor(self.consumer, handler, **arguments)
@@ -215,26 +215,6 @@ def test_abandoned_partitions_are_not_waited_for(cluster: FakeCluster) -> None:
     until(lambda: ends(cluster) == RECORDS)
     second.processor.stop()
     second.join()
-
-
-def test_slow_handlers_keep_the_membership(cluster: FakeCluster) -> None:
-    """While handlers take longer than `max_poll_interval_ms` and the window is full, the member is not fenced."""
-    block, running = threading.Event(), []
-
-    def handler(record: ConsumerRecord) -> None:
-        running.append(record)
-        block.wait(DEADLINE_S)
-
-    member = Member(cluster, handler, workers=2, max_in_flight=4, order="none", max_poll_interval_ms=400)
-    until(lambda: len(running) == 2)
-    time.sleep(1.0)  # more than two poll intervals: the member is fenced by then, unless it polls
-    [owner] = cluster.group("workers").members
-    assert 2 == len(running)
-    block.set()
-    until(lambda: ends(cluster) == RECORDS)
-    assert [owner.member_id] == [member.member_id for member in cluster.group("workers").members]
-    member.processor.stop()
-    assert (RECORDS, 0) == (member.join().processed, member.summary.abandoned if member.summary else -1)
 
 
 def test_no_more_records_are_taken_than_allowed(cluster: FakeCluster) -> None:

@@ -17,14 +17,11 @@ import pytest
 from kconsumer import Consumer, MetricsReporter, RebalanceListener, TopicPartition
 from kconsumer.assignors import Assignment, Assignor, ClusterView, RebalanceProtocol, Subscription
 from kconsumer.coordinator.classic_protocol import leader
-from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.errors import KafkaError, ProtocolError
-from kconsumer.managers import Reply
-from kconsumer.net import connection
-from kconsumer.net.requests import ClientResponse
 from kconsumer.schema import APIS
 from kconsumer.types import GroupMetadata
 from support.fakes.coordinator_broker import INTERVAL_MS, CoordinatorBroker
+from support.harnesses.raise_once import MAX_ERRORS, Fault, HookError, fail_in_encoder, fail_in_handler
 
 TPS = (TopicPartition("t", 0), TopicPartition("t", 1))
 LIMIT_S = 20
@@ -49,6 +46,7 @@ OF_EVERY_CONSUMER = {
     "Fetch",
     "OffsetCommit",
 }
+OF_SHARE_CONSUMERS = {"ShareGroupHeartbeat", "ShareFetch", "ShareAcknowledge"}  # see test_share_raise_once.py
 OF_ADMINS = {
     "DescribeGroups",
     "ListGroups",
@@ -58,39 +56,11 @@ OF_ADMINS = {
     "DeleteGroups",
 }
 # Defined, but sent by no consumer or admin of these tests.
-OF_SHARE_GROUPS = {
-    "ShareGroupHeartbeat",
-    "ShareFetch",
-    "ShareAcknowledge",
-    "AlterShareGroupOffsets",
-    "DeleteShareGroupOffsets",
-}
+OF_SHARE_ADMINS = {"AlterShareGroupOffsets", "DeleteShareGroupOffsets"}
+# Sent only to brokers that announce them. No error of theirs is raised: test_telemetry.py.
+OF_TELEMETRY = {"GetTelemetrySubscriptions", "PushTelemetry"}
 # Callables that are called only once in the life of these consumers.
 ONCE = {"LeaveGroup", "init", "close", "Metadata", "FindCoordinator", "ListOffsets"}
-# Each partition of a response may raise one error. A connection in backoff after an error fails other requests.
-MAX_ERRORS = 5
-
-
-class HookError(Exception):
-    """The error that user callables raise."""
-
-
-class Fault:
-    """Raises at one of many calls."""
-
-    def __init__(self, name: str, number: int, error: type[Exception] = HookError) -> None:
-        self.name, self.left, self.error = name, number, error
-
-    @property
-    def raised(self) -> bool:
-        return self.left <= 0
-
-    def __call__(self, name: str) -> None:
-        """Count a call of a user callable, and raise if it is the chosen one."""
-        if name == self.name:
-            self.left -= 1
-            if self.left == 0:
-                raise self.error(name)
 
 
 class FaultyRun:
@@ -311,7 +281,8 @@ def make_run(broker: CoordinatorBroker) -> Iterator[Callable[..., FaultyRun]]:
 
 def test_no_hook_and_no_api_is_left_out() -> None:
     """The tests include every callable and API: a new API of the schema fails this test until it is added."""
-    everything = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_ADMINS | OF_SHARE_GROUPS
+    of_consumers = OF_CLASSIC_GROUPS | OF_CONSUMER_GROUPS | OF_LOGINS | OF_EVERY_CONSUMER | OF_SHARE_CONSUMERS
+    everything = of_consumers | OF_ADMINS | OF_SHARE_ADMINS | OF_TELEMETRY
     assert everything == {api.name for api in APIS.values()}
     assert ["on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"] == LISTENER
     assert ["subscription_user_data", "assign", "on_assignment"] == ASSIGNOR
@@ -360,13 +331,7 @@ def test_encoder_raises(
     raises.
     """
     fault = Fault(name, number, TypeError)
-    encode = connection.encode_request
-
-    def faulty(api: Any, *rest: Any) -> bytes:
-        fault(api.name)
-        return encode(api, *rest)
-
-    monkeypatch.setattr(connection, "encode_request", faulty)
+    fail_in_encoder(monkeypatch, fault)
     one = make_run(engine, fault)
     one.run()
     assert fault.raised
@@ -393,21 +358,7 @@ def test_handler_raises(
 ) -> None:
     """If a bug in a response handler raises, the manager treats the request as failed."""
     fault = Fault(name, number)
-    deliver = Dispatcher._deliver
-
-    def faulty(self: Dispatcher, response: ClientResponse) -> None:
-        request = response.request.tag
-        handler = request.handler
-
-        def handle(reply: Reply) -> None:
-            if reply.error is None:
-                fault(request.api.name)
-            handler(reply)
-
-        request.handler = handle
-        deliver(self, response)
-
-    monkeypatch.setattr(Dispatcher, "_deliver", faulty)
+    fail_in_handler(monkeypatch, fault)
     one = make_run(engine, fault)
     one.run()
     assert fault.raised
@@ -444,17 +395,12 @@ def test_login_fails_once(
 ) -> None:
     """If the token provider raises, or a request of the login cannot be encoded, later polls log in, join and read."""
     fault = Fault(name, 1)
-    encode = connection.encode_request
-
-    def faulty(api: Any, *rest: Any) -> bytes:
-        fault(api.name)
-        return encode(api, *rest)
 
     def token() -> str:
         fault("token provider")
         return "token"
 
-    monkeypatch.setattr(connection, "encode_request", faulty)
+    fail_in_encoder(monkeypatch, fault)
     one = make_run(
         engine,
         fault,

@@ -153,3 +153,34 @@ def test_arrow_in_explicit_mode(cluster: FakeCluster) -> None:
         assert [0, 1, 2] == pyarrow.record_batch(records.to_arrow()).column("offset").to_pylist()
         for record in records:
             consumer.acknowledge(record)
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_commit_inside_a_loop(cluster: FakeCluster, mode: str) -> None:
+    """A loop continues after a commit. The records that it has not reached are released by the next poll."""
+    with make(cluster, share_acknowledgement_mode=mode) as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if mode == "explicit":
+                record.ack()
+            assert [None] == list(consumer.commit().values())
+            if record.offset == 1:
+                break
+        assert [0, 1] == seen
+        assert [(2, 2)] == deliveries(consumer, 1)
+
+
+def test_a_callback_that_raises_after_a_loop(cluster: FakeCluster) -> None:
+    """If a callback fails at the beginning of a poll, the records that a loop has not reached are still released."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with make(cluster) as consumer:
+        for _ in consumer:
+            break
+        consumer._engine.callbacks.add(fail)  # as if the result of an acknowledgement had arrived
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(0)
+        assert [(1, 2), (2, 2)] == deliveries(consumer, 2)

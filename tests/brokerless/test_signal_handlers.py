@@ -61,7 +61,7 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
     "list_topics": lambda c: c.list_topics(timeout=0.5),
     "group_metadata": lambda c: c.group_metadata(),
     "enforce_rebalance": lambda c: c.enforce_rebalance(),
-    "client_instance_id": lambda c: c.client_instance_id(),
+    "client_instance_id": lambda c: c.client_instance_id(timeout=0.5),
     "metrics": lambda c: c.metrics(),
     "partition_states": lambda c: c.partition_states(),
     "wakeup": lambda c: c.wakeup(),

@@ -20,9 +20,9 @@ from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 
 ROOT = Path(__file__).parents[2]
-# The tree itself comes first, also when the package is not installed.
-PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
+# A program imports the modules of its folder. With PYTHONSAFEPATH, which tox sets, it would not find them.
+PROGRAM_ENVIRONMENT = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONSAFEPATH"}
 
 pytestmark = pytest.mark.broker
 
@@ -223,7 +223,7 @@ def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
     before = kafka.end_offsets(topic)
     command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--timeout", "60"]
     command += ["--bootstrap", kafka.bootstrap_servers, "--topic", topic]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=PROGRAM_ENVIRONMENT)
     assert (0, "") == (done.returncode, done.stderr)
     assert "6 records read, up to the end of every partition" in done.stdout
     assert "member-2 has left" in done.stdout
@@ -233,7 +233,7 @@ def test_demo_on_a_topic_of_ones_own(kafka: Kafka, topic: str) -> None:
 @pytest.mark.parametrize("cluster", ["Apache Kafka", "kconsumer's FakeCluster"])
 def test_demo(cluster: str, tmp_path: Path) -> None:
     """The demo reads every record from a cluster that it starts, which is FakeCluster if there is no Java."""
-    environment = ENVIRONMENT if cluster == "Apache Kafka" else {**ENVIRONMENT, "PATH": str(tmp_path)}
+    environment = PROGRAM_ENVIRONMENT if cluster == "Apache Kafka" else {**PROGRAM_ENVIRONMENT, "PATH": str(tmp_path)}
     command = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "--plain", "--records", "50000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=environment)
     assert (0, "") == (done.returncode, done.stderr)

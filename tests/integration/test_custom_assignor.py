@@ -29,7 +29,7 @@ New = Callable[..., Consumer]
 
 def run(*command: str, folders: list[Path], cwd: Path) -> str:
     """Run a Python command, which must succeed, with these folders first on its path. Returns its output."""
-    path = [*map(str, folders), str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
+    path = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, *command],
         capture_output=True,
@@ -37,7 +37,7 @@ def run(*command: str, folders: list[Path], cwd: Path) -> str:
         check=False,
         timeout=120,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
     )
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout

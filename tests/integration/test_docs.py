@@ -145,8 +145,8 @@ def shell(line: str, replaced: dict[str, str], workplace: Path, *, interrupt: bo
     for before, after in replaced.items():
         line = line.replace(before, after)
     command = line.replace("kconsumer ", f"exec {sys.executable} -m kconsumer ", 1)
-    path = [*[folder for folder in sys.path if "site-packages" in folder], str(ROOT), str(ROOT / "assignors")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    path = [*(folder for folder in sys.path if "site-packages" in folder), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         ["bash", "-c", command], stdout=pipe, stderr=pipe, text=True, cwd=workplace, env=environment

@@ -39,9 +39,7 @@ def start(client: str, kill: str, *arguments: str) -> subprocess.Popen[str]:
     example = ROOT / "examples" / f"exactly_once_{client}.py"
     # -P: the folder of WORKER contains a module `kafka`, too.
     command = [sys.executable, "-P", str(WORKER), str(example), kill, *arguments]
-    folders = [str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def read_values(kafka: Kafka, topic: str, isolation_level: str, count: int = 0) -> list[bytes]:

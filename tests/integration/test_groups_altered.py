@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kconsumer import Consumer, OffsetAndMetadata, TopicPartition, cli
+from kconsumer import Consumer, OffsetAndMetadata, ShareConsumer, TopicPartition, cli
 from kconsumer.error_codes import Errors
 from kconsumer.errors import GroupError, StaleMetadataError
 from kconsumer.groups import GroupClient
 from support.brokers.kafka import Kafka
 from support.harnesses.polling import numbered, poll_until, tps
-from support.members.java_groups import GROUPS, ask, tool
+from support.members.java_groups import GROUPS, SHARE_GROUPS, ask, tool
+from support.members.share_groups import poll_records
 
 New = Callable[..., Consumer]
 
@@ -78,6 +79,38 @@ def test_a_partition_that_does_not_exist(kafka: Kafka, topic: str) -> None:
         with pytest.raises(StaleMetadataError, match=f"committing the offset of {missing}"):
             client.alter_offsets(topic, {missing: 0, **dict.fromkeys(tps(topic, 0), 5)})
         assert {tps(topic, 0)[0]: 5} == {tp: at.committed for tp, at in client.offsets(client.describe(topic)).items()}
+
+
+@pytest.mark.consumer_protocol
+@pytest.mark.usefixtures("form")
+def test_offsets_of_a_share_group(kafka: Kafka, topic: str) -> None:
+    """Start offsets are set and deleted while a share group has no members. Errors name the partition or the topic."""
+    first, missing = TopicPartition(topic, 0), TopicPartition(topic, 2)
+    with GroupClient(kafka.bootstrap_servers) as client:
+        client.alter_share_offsets(topic, dict.fromkeys(tps(topic, 0, 1), 8))
+        client.alter_share_offsets(topic, {})
+        assert ("share", "Empty") == ((found := client.describe(topic)).type, found.state)
+        with ShareConsumer(topic, bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as member:
+            received = {(record.partition, record.offset) for record in poll_records(member, 4)}
+            assert {(0, 8), (0, 9), (1, 8), (1, 9)} == received
+            member.commit()
+            for change in (
+                lambda: client.alter_share_offsets(topic, {first: 0}),
+                lambda: client.delete_share_offsets(topic, [topic]),
+            ):
+                with pytest.raises(GroupError, match="stop the members of the group first") as caught:
+                    change()
+                assert Errors.NON_EMPTY_GROUP == caught.value.code
+        with pytest.raises(StaleMetadataError, match=f"setting the start offset of {missing}"):
+            client.alter_share_offsets(topic, {missing: 0, first: 5})
+        assert 5 == client.offsets(client.describe(topic))[first].committed
+        with pytest.raises(StaleMetadataError, match=f"deleting the start offsets of topic '{topic}-no'"):
+            client.delete_share_offsets(topic, [f"{topic}-no", topic])
+        assert {} == client.offsets(client.describe(topic))
+        client.delete(topic)
+        with pytest.raises(GroupError, match="does not exist") as caught:
+            client.delete_share_offsets(topic, [topic])
+        assert Errors.GROUP_ID_NOT_FOUND == caught.value.code
 
 
 # --- the command ------------------------------------------------------------------------------------------------
@@ -199,7 +232,7 @@ def test_a_group_with_members_is_refused(command: Command, timed: str, new_consu
         poll_until([member], lambda: len(member.assignment()) == 2)
         for arguments in (["--to", "earliest"], ["--to", "earliest", "--execute"]):
             code, out, err = command.run("reset", timed, *arguments)
-            refused = f"kconsumer: group {timed!r} is not empty: its state is Stable, and it has 1 member; offsets can"
+            refused = f"kconsumer: group {timed!r} is not empty: its state is Stable, and it has 1 member; offsets can "
             assert (1, "", True) == (code, out, err.startswith(refused))
         absent = f"{timed}-absent"
         code, out, err = command.run("delete", timed, absent)
@@ -239,3 +272,24 @@ def test_resets_are_as_java_does_them(command: Command, kafka: Kafka, timed: str
     assert {"0": "2", "1": "5"} == {row["PARTITION"]: row["CURRENT-OFFSET"] for row in rows}
     assert 0 == command.run("delete", timed)[0]
     assert "GroupIdNotFoundException" in java("--delete", "--group", timed)
+
+
+@pytest.mark.consumer_protocol
+def test_share_resets_are_as_java_does_them(command: Command, kafka: Kafka, timed: str) -> None:
+    """Java's tool shows the same new offsets of a share group, and finds those that were set, and no deleted ones."""
+    servers, group = kafka.bootstrap_servers, f"{timed}-share"
+    of_topic = ["--group", group, "--topic", timed]
+    with GroupClient(servers) as client:
+        client.alter_share_offsets(group, dict.fromkeys(tps(timed, 0, 1), 7))
+    for theirs, ours in (
+        (["--to-earliest"], ["--to", "earliest"]),
+        (["--to-datetime", "2023-11-14T22:13:23.500"], ["--to", "@2023-11-14T22:13:23.500"]),
+    ):
+        shown = ask(SHARE_GROUPS, servers, "--reset-offsets", *of_topic, *theirs, "--dry-run")
+        expected = sorted((int(row["PARTITION"]), int(row["NEW-OFFSET"])) for row in shown)
+        assert expected == command.reset(group, *ours), ours
+    command.reset(group, "--to", "latest", "--execute")
+    rows = ask(SHARE_GROUPS, servers, "--describe", "--offsets", "--group", group)
+    assert {"0": "10", "1": "10"} == {row["PARTITION"]: row["START-OFFSET"] for row in rows}
+    assert 0 == command.run("delete-offsets", group, "--topic", timed, "--execute")[0]
+    assert [] == ask(SHARE_GROUPS, servers, "--describe", "--offsets", "--group", group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from support.brokers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 READER = ROOT / "tests" / "support" / "oracles" / "memory_reader.py"
-PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
 
 BUFFER_MEMORY = 8 << 20
 ALLOWED_OVERHEAD = 40_000_000
@@ -28,8 +26,7 @@ def test_memory_of_a_backlog(kafka: Kafka, topic_name: str, codec: str) -> None:
     values = (b"%012d" % number + bytes(VALUE_BYTES - 12) for number in range(RECORDS))
     kafka.produce(topic_name, values, compression=codec, config={"batch.size": 1_000_000})
     command = [sys.executable, str(READER), kafka.bootstrap_servers, topic_name, str(BUFFER_MEMORY), "0.005"]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100, env=environment)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100)
     found = json.loads(done.stdout)
     assert RECORDS == found["records"]
     assert found["peak"] - found["idle"] < BUFFER_MEMORY + ALLOWED_OVERHEAD

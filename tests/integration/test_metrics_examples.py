@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -20,7 +19,6 @@ from support.brokers.kafka_admin import wait_until
 from support.harnesses.polling import numbered
 
 ROOT = Path(__file__).parents[2]
-PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
 
 
 @contextmanager
@@ -28,8 +26,7 @@ def running(example: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run an example while the block runs, and end it by Ctrl-C; it must print nothing."""
     command = [sys.executable, "-u", str(ROOT / "examples" / example), *arguments]
     pipe = subprocess.PIPE
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield process
             process.send_signal(signal.SIGINT)

@@ -22,7 +22,6 @@ from support.harnesses.polling import numbered, poll_until, tps, values
 pytestmark = pytest.mark.classic_protocol  # the consumer has no group
 
 ROOT = Path(__file__).parents[2]
-PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / "assignors"), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def test_command_prints_states_on_sigusr1(kafka_cluster3: KafkaCluster, topic: s
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     killer = threading.Timer(60, process.kill)
     killer.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from threading import Timer as ThreadTimer
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kconsumer import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition, groups
+from kconsumer.aio import AsyncShareConsumer
 from kconsumer.errors import BrokerError, KafkaError, RecordDeserializationError, StateError, WakeupError
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.harnesses.doc_blocks import BLOCKS, Block, run_python
@@ -290,7 +292,7 @@ def test_programs_of_the_page(
     configure_group(kafka.bootstrap_servers, topic_name, EARLIEST)
     kafka.produce(topic_name, [b"job"])
     received = 0
-    poll = ShareConsumer.poll
+    poll, poll_async = ShareConsumer.poll, AsyncShareConsumer.poll
 
     def counted(self: ShareConsumer, *arguments: Any) -> Any:
         nonlocal received
@@ -300,9 +302,18 @@ def test_programs_of_the_page(
         received += len(records)
         return records
 
+    async def counted_async(self: AsyncShareConsumer, *arguments: Any) -> Any:
+        nonlocal received
+        if received:
+            signal.raise_signal(signal.SIGINT)
+        records = await poll_async(self, *arguments)
+        received += len(records)
+        return records
+
     monkeypatch.setattr(ShareConsumer, "poll", counted)
+    monkeypatch.setattr(AsyncShareConsumer, "poll", counted_async)
     names = {'"jobs"': f'"{topic_name}"', "localhost:9092": kafka.bootstrap_servers, "10_000": "2_000"}
-    for group in ("workers", "checkers", "callers"):
+    for group in ("workers", "checkers", "callers", "async-workers"):
         names[f'"{group}"'] = f'"{topic_name}"'
     run_python(block, names)
     assert 1 == received

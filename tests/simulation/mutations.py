@@ -9,6 +9,7 @@ CLASSIC_HEARTBEAT = "coordinator.classic_protocol.heartbeat"
 CONSUMER = "coordinator.consumer_protocol.manager"
 CONSUMER_HEARTBEAT = "coordinator.consumer_protocol.heartbeat"
 COMMITS = "coordinator.commits"
+TRACKER = "parallel.offset_tracker"
 
 MUTATIONS = (
     *FINDINGS,
@@ -289,5 +290,62 @@ MUTATIONS = (
         "AsyncSignal._end_waits",
         "self.scheduled = False",
         "pass",
+    ),
+    # --- parallel processing ---
+    Mutation(
+        "commit-of-finished-records",
+        "The committed offset is that after the last record that was taken, though some are not finished.",
+        TRACKER,
+        "OffsetTracker.to_commit",
+        "offset = unfinished[0][0] if unfinished else self.end",
+        "offset = self.end",
+    ),
+    Mutation(
+        "metadata-ignored",
+        "The owner of a partition does not read which records beyond the committed offset are finished.",
+        TRACKER,
+        "OffsetTracker.take",
+        "if self._restored and records:",
+        "if self._restored and not records:",
+    ),
+    Mutation(
+        "shards-at-once",
+        "Records of a key are started while an earlier one is processed.",
+        "parallel.scheduler",
+        "Scheduler._add_to_shards",
+        "elif shard in shards:",
+        "elif shard in shards and not shards:",
+    ),
+    Mutation(
+        "shards-in-wrong-order",
+        "The last waiting record of a key follows the one that is finished.",
+        "parallel.scheduler",
+        "Scheduler.finish",
+        "waiting.popleft()",
+        "waiting.pop()",
+    ),
+    Mutation(
+        "revocation-without-drain",
+        "A partition is given up while its records are processed.",
+        "parallel.handover",
+        "Handover.on_partitions_revoked",
+        'if state.settings.on_revoke == "drain":',
+        'if state.settings.on_revoke == "wait":',
+    ),
+    Mutation(
+        "parallel-commit-stays-in-flight",
+        "A run commits once, and then only when it gives partitions up.",
+        "parallel.commits",
+        "Commits._done",
+        "self._in_flight = False",
+        "self._in_flight = True",
+    ),
+    Mutation(
+        "workers-not-notified",
+        "Workers that wait are not notified of new records.",
+        "parallel.work_queue",
+        "WorkQueue._notify_workers",
+        "if self._idle and self._scheduler.ready:",
+        "if self._idle > len(self.workers):",
     ),
 )

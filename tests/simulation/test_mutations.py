@@ -13,7 +13,7 @@ from simulation.findings import NOT_SIMULATED
 from simulation.mutation import Mutation
 from simulation.mutations import MUTATIONS
 from support.simulation.run import run_scenario
-from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario, Workers
 
 # A run that ends at a violation leaves its consumers open.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <Consumer:ResourceWarning")
@@ -145,6 +145,18 @@ SCENARIOS |= {
     "cancel": _scenario(CANCEL, record_interval_ms=500.0),
 }
 
+# Handlers that are often slow, and do not fail: many records are finished behind one that is not.
+SLOW_HANDLERS = Workers(max_in_flight=30, failing=0.0, slow=0.1, slow_ms=6_000.0, run_ms=20_000.0)
+PARALLEL = _scenario(
+    tuple(replace(m, workers=SLOW_HANDLERS) for m in _members(*[Program.PARALLEL] * 3)), record_interval_ms=1_000.0
+)
+SCENARIOS |= {
+    "parallel": replace(PARALLEL, duration_ms=540_000.0, keys=5),
+    "parallel-one-run": replace(
+        PARALLEL, members=tuple(replace(m, workers=replace(SLOW_HANDLERS, run_ms=1e9)) for m in PARALLEL.members[:1])
+    ),
+}
+
 # For each mutation, a scenario, and a text of the violation that it causes.
 EXPECTED = {
     "commit-at-sync": ("seek-back", "committed too early"),
@@ -201,6 +213,13 @@ EXPECTED = {
     "callback-cancelled": ("cancel", "callback cancelled"),
     "unsubscribe-cancelled": ("cancel", "two owners"),
     "notified-once": ("cancel", "two owners"),
+    "commit-of-finished-records": ("parallel", "committed too early"),
+    "metadata-ignored": ("parallel", "repeated"),
+    "shards-at-once": ("parallel", "at once"),
+    "shards-in-wrong-order": ("parallel", "wrong order"),
+    "revocation-without-drain": ("parallel", "not drained"),
+    "parallel-commit-stays-in-flight": ("parallel-one-run", "not committed"),
+    "workers-not-notified": ("parallel-one-run", "no progress"),
 }
 
 

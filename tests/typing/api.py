@@ -163,6 +163,7 @@ def commit_in_every_way(consumer: Consumer, records: ConsumerRecords) -> None:
         return
     assert_type(consumer.committed([partition]), dict[TopicPartition, OffsetAndMetadata | None])
     assert_type(consumer.group_metadata(), GroupMetadata)
+    assert_type(consumer.client_instance_id(timeout=1.0), str)
 
 
 class Listener(RebalanceListener):
@@ -290,6 +291,8 @@ async def read_without_a_group_in_tasks() -> None:
         assert_type(await groups.offsets(description), dict[TopicPartition, kconsumer.groups.GroupOffset])
         await groups.alter_offsets("billing", {TopicPartition("orders", 0): 5})
         await groups.delete("billing")
+        await groups.alter_share_offsets("workers", {TopicPartition("jobs", 0): 5})
+        await groups.delete_share_offsets("workers", ["jobs"])
 
 
 def read_groups() -> None:
@@ -304,6 +307,8 @@ def read_groups() -> None:
         groups = client.describe_all(types=["consumer"])
         client.alter_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(5)})
         client.delete("billing")
+        client.alter_share_offsets("workers", {TopicPartition("jobs", 0): 5})
+        client.delete_share_offsets("workers", ["jobs"])
         lags = [at.lag for table in client.all_offsets(groups) for at in table.values()]
         assert_type(lags, list[int | None])
 
@@ -345,8 +350,22 @@ def process_in_parallel(consumer: Consumer) -> None:
     assert_type(summary, parallel.Summary)
     assert_type(summary.committed, Mapping[TopicPartition, int])
     parallel.process(consumer, work_async, executor="asyncio", order="none", retry=parallel.Retry(attempts=5))
-    parallel.process(consumer, work, order="keys")  # type: ignore[arg-type]  # no such order
+    parallel.process(consumer, work, order="keys")  # type: ignore[call-overload]  # no such order
+    shared = ShareConsumer("jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit")
+    assert_type(parallel.process(shared, work, order="none"), parallel.Summary)
+    parallel.ShareProcessor(shared, work, order="none").stop()
     processor = parallel.Processor(consumer, work, executor="processes", on_failure="skip", retry=None)
     processor.stop()
     handle(f"{processor.summary().processed} {processor.run().reason}")
     parallel.stop()
+
+
+async def process_in_an_event_loop(consumer: aio.AsyncConsumer) -> None:
+    """Handlers in the event loop of the caller."""
+
+    async def work(record: ConsumerRecord) -> int:
+        return record.offset
+
+    assert_type(await parallel.process(consumer, work, executor="asyncio", order="key"), parallel.Summary)
+    parallel.process(consumer, work)  # type: ignore[call-overload]  # handlers run in the event loop
+    assert_type(await parallel.AsyncProcessor(consumer, work, workers=100).run(), parallel.Summary)

@@ -8,15 +8,17 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 from kconsumer import (
+    AcknowledgeType,
     ConsumerRecord,
     ConsumerRecords,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
     RebalanceListener,
+    ShareRecord,
     TopicPartition,
 )
-from kconsumer.aio import AsyncConsumer
+from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.arrow import RecordBatch
 from kconsumer.errors import KafkaError, StateError
 
@@ -65,6 +67,36 @@ async def read_in_a_group() -> None:
         assert_type(await consumer.poll_arrow(columns=["value"]), RecordBatch)
 
 
+async def acknowledged(offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None) -> None:
+    """A callback of a share consumer."""
+    await handle(f"{offsets} {error}")
+
+
+async def work_on_shares() -> None:
+    """Receive records of a share group, and acknowledge them."""
+    async with AsyncShareConsumer(
+        "jobs",
+        bootstrap_servers="a:9092",
+        group_id="g",
+        share_acknowledgement_mode="explicit",
+        on_acknowledge=acknowledged,
+    ) as queue:
+        assert_type(queue, AsyncShareConsumer)
+        for record in await queue.poll(timedelta(seconds=1)):
+            assert_type(record, ConsumerRecord)
+            queue.acknowledge(record, AcknowledgeType.REJECT)
+        assert_type(await queue.commit(timeout=5.0), dict[TopicPartition, KafkaError | None])
+        queue.commit_async()
+        assert_type(queue.acquisition_lock_timeout_ms(), int | None)
+        async for received in queue:
+            assert_type(received, ShareRecord)
+            received.release()
+        await queue.unsubscribe()
+        assert_type(await queue.poll_arrow(columns=["value"]), RecordBatch)
+    other = AsyncShareConsumer.from_config({"bootstrap.servers": "a:9092", "group.id": "g"}, "jobs")
+    await other.close(timeout=1.0)
+
+
 async def use_all_methods(consumer: AsyncConsumer) -> None:
     """The methods that wait, and some that do not."""
     assert_type(await consumer.position(TP), int)
@@ -73,6 +105,7 @@ async def use_all_methods(consumer: AsyncConsumer) -> None:
     assert_type(await consumer.end_offsets([TP], timeout=1), dict[TopicPartition, int])
     assert_type(await consumer.offsets_for_times({TP: 0}), dict[TopicPartition, OffsetAndTimestamp | None])
     assert_type(await consumer.partitions_for("orders"), tuple[PartitionInfo, ...])
+    assert_type(await consumer.client_instance_id(timeout=1.0), str)
     assert_type(await consumer.list_topics(), dict[str, tuple[PartitionInfo, ...]])
     assert_type(consumer.assignment(), frozenset[TopicPartition])
     await consumer.commit({TP: 5})

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LEAVING_STATES, ConsumerMember, MemberState
 from kconsumer.coordinator.lookup import CoordinatorManager
-from kconsumer.coordinator.membership import AbstractHeartbeatManager
+from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.error_tables import ErrorAction, ErrorTable
 from kconsumer.errors import KafkaError, UnsupportedVersionError, error_for
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.managers import PollResult, Reply, UnsentRequest
 from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.schema.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -160,7 +160,7 @@ class SentFields:
         return True
 
 
-class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
+class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
     """Sends the heartbeats of one member."""
 
     def __init__(
@@ -177,29 +177,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         self._subscription = subscription
         self._membership = membership
         self._fields = SentFields(config, member, subscription)
-        self._in_flight = 0  # the number of the heartbeat in flight; 0: none
-        self._numbers = 0  # the number of the last heartbeat
         self._repeats = False  # a heartbeat was repeated at once, and none has succeeded since
-        self._last_ended = 0  # the number of the last heartbeat of an ended membership
-        self._interval_ms = 0.0  # set by each successful response
-        self._sent_at = 0.0
-
-    @property
-    def in_flight(self) -> bool:
-        """True while a heartbeat has no response yet."""
-        return self._in_flight != 0
-
-    def reset_session_timer(self, now: float) -> None:
-        """Do nothing: in this protocol only the coordinator has a session timeout."""
-
-    def time_to_next_ms(self, now: float) -> float:
-        """Returns the time (ms) until `poll` has something to do."""
-        if not self._member.in_group:
-            return FOREVER
-        wait_ms = self._poll_deadline - now
-        if not self._in_flight and self._coordinator.connection_id is not None:
-            wait_ms = min(wait_ms, self._heartbeat_wait(now))
-        return max(0.0, wait_ms)
 
     def poll(self, now: float) -> PollResult:
         """Returns a heartbeat if one is due. If the poll interval is exceeded, starts to leave the group."""
@@ -220,17 +198,9 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             return PollResult(wait_ms=self.time_to_next_ms(now))
         return PollResult([self.request(now)], self.time_to_next_ms(now))
 
-    def end_membership(self) -> None:
-        """End the current membership, so that responses to its heartbeats do not change a later membership."""
-        self._last_ended = self._numbers
-
     def request(self, now: float) -> UnsentRequest:
         """Returns the heartbeat to send now. Changes the member's state and the timers as if it had been sent."""
-        self._numbers += 1
-        number = self._in_flight = self._numbers
-        self._sent_at = now
-        self._next_heartbeat = now + self._interval_ms
-        self._metrics.heartbeat_sent(now)
+        number = self._begin_heartbeat(now)
         message = self._fields.message()
         if message.member_epoch < JOIN_EPOCH:
             self.end_membership()
@@ -256,9 +226,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
     # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_reply(self, number: int, reply: Reply, *, joins: bool) -> None:
-        if number == self._in_flight:
-            self._in_flight = 0
-        if number <= self._last_ended:
+        if not self._end_heartbeat(number):
             self._too_late(reply)
             return
         if reply.error is not None:
@@ -275,8 +243,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         if not (joins and self._repeats):
             self._backoff.reset()
             self._repeats = False
-        self._interval_ms = float(message.heartbeat_interval_ms)
-        self._next_heartbeat = self._sent_at + self._interval_ms
+        self._set_interval(message.heartbeat_interval_ms)
         self._membership.on_heartbeat_success(message, reply.now)
 
     def _too_late(self, reply: Reply) -> None:
@@ -295,18 +262,11 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
         if lost or HEARTBEAT_ACTIONS[getattr(error, "code", 0)] is ConsumerHeartbeatErrorAction.COORDINATOR:
             self._coordinator.mark_unknown(error, reply.now)
 
-    def _on_request_failed(self, error: KafkaError, now: float) -> None:
+    def _forget_sent(self) -> None:
         self._fields.forget()
-        if isinstance(error, UnsupportedVersionError):
-            self._membership.on_fatal(self._unsupported(error))
-        elif not error.retriable:
-            # The membership continues, because the next heartbeat may succeed, for example after a wrong password was
-            # corrected. Java ends the membership.
-            self._error = error
-            self._retry(now)
-        else:
-            self._coordinator.mark_unknown(error, now)
-            self._retry(now)
+
+    def _on_fatal(self, error: KafkaError) -> None:
+        self._membership.on_fatal(error)  # ignored by a member that has left meanwhile
 
     def _react(self, message: ConsumerGroupHeartbeatResponse, now: float, *, joins: bool) -> None:
         code = message.error_code
@@ -320,8 +280,7 @@ class ConsumerHeartbeatManager(AbstractHeartbeatManager[ConsumerMember]):
             self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error
             self._retry(now)
         elif reaction is ConsumerHeartbeatErrorAction.FATAL:
-            fatal = self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error
-            self._membership.on_fatal(fatal)  # ignored by a member that has left meanwhile
+            self._on_fatal(self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error)
         else:
             self._repeat(now)
             if reaction is ConsumerHeartbeatErrorAction.COORDINATOR:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from kconsumer import ConsumerRecord, TopicPartition
@@ -18,6 +18,10 @@ from kconsumer.aio import AsyncConsumer
 
 T = TypeVar("T")
 DEADLINE_S = 20
+MAX_POINTS = 40
+MIN_REPETITIONS, MAX_REPETITIONS = 5, 40  # of the first two suspensions
+"""Calls with more suspensions are cancelled at the first ones only. A suspension is a change that the network thread
+has notified, so their number depends on time."""
 
 
 class Moment(enum.Enum):
@@ -74,6 +78,38 @@ async def cancelled_at(coroutine: Coroutine[Any, Any, T], point: int, moment: Mo
         return True, None
     assert running.suspensions < point, "the coroutine has swallowed the cancellation"
     return False, result
+
+
+class Cancellations:
+    """Cancels one call after the other, each at a later suspension."""
+
+    def __init__(self, moment: Moment) -> None:
+        self.cancelled: list[bool] = []  # whether each of the calls was cancelled
+        self._moment = moment
+        self._point = 0
+
+    def __iter__(self) -> Iterator[None]:
+        """Yield until a call has ended before the suspension at which it would have been cancelled.
+
+        The caller runs one call each time. At least one call must be cancelled. The first suspensions are repeated,
+        because a call may end without a suspension if the network thread was fast.
+        """
+        for repetition in range(MAX_REPETITIONS):
+            if repetition >= MIN_REPETITIONS and any(self.cancelled):
+                break
+            self._point = 1 + repetition % 2
+            yield
+        for self._point in range(2, MAX_POINTS + 1):
+            yield
+            if self._point > 2 and not self.cancelled[-1]:
+                break
+        assert any(self.cancelled)
+
+    async def run(self, call: Coroutine[Any, Any, T]) -> T | None:
+        """Run a call, and cancel it. Returns its result, or None if it was cancelled."""
+        hit, result = await cancelled_at(call, self._point, self._moment)
+        self.cancelled.append(hit)
+        return result
 
 
 async def cancel_at(point: int, coroutine: Coroutine[Any, Any, T]) -> list[T]:

@@ -81,11 +81,13 @@ class Tracer:
         sys.setprofile(None)
 
     def _event(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "c_return" and getattr(argument, "__name__", "") == "__enter__":
+        in_library = frame.f_code.co_filename.startswith(LIBRARY)
+        if event == "c_return" and not in_library and getattr(argument, "__name__", "") == "__enter__":
             # From 3.14 on, `with lock:` runs signal handlers when the lock is held and the block has not begun. An
-            # exception then leaves the lock locked for ever, also in `threading`, whose threads would wait for it.
+            # exception then leaves the lock locked for ever. The library's own code uses SignalSafeLock, but a thread
+            # may wait for such a lock of `threading`.
             return
-        if event in EVENTS and (self._everywhere or frame.f_code.co_filename.startswith(LIBRARY)):
+        if event in EVENTS and (self._everywhere or in_library):
             self.seen += 1
             if self.seen == self.point:
                 # After a call the interpreter checks for signals, and the handler would run here. Unpacking an iterator

@@ -17,7 +17,7 @@ from support.simulation.settings import (
 if TYPE_CHECKING:
     from support.simulation.members import MemberProcess
 
-MANUAL = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)  # programs without auto-commit
+MANUAL = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK, Program.PARALLEL)  # without auto-commit
 OF_GROUPS = ("group_id", "group_protocol", "max_poll_interval_ms", "enable_auto_commit")
 DEFERRED = (Program.CANCEL,)  # programs with a deserializer that is a coroutine function
 UNUSUAL_DESERIALIZERS = (Program.SLOW_DESERIALIZER, Program.RAISE_IN_PLUGIN, Program.INTERRUPT)
@@ -43,6 +43,8 @@ def consumer_options(member: MemberProcess) -> dict[str, Any]:
         "consumer_timeout_ms": int(POLL_TIMEOUT_S * 1000),
         "default_api_timeout_ms": scenario.api_timeout_ms,
     }
+    if plan.program is Program.PARALLEL:
+        del options["consumer_timeout_ms"]  # else its runs would end when there are no records
     if scenario.transactions:
         options["isolation_level"] = "read_committed"
     if plan.program in UNUSUAL_DESERIALIZERS:

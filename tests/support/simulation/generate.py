@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+from support.simulation.scenario import HOUR_MS, MINUTE_MS, Fault, FaultKind, Member, Program, Scenario, Workers
 
 ASYNCIO = 0.25  # the share of members with an AsyncConsumer
 RARE = (Program.WAKE_UP, Program.CLOSE_IN_HANDLER, Program.READ_ALONE, Program.CANCEL)
 RARE_SHARE = 0.15  # of members with one of the rare programs
+PARALLEL_SHARE = 0.15  # of runs: all or some members process records in parallel
 TLS_SHARE = COMPRESSED_SHARE = 0.15  # of runs
 FENCING_SHARE = 0.1  # of runs with members of the consumer protocol: heartbeats fail again and again
 FENCING_NUMBERS = (19, 20, 22, 23)  # errors of ConsumerGroupHeartbeat: two that fence the member, two that are fatal
@@ -28,6 +29,7 @@ def generate(seed: int, duration_ms: float = HOUR_MS) -> Scenario:
     scenario = _common(seed, duration_ms)
     scenario = _with_tls(random.Random(f"tls {seed}"), scenario)
     scenario = _with_fencing(random.Random(f"fencing {seed}"), scenario)
+    scenario = _with_parallel(random.Random(f"parallel {seed}"), scenario)
     compressed = random.Random(f"compressed {seed}").random() < COMPRESSED_SHARE
     window_bytes = random.Random(f"window {seed}").choice([0, 0, 0, 0, 100, 1_000])
     return replace(scenario, compressed=compressed, window_bytes=window_bytes)
@@ -73,7 +75,9 @@ def _common(seed: int, duration_ms: float) -> Scenario:
 
 def _members(rng: random.Random, duration_ms: float) -> tuple[Member, ...]:
     """Returns the members of a run: one protocol, or a rolling change from one protocol or assignor to another."""
-    programs = rng.sample([program for program in Program if program not in RARE], rng.randint(1, 4))
+    programs = rng.sample(
+        [program for program in Program if program not in (*RARE, Program.PARALLEL)], rng.randint(1, 4)
+    )
     protocols = rng.choice([("classic",), ("classic",), ("consumer",), ("consumer",), ("classic", "consumer")])
     assignors = rng.choice([("range",), ("cooperative-sticky",), ("cooperative-sticky",), ("sticky",), ("roundrobin",)])
     if Program.UPGRADE in programs:  # all members of the classic protocol must take part
@@ -158,6 +162,36 @@ def _with_fencing(rng: random.Random, scenario: Scenario) -> Scenario:
         for member in scenario.members
     ]
     return replace(scenario, members=tuple(members), faults=tuple(faults), max_callback_ms=15_000.0)
+
+
+def _with_parallel(rng: random.Random, scenario: Scenario) -> Scenario:
+    """Returns the scenario, sometimes with members that process records in parallel.
+
+    If the members upgrade their assignors, all of them must take part.
+    """
+    if rng.random() >= PARALLEL_SHARE or any(member.program is Program.UPGRADE for member in scenario.members):
+        return scenario
+    share = rng.choice([0.5, 1.0, 1.0])
+    members = tuple(
+        replace(member, program=Program.PARALLEL, workers=_workers(rng))
+        if rng.random() < share and member.engine != "asyncio"
+        else member
+        for member in scenario.members
+    )
+    return replace(scenario, members=members, keys=rng.choice([1, 3, 10, 50]))
+
+
+def _workers(rng: random.Random) -> Workers:
+    return Workers(
+        order=rng.choice(["key", "key", "partition", "none"]),
+        executor=rng.choice(["threads", "threads", "asyncio"]),
+        number=rng.choice([1, 2, 4, 8]),
+        max_in_flight=rng.choice([4, 20, 100]),
+        on_revoke=rng.choice(["drain", "drain", "abandon"]),
+        drain_timeout_s=rng.choice([0.0, 2.0, 10.0]),
+        commit_interval_s=rng.choice([0.0, 1.0, 5.0]),
+        run_ms=rng.choice([10_000.0, MINUTE_MS, 10 * MINUTE_MS]),
+    )
 
 
 def _fault(rng: random.Random, kind: FaultKind, at_ms: float, members: int, number: int) -> Fault:

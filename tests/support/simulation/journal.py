@@ -31,6 +31,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from kconsumer import TopicPartition
+from support.simulation.handler_journal import HandlerJournal
 
 GRACE_MS = 1_000.0
 MAX_REQUESTS = 200  # of one client and API in WINDOW_MS
@@ -70,6 +71,7 @@ class Journal:
         self._waiting: dict[TopicPartition, tuple[int, float]] = {}  # the first unprocessed record, and since when
         self._requests: dict[tuple[str, str], tuple[float, int]] = {}
         self._alone: dict[tuple[str, TopicPartition], int] = {}  # the same of consumers without a group
+        self.handlers = HandlerJournal(self)
         self._delayed_until: dict[TopicPartition, float] = {}  # until then, a fault hides the committed offset
 
     def violation(self, text: str) -> None:
@@ -123,17 +125,19 @@ class Journal:
 
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member was notified that it owns partitions."""
+        self.handlers.assign(member, partitions)
         for tp in partitions:
             for other in self.owners.get(tp, ()):
-                if other != member and (other, tp) not in self._forgotten and not self._disturbed(other):
+                if other != member and (other, tp) not in self._forgotten and not self.disturbed(other):
                     self.violation(f"two owners of {tp}: {other} and {member}")
             self.owners.setdefault(tp, {})[member] = None
             if (member, tp) not in self._floor:
                 self._floor[member, tp] = 0 if tp in self._rewound else self.committed.get(tp, 0)
                 self._next.pop((member, tp), None)
 
-    def take_away(self, member: str, partitions: Iterable[TopicPartition]) -> None:
+    def take_away(self, member: str, partitions: Iterable[TopicPartition], *, lost: bool = False) -> None:
         """A member was notified that it no longer owns partitions."""
+        self.handlers.give_up(member, partitions, lost=lost)
         for tp in partitions:
             self._forget(member, tp)
 
@@ -143,14 +147,14 @@ class Journal:
 
     def lose(self, member: str, partitions: Iterable[TopicPartition], since: float | None = None) -> None:
         """A poll has called on_lost: the group has removed the member at `since` (ms) or later; None means now."""
-        if not self._disturbed(member, since) and not self.changes_protocol:
+        if not self.disturbed(member, since) and not self.changes_protocol:
             self.violation(f"lost without a fault: {member} lost {named(partitions)}")
 
     def revoke(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member with auto-commit gives up partitions in order, after it has processed what it received."""
         for tp in partitions:
             position, committed = self._next.get((member, tp), 0), self.committed.get(tp, 0)
-            if committed < position and not self._disturbed(member) and tp.topic not in self.unchecked:
+            if committed < position and not self.disturbed(member) and tp.topic not in self.unchecked:
                 self.violation(f"not committed before on_revoke: {member} has {tp}@{position}, committed {committed}")
 
     def check_progress(self, max_wait_ms: float) -> None:
@@ -182,6 +186,7 @@ class Journal:
 
     def end(self, member: str) -> None:
         """A member closed its consumer, or crashed."""
+        self.handlers.end(member)
         for partition in list(self.owners):
             self._forget(member, partition)
         self._alone = {key: offset for key, offset in self._alone.items() if key[0] != member}
@@ -217,7 +222,8 @@ class Journal:
         """A fault keeps all members from learning until then what they have lost."""
         self.all_disturbed_until = max(until, self.all_disturbed_until)
 
-    def _disturbed(self, member: str, since: float | None = None) -> bool:
+    def disturbed(self, member: str, since: float | None = None) -> bool:
+        """Returns whether a fault may keep a member from learning what it has lost, now or at `since` (ms)."""
         moment = self.now if since is None else since
         return moment <= max(self.all_disturbed_until, self._disturbed_until.get(member, 0.0))
 
@@ -272,7 +278,7 @@ class Journal:
 
     def discard(self, client: str, broker: int) -> None:
         """A client has closed a connection, and has not read all of a response."""
-        if not self._disturbed(client):
+        if not self.disturbed(client):
             self.violation(f"discarded: {client} has closed its connection to broker {broker}")
 
     def process(self, partition: TopicPartition, offset: int) -> None:
@@ -296,10 +302,11 @@ class Journal:
 
     # --- commits and requests ---
 
-    def commit(self, partition: TopicPartition, offset: int) -> None:
+    def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
         """The coordinator has stored a committed offset."""
         if partition.topic in self.unchecked:
             return
+        self.handlers.commit(partition, offset, metadata)
         first = self.first_unprocessed(partition)
         if first is not None and offset > first:
             self.violation(f"committed too early: {partition}@{offset}; {first} was not processed")

@@ -75,6 +75,7 @@ class MemberProcess:
         self._poll_began = 0.0
         self._busy_since = 0.0  # the begin of the last poll before the program was busy
         self._busy_until = 0.0
+        self.callbacks_ms = 0.0  # the time spent in rebalance callbacks
         self._callback_ms = 0.0  # the time spent in callbacks during the present call
         self._failures = 0  # calls in a row that have raised errors that cannot be retried
         self._fenced = False  # another process has, or had, the group_instance_id
@@ -114,7 +115,8 @@ class MemberProcess:
         self.simulation.record(self.name, f"suspended for {ms:.0f} ms")
 
     @property
-    def _ends_ms(self) -> float:
+    def ends_ms(self) -> float:
+        """When the member closes its last consumer."""
         return self.plan.stop_ms or self.scenario.duration_ms
 
     @property
@@ -129,8 +131,8 @@ class MemberProcess:
 
     def _main(self) -> None:
         """Run one consumer after the other until the member's end."""
-        while self.simulation.now < self._ends_ms:
-            self._run_consumer(min(self._ends_ms, self._lifetime_ends_ms()))
+        while self.simulation.now < self.ends_ms:
+            self._run_consumer(min(self.ends_ms, self._lifetime_ends_ms()))
             if self._fenced:
                 self._pause_after_fencing()
             elif self._failures:
@@ -231,6 +233,7 @@ class MemberProcess:
             self.journal.violation(f"internal error: {self.name}: {what} raised {text}")
         if isinstance(error, InvalidOffsetError) and self.consumer is not None:  # as an application without a policy
             self.consumer.seek_to_beginning(*error.partitions)
+            self.journal.handlers.forget_commits(self.name)
         elif not error.retriable and not isinstance(error, RecordDeserializationError):
             self._failures += 1
         self._fenced |= isinstance(error, BrokerError) and error.code in INSTANCE_ERRORS
@@ -312,7 +315,7 @@ class MemberProcess:
     def on_revoke(self, partitions: tuple[TopicPartition, ...], *, lost: bool) -> None:
         """The consumer was notified that partitions are or will be revoked."""
         self.simulation.record(self.name, f"{'lost' if lost else 'revoked'} {named(partitions)}")
-        if lost and self.calling == "poll":
+        if lost and self.calling in ("poll", "run"):
             busy = self.simulation.now <= self._busy_until + GRACE_MS
             self.journal.lose(self.name, partitions, self._busy_since if busy else None)
         if not lost and self.calling in ("poll", "close") and self.plan.program not in MANUAL:
@@ -324,7 +327,7 @@ class MemberProcess:
         try:
             self._in_callback()
         finally:
-            self.journal.take_away(self.name, partitions)
+            self.journal.take_away(self.name, partitions, lost=lost)
 
     def deserialize(self, value: bytes) -> bytes:
         """Returns the value of a record, after some time, or raises an exception."""
@@ -370,6 +373,7 @@ class MemberProcess:
                 self._sleep_cancellably(ms)
             else:
                 self.simulation.sleep(ms)
+        self.callbacks_ms += self.simulation.now - began
         self._callback_ms += self.simulation.now - began
         if self.plan.program is Program.RAISE_IN_CALLBACK and self._raises():
             raise CallbackError

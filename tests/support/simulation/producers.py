@@ -32,7 +32,7 @@ class Producers:
         """Append a batch to a random partition now and then."""
         for partition in self._partitions():
             for offset in self._append(partition):
-                self._journal.append(_key(partition), offset)
+                self._journal.append(_tp(partition), offset)
             self._simulation.network.pump()
 
     def write_transactions(self) -> None:
@@ -48,7 +48,7 @@ class Producers:
                 producer = transaction.producer_id, transaction.producer_epoch, sequences.get(chosen, 0)
                 offsets = self._append(chosen, producer)
                 sequences[chosen] = sequences.get(chosen, 0) + len(offsets)
-                written += [(_key(chosen), offset) for offset in offsets]
+                written += [(_tp(chosen), offset) for offset in offsets]
                 self._simulation.network.pump()
                 self._simulation.sleep(self._simulation.random.uniform(0, MAX_TRANSACTION_PAUSE_MS))
             commits = self._simulation.random.random() >= ABORTS
@@ -87,8 +87,8 @@ class Producers:
         padding = LARGE_VALUE if self._scenario.compressed else b""
         codec = "gzip" if self._scenario.compressed else "none"
         count = self._simulation.random.randint(1, MAX_BATCH)
-        rows = [Rec(value=b"%d%b" % (number, padding)) for number in range(count)]
         first = partition.log.end
+        rows = [Rec(value=b"%d%b" % (number, padding), key=self._key(first + number)) for number in range(count)]
         if producer is None:
             batch = build_batch(rows, timestamp=wall_ms, codec=codec)
         else:
@@ -105,8 +105,13 @@ class Producers:
         partition.append(batch, wall_ms)
         return range(first, first + len(rows))
 
+    def _key(self, offset: int) -> bytes | None:
+        """Returns the key of the record at an offset. Some records have none."""
+        keys = self._scenario.keys
+        return b"%d" % (31 * offset // 7 % keys) if keys and offset % 11 else None
 
-def _key(partition: Partition) -> TopicPartition:
+
+def _tp(partition: Partition) -> TopicPartition:
     return TopicPartition(partition.topic.name, partition.index)
 
 

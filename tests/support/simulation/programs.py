@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kconsumer import Consumer, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from support.simulation.parallel_program import process_in_parallel
 from support.simulation.scenario import Program
 from support.simulation.scheduler import FOREVER
 from support.simulation.settings import CALL_TIMEOUT_S, MAX_POLL_INTERVAL_MS
@@ -237,4 +238,5 @@ STEPS: dict[Program, Callable[[MemberProcess, Consumer], None]] = {
     Program.CLOSE_IN_HANDLER: poll_and_commit_some,
     Program.READ_ALONE: poll_alone,
     Program.CANCEL: poll_and_cancel,
+    Program.PARALLEL: process_in_parallel,
 }

@@ -23,11 +23,12 @@ from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.sasl import SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector, create_topic
+from support.simulation.handler_journal import HandlerJournal
 from support.simulation.journal import Journal
 from support.simulation.members import MemberProcess
 from support.simulation.network import SimulatedSocket
 from support.simulation.producers import Producers
-from support.simulation.scenario import MINUTE_MS, VOLATILE_TOPIC, Program, Scenario
+from support.simulation.scenario import MINUTE_MS, VOLATILE_TOPIC, Member, Program, Scenario
 from support.simulation.scheduler import Process, Task
 from support.simulation.settings import GROUP, MAX_RAISING_MS, PASSWORD, POLL_TIMEOUT_S, SASL_SESSION_MS, USER
 from support.simulation.simulation import Simulation, off_main_thread
@@ -54,6 +55,7 @@ PROMPT = (
     Program.COMMIT_IN_CALLBACK,
     Program.ITERATE,
     Program.READ_ALONE,
+    Program.PARALLEL,
 )
 MAX_RECORD_WAIT_MS = 2 * MINUTE_MS  # how long a record may wait in a run with these programs only
 PROGRESS_CHECK_MS = 10_000.0
@@ -72,6 +74,7 @@ class Outcome:
     returned: int  # how many were returned, with repetitions
     steps: int
     took_s: float  # real time
+    handlers: HandlerJournal  # of members that process records in parallel
 
 
 class _Requests(Faults):
@@ -121,7 +124,7 @@ class _Offsets(OffsetStore):
             tp = TopicPartition(topic, partition)
             self._simulation.record("coordinator", f"committed {tp}@{offset.offset}")
             self._journal.now = self._simulation.now
-            self._journal.commit(tp, offset.offset)
+            self._journal.commit(tp, offset.offset, offset.metadata)
 
 
 class _Exceptions(logging.Handler):
@@ -189,6 +192,7 @@ class Run:
                 sum(self.journal.returned.values()),
                 simulation.scheduler.steps,
                 time.perf_counter() - began,
+                self.journal.handlers,
             )
         finally:
             logger.removeHandler(handler)
@@ -205,8 +209,10 @@ class Run:
         for member in self.members:
             simulation.scheduler.call_at(member.plan.start_ms, member.start)
         self._injector.schedule()
-        if all(member.plan.program in PROMPT for member in self.members):
+        if all(_is_prompt(member.plan) for member in self.members):
             self._check_progress()
+        if any(member.plan.program is Program.PARALLEL for member in self.members):
+            self._check_commits()
         self._run_until(self._calm_ms())
         self._run_until(min(self.journal.all_disturbed_until, scenario.duration_ms))
         self._check_stable()
@@ -266,6 +272,13 @@ class Run:
         if simulation.now < self.scenario.duration_ms:
             simulation.scheduler.call_at(simulation.now + PROGRESS_CHECK_MS, self._check_progress)
 
+    def _check_commits(self) -> None:
+        """Check now and from now on that what handlers have finished is committed."""
+        simulation = self.simulation
+        self.journal.now = simulation.now
+        self.journal.handlers.check_commits()
+        simulation.scheduler.call_at(simulation.now + PROGRESS_CHECK_MS, self._check_commits)
+
     def _check_processed(self) -> None:
         if any(member.stays for member in self.members):
             for partition, offset in self.journal.unprocessed().items():
@@ -287,6 +300,11 @@ class Run:
     def _task_failed(self, task: Task, error: BaseException) -> None:
         self.journal.now = self.simulation.now
         self.journal.violation(f"unexpected error: {task.name} ended with {error!r}")
+
+
+def _is_prompt(member: Member) -> bool:
+    """Returns whether a member may let records wait, but not for long."""
+    return member.program in PROMPT and member.workers.slow_ms < MAX_RECORD_WAIT_MS / 4
 
 
 def run_scenario(scenario: Scenario, *, until_violation: bool = False) -> Outcome:

@@ -40,6 +40,7 @@ class Program(enum.Enum):
     CLOSE_IN_HANDLER = "commits some batches, and closes its consumer now and then in a signal handler"
     READ_ALONE = "reads all partitions without a group, and takes longer than the request timeout now and then"
     CANCEL = "cancels polls, commits and unsubscribe() of its AsyncConsumer now and then"
+    PARALLEL = "processes records by `kconsumer.parallel`, in one run after the other"
 
     def __repr__(self) -> str:
         return f"Program.{self.name}"
@@ -77,6 +78,23 @@ class FaultKind(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Workers:
+    """How a member with the program PARALLEL processes records: arguments of `process`, and what its handler does."""
+
+    order: str = "key"
+    executor: str = "threads"
+    number: int = 4
+    max_in_flight: int = 100
+    on_revoke: str = "drain"
+    drain_timeout_s: float = 10.0
+    commit_interval_s: float = 1.0
+    failing: float = 0.05  # the share of attempts that raise
+    slow: float = 0.01  # the share of attempts that take up to `slow_ms`
+    slow_ms: float = 8_000.0
+    run_ms: float = 5 * MINUTE_MS  # the mean time of a run; another one follows on the same consumer
+
+
+@dataclass(frozen=True)
 class Member:
     """One process that runs one consumer after the other."""
 
@@ -87,6 +105,7 @@ class Member:
     static: bool = False  # the consumer has a group_instance_id
     start_ms: float = 0.0
     stop_ms: float | None = None  # the consumer is closed then; None: at the end of the run
+    workers: Workers = Workers()  # of the program PARALLEL
 
 
 @dataclass(frozen=True)
@@ -156,6 +175,7 @@ class Scenario:
     tls: bool = False  # connections begin with a TLS handshake, which is simulated by two packets
     compressed: bool = False  # records are large, and compressed by more than a factor of 64
     api_timeout_ms: int = 60_000  # the option default_api_timeout_ms
+    keys: int = 0  # records have one of this many keys, or none; 0: they have no keys
     window_bytes: int = 0  # a broker sends this many bytes before the client must read some; 0: no limit
 
     @property

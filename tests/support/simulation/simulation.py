@@ -27,6 +27,8 @@ from kconsumer.engine.environment import Environment, Event, Lock, ReentrantLock
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.net.transport import Connector
+from kconsumer.parallel import Processor
+from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
 from support.aio.blocking import BlockingConsumer
 from support.simulation.event_loop import SimulatedEventLoop
@@ -34,6 +36,7 @@ from support.simulation.network import SimulatedNetwork, SimulatedSelector, Simu
 from support.simulation.scheduler import Process, Scheduler, Task
 from support.simulation.signals import SimulatedSignals
 from support.simulation.threads import (
+    SimulatedCondition,
     SimulatedEvent,
     SimulatedLock,
     SimulatedReentrantLock,
@@ -141,6 +144,46 @@ class SimulatedAsyncConsumer(AsyncConsumer):
 
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> AsyncEngine:
         return AsyncEngine(config, self._environment, loaded)
+
+
+class SimulatedConcurrency(Concurrency):
+    """The threads, locks and event loops of `kconsumer.parallel` in one process."""
+
+    def __init__(self, simulation: Simulation, process: Process) -> None:
+        super().__init__(simulation.clock)
+        self._scheduler = simulation.scheduler
+        self._process = process
+
+    def lock(self) -> ReentrantLock:
+        """Returns a lock of the simulation."""
+        return SimulatedReentrantLock(self._scheduler)
+
+    def condition(self, lock: Any) -> Condition:
+        """Returns a condition of the simulation."""
+        return SimulatedCondition(self._scheduler, lock)
+
+    def thread(self, name: str, run: Callable[[], None]) -> Thread:
+        """Returns a thread of the simulation."""
+        return SimulatedThread(self._scheduler, self._process, name, run)
+
+    def sleep(self, seconds: float) -> None:
+        """Let the running task wait."""
+        self._scheduler.sleep(seconds * 1000)
+
+    def event_loop(self) -> SimulatedEventLoop:
+        """Returns an event loop in virtual time."""
+        return SimulatedEventLoop(self._scheduler)
+
+
+class SimulatedProcessor(Processor):
+    """A run of `kconsumer.parallel` in a simulated process."""
+
+    def __init__(self, simulation: Simulation, process: Process, consumer: Consumer, handler: Any, **options: Any):
+        self._simulated = SimulatedConcurrency(simulation, process)
+        super().__init__(consumer, handler, **options)
+
+    def _create_concurrency(self) -> Concurrency:
+        return self._simulated
 
 
 class Simulation:

@@ -115,6 +115,45 @@ class SimulatedReentrantLock:
         self.release()
 
 
+class SimulatedCondition:
+    """A condition, like `threading.Condition`."""
+
+    def __init__(self, scheduler: Scheduler, lock: SimulatedReentrantLock) -> None:
+        self._scheduler = scheduler
+        self._lock = lock
+        self._waiting: dict[Task, None] = {}  # the tasks that were not notified, in the order of their waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Release the lock, wait for a notification, at most `timeout` seconds, and acquire the lock again.
+
+        Returns False after the timeout.
+        """
+        task = self._scheduler.current
+        if task is None:
+            return False
+        deadline = FOREVER if timeout is None else self._scheduler.now + timeout * 1000
+        self._waiting[task] = None
+        self._lock.release()
+        try:
+            while task in self._waiting and self._scheduler.now < deadline:
+                self._scheduler.park(deadline)
+        finally:
+            notified = task not in self._waiting
+            self._waiting.pop(task, None)
+            self._lock.acquire()
+        return notified
+
+    def notify(self, n: int = 1) -> None:
+        """End the waits of up to `n` tasks."""
+        for task in list(self._waiting)[:n]:
+            del self._waiting[task]
+            self._scheduler.wake(task)
+
+    def notify_all(self) -> None:
+        """End all waits."""
+        self.notify(len(self._waiting))
+
+
 class SimulatedEvent:
     """An event, like `threading.Event`."""
 

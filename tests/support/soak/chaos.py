@@ -10,6 +10,7 @@ project:
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import tempfile
@@ -48,6 +49,7 @@ PARTITIONS, MEMBERS = 60, 6
 TICK_S, PER_SECOND = 0.25, 720
 # Half of what a group gets to be stable may go by until a dead member is missed; the rest is for brokers and processes
 # that start, on two cores that other tests use as well.
+ALL_ASYNCIO = os.environ.get("KCONSUMER_CHAOS_ENGINE") == "asyncio"  # every member has an AsyncConsumer, not only half
 SESSION_S = 8.0
 SETTLE_S = 60.0  # six processes start
 CATCH_UP_S = 30.0
@@ -170,7 +172,7 @@ class Chaos:
             "bootstrap_servers": self._cluster.proxied_servers,
             "client_id": f"member-{number}",
             "commits": COMMITS[number % len(COMMITS)],
-            "asyncio": number % 2 == 0,  # with each of COMMITS, as there are three
+            "asyncio": ALL_ASYNCIO or number % 2 == 0,  # with each of COMMITS, as there are three
         }
         return self._stack.enter_context(ChaosMember(f"member-{number}", chosen))
 

@@ -102,7 +102,11 @@ def read_until_quiet(descriptor: int, text: str) -> str:
 SHELLS: dict[str, Callable[[Path, str], set[str]]] = {"bash": bash, "fish": fish, "zsh": zsh}
 CASES: list[tuple[str, set[str], set[str]]] = [
     ("kconsumer ", {"consume", "groups", "topics", "assignors", "dump", "fake-cluster", "completion"}, {"members"}),
-    ("kconsumer groups ", {"list", "describe", "members", "offsets", "lag", "reset", "delete"}, {"consume"}),
+    (
+        "kconsumer groups ",
+        {"list", "describe", "members", "offsets", "lag", "reset", "delete-offsets", "delete"},
+        {"consume"},
+    ),
     ("kconsumer consume t --ex", {"--exit-at-end"}, {"--from"}),
     ("kconsumer groups reset g --to ", {"earliest", "latest"}, {"--execute"}),
     ("kconsumer groups list --state R", {"Reconciling"}, {"Stable"}),

@@ -10,7 +10,7 @@ from kconsumer.config.options import OPTIONS
 
 ROOT = Path(__file__).parents[3]
 # Options without an effect: metrics are not pushed to brokers, and all metrics have the lowest recording level.
-WITHOUT_EFFECT = {"enable_metrics_push", "metrics_recording_level"}
+WITHOUT_EFFECT = {"metrics_recording_level"}
 
 
 def test_no_option_is_ignored() -> None:

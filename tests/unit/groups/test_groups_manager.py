@@ -44,6 +44,11 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from kconsumer.schema.share_group import (
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
@@ -398,3 +403,65 @@ def test_a_group_is_deleted(code: int, error: type[BrokerError], text: str) -> N
     respond(case.one("DeleteGroups"), DeleteGroupsResponse(results=[row]), case.now)
     assert isinstance(error_of(failed), error)
     assert text in str(failed.error)
+
+
+def start_offsets_set(*codes: int, group_code: int = 0) -> AlterShareGroupOffsetsResponse:
+    """Returns a response with one code for each partition of t."""
+    rows = [AlterShareGroupOffsetsResponsePartition(partition_index=i, error_code=code) for i, code in enumerate(codes)]
+    topics = [AlterShareGroupOffsetsResponseTopic(topic_name="t", partitions=rows)]
+    return AlterShareGroupOffsetsResponse(error_code=group_code, responses=topics if rows else [])
+
+
+def test_start_offsets_of_a_share_group_are_set() -> None:
+    """The request has the partitions by topic. It is repeated after the coordinator has moved."""
+    case = Case()
+    offsets = dict(zip(tps("t-1", "u-0", "t-0"), (6, 7, 5), strict=True))
+    promise = case.groups.alter_share_offsets("g", offsets, DEADLINE)
+    request = case.one("AlterShareGroupOffsets")
+    assert ("2", "g") == (request.node, request.message.group_id)
+    assert [("t", [(0, 5), (1, 6)]), ("u", [(0, 7)])] == [
+        (topic.topic_name, [(row.partition_index, row.start_offset) for row in topic.partitions])
+        for topic in request.message.topics
+    ]
+    respond(request, start_offsets_set(group_code=16), case.now)
+    case.now = RETRY_MS
+    respond(case.one("AlterShareGroupOffsets"), start_offsets_set(0, 0), case.now)
+    assert (True, None) == (promise.done, promise.error)
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        (start_offsets_set(group_code=68), "setting start offsets; stop the members of the group first"),
+        (start_offsets_set(0, 3), "setting the start offset of t-1"),
+        (start_offsets_set(3, 3), "setting the start offset of t-0 and of 1 other partition"),
+    ],
+)
+def test_start_offsets_that_are_refused(response: AlterShareGroupOffsetsResponse, text: str) -> None:
+    """A group with members and an unknown partition end the call; the partition is named."""
+    case = Case()
+    promise = case.groups.alter_share_offsets("g", dict.fromkeys(tps("t-0", "t-1"), 5), DEADLINE)
+    respond(case.one("AlterShareGroupOffsets"), response, case.now)
+    assert text in str(error_of(promise))
+    assert [] == case.sent()
+
+
+@pytest.mark.parametrize(
+    ("group_code", "codes", "text"),
+    [
+        (0, (0, 0), None),
+        (69, (), "deleting start offsets"),
+        (0, (3, 3), "deleting the start offsets of topic 't' and of 1 other topic"),
+    ],
+)
+def test_start_offsets_are_deleted(group_code: int, codes: tuple[int, ...], text: str | None) -> None:
+    """The request names the topics. Errors of the group and of topics are final."""
+    case = Case()
+    promise = case.groups.delete_share_offsets("g", {"u", "t"}, DEADLINE)
+    request = case.one("DeleteShareGroupOffsets")
+    assert ("g", ["t", "u"]) == (request.message.group_id, [topic.topic_name for topic in request.message.topics])
+    rows = [DeleteShareGroupOffsetsResponseTopic(topic_name=n, error_code=c) for n, c in zip("tu", codes, strict=False)]
+    respond(request, DeleteShareGroupOffsetsResponse(error_code=group_code, responses=rows), case.now)
+    assert promise.done
+    assert text is None or text in str(error_of(promise))
+    assert [] == case.sent()

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, aio, groups, ranges
+from kconsumer import Consumer, ShareConsumer, aio, groups, ranges
 
 MODULES: list[tuple[ModuleType, ModuleType]] = [(groups, aio.groups), (ranges, aio.ranges)]
 FUNCTIONS = [
     *((groups, aio.groups, name) for name in ("list", "describe", "offsets", "alter_offsets", "delete")),
+    *((groups, aio.groups, name) for name in ("alter_share_offsets", "delete_share_offsets")),
     *((ranges, aio.ranges, name) for name in ("read_range", "read_topic", "scan_topic")),
 ]
 CLASSES: list[tuple[type, type]] = [
     (Consumer, aio.AsyncConsumer),
+    (ShareConsumer, aio.AsyncShareConsumer),
     (groups.GroupClient, aio.groups.GroupClient),
     (ranges.RangeClient, aio.RangeClient),
     (ranges.RangeReader, aio.ranges.RangeReader),

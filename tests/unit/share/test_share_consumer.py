@@ -14,7 +14,7 @@ import pytest
 from kconsumer import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord
 from kconsumer._core.share_record import acquired_records
 from kconsumer.decode import decode_batches
-from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
+from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
 
@@ -119,9 +119,11 @@ def test_commits_without_records() -> None:
 
 
 def test_client_instance_id() -> None:
-    """Without client telemetry there is no client instance id."""
-    with make() as consumer, pytest.raises(StateError, match="telemetry"):
+    """If telemetry is disabled there is no client instance id; without a broker the call times out."""
+    with make(enable_metrics_push=False) as consumer, pytest.raises(StateError, match="enable_metrics_push"):
         consumer.client_instance_id()
+    with make() as consumer, pytest.raises(TimeoutError, match="client_instance_id"):
+        consumer.client_instance_id(timeout=0.01)
 
 
 def test_unsubscribe_without_a_broker() -> None:

@@ -1,0 +1,146 @@
+"""ClientBase: what consumers of all kinds share: names, timeouts, `wakeup`, and what happens without a close().
+
+`blocking_client.py` and `aio/awaitable_client.py` add how such a consumer is closed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kconsumer.clock import Clock, Timer
+from kconsumer.config.options import ConsumerConfig
+from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.engine.iteration import Iteration
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from kconsumer.engine.client_engine import ClientEngine
+
+Timeout: TypeAlias = "float | timedelta | None"
+
+
+class ClientBase(ABC):
+    """The part of a consumer that depends neither on how its methods wait, nor on the kind of its group."""
+
+    _config: ConsumerConfig
+    _engine: ClientEngine
+    _clock: Clock
+    _guard: AccessGuard
+    _iteration: Iteration
+    _closing = False  # close() was called
+    _how_to_close: str  # the advice of the warning about a consumer that was not closed
+
+    def _start(self, config: ConsumerConfig, engine: ClientEngine, topics: Sequence[str]) -> None:
+        """Set the fields that all consumers have, and subscribe to the topics of the constructor, if there are any."""
+        self._config = config
+        self._engine = engine
+        self._clock = engine.components.clock
+        self._iteration = Iteration()
+        self._guard = self._create_guard()
+        if topics:
+            try:
+                self.subscribe(topics)
+            except BaseException:  # the user does not get this consumer, and cannot close it
+                self._guard.closed = True
+                self._engine.abandon()
+                raise
+
+    def _create_guard(self) -> AccessGuard:
+        """Returns the guard that decides which thread may call a method."""
+        parts = self._engine.components
+        return AccessGuard(parts.step, parts.end_wait)
+
+    @abstractmethod
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Subscribe to these topics."""
+
+    def _check_change(self) -> None:
+        """Raise StateError if the subscription or the assignment cannot be changed now."""
+        return
+
+    @abstractmethod
+    def _drop_subscription(self) -> None:
+        """Unsubscribe, because the user has passed an empty list to `subscribe` or `assign`."""
+
+    @abstractmethod
+    def _drop_unreached(self) -> None:
+        """Drop the records that a `for` loop over the consumer has not reached, because close() begins."""
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Make the running blocking call raise WakeupError. If none is running, the next one raises it.
+
+        Any thread or signal handler may call this.
+        """
+        self._engine.wakeup()
+
+    def __del__(self) -> None:
+        guard = getattr(self, "_guard", None)
+        if guard is None or guard.closed:
+            return
+        if guard.forked:
+            self._engine.abandon()
+            return
+        guard.closed = True
+        try:
+            message = f"unclosed <{self._name()}>; {self._how_to_close}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        finally:  # a filter may turn the warning into an exception
+            self._engine.abandon()
+
+    # --- names, arguments --------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        group = f" group={self._config.group_id!r}" if self._config.group_id else ""
+        return f"{type(self).__name__} {self._config.client_id!r}{group}"
+
+    if not TYPE_CHECKING:  # a checker would not find the parameters of the constructor
+
+        def __new__(cls, *arguments, **options):
+            """Create a consumer. Raises TypeError if the first argument is a mapping of options.
+
+            The consumer of confluent-kafka takes such a mapping. The message names `from_config`, which takes one here.
+            """
+            if arguments and isinstance(arguments[0], Mapping) and cls.__init__.__module__.startswith("kconsumer."):
+                raise TypeError(
+                    f"{cls.__name__}() takes topics, and options by name; for a mapping of options write "
+                    f"{cls.__name__}.from_config({{…}}, 'topic')"
+                )
+            return super().__new__(cls)
+
+    def _timer(self, timeout: Timeout) -> Timer:
+        return Timer(self._clock, timeout_in_ms(timeout, self._config.default_api_timeout_ms))
+
+    def _timeout_ms(self, timeout: Timeout) -> float:
+        return timeout_in_ms(timeout, self._config.default_api_timeout_ms)
+
+
+def timeout_in_ms(timeout: Timeout, default_ms: int) -> float:
+    """Returns a timeout in ms. Raises ValueError for a negative one. None means `default_ms`."""
+    if timeout is None:
+        return float(default_ms)
+    # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
+    seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
+    if not seconds >= 0:
+        raise ValueError(f"a timeout cannot be negative: {seconds} s")
+    return seconds * 1000.0
+
+
+def topic_names(topics: Iterable[str]) -> list[str]:
+    """Returns the topics of a subscription. Raises TypeError or ValueError if one is not a name."""
+    if isinstance(topics, str):
+        raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"not a topic name: {name!r}")
+        if name.startswith("^"):
+            raise ValueError(
+                f"not a topic name: {name!r}; for a pattern pass re.compile({name[1:]!r}), which matches whole names"
+            )
+    return names

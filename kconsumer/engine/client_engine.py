@@ -1,0 +1,71 @@
+"""ClientEngine: what the engines of consumers of all kinds share: the runner of operations, and the end."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kconsumer.clock import Timer
+from kconsumer.deferred_calls import get_logger
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.components import ClientComponents
+from kconsumer.engine.driver import Driver
+from kconsumer.engine.waiting import Operation, run
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
+
+
+class ClientEngine:
+    """The components of one consumer, and the driver that makes its operations wait."""
+
+    components: ClientComponents
+    callbacks: Callbacks
+    driver: Driver
+
+    def run(self, operation: Operation[T]) -> T:
+        """Drive an operation on the calling thread until it ends. Returns its result."""
+        return run(operation, self.driver.wait)
+
+    def wakeup(self) -> None:
+        """Make the running blocking call raise WakeupError. If none is running, the next blocking call raises it.
+
+        Any thread or signal handler may call this.
+        """
+        self.driver.wakeup()
+
+    def _release_interrupted(self) -> bool:
+        """Returns True if an exception has interrupted an earlier change of the state. Releases its lock then."""
+        interrupted = self.components.step.unfinished
+        if interrupted:
+            self.components.release_lock()
+        return interrupted
+
+    def _take_network(self, timer: Timer) -> bool:
+        """Let the calling thread run the network from now on. Raises no WakeupError after that.
+
+        Returns False if the network thread did not end in time.
+        """
+        driver = self.driver.release_to_caller(max(MIN_JOIN_S, min(timer.remaining_ms() / 1000, MAX_JOIN_S)))
+        if driver is None:
+            log.warning("closing the consumer: the network thread did not end in time; it closes the connections later")
+            self.driver.stop()
+            return False
+        self.driver = driver
+        driver.disable_wakeup()
+        return True
+
+    def ended(self) -> None:
+        """Mark the consumer as closed, so that waiting calls raise StateError. Close the reporters of metrics."""
+        self.components.mark_closed()
+        self.components.metrics.close()
+
+    def abandon(self) -> None:
+        """End the threads and close the sockets without sending a request.
+
+        In a forked child this does not close the connections of the parent.
+        """
+        self.driver.stop()
+        self.components.mark_closed()
+        self.components.client.abandon()

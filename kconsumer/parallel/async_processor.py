@@ -1,0 +1,190 @@
+"""AsyncProcessor: a run with an AsyncConsumer. It polls in the calling task; handlers run in tasks of the same loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Literal
+
+from kconsumer.aio import AsyncConsumer
+from kconsumer.parallel.attempt import Executor
+from kconsumer.parallel.checks import check_config
+from kconsumer.parallel.concurrency import Concurrency, Condition
+from kconsumer.parallel.event_loop_executor import EventLoopExecutor
+from kconsumer.parallel.flows import await_flow
+from kconsumer.parallel.handover import Handover
+from kconsumer.parallel.offset_tracker import OffsetTracker
+from kconsumer.parallel.processor import ProcessorBase
+from kconsumer.parallel.run_state import RunState
+from kconsumer.parallel.settings import (
+    DEFAULT_RETRY,
+    DeadLetters,
+    Handler,
+    Order,
+    Retry,
+    Revocation,
+    Settings,
+    Summary,
+)
+from kconsumer.parallel.work_queue import DRAIN_INTERVAL_S, WorkQueue
+from kconsumer.types import TopicPartition
+
+
+class LoopCondition:
+    """A condition for which tasks of an event loop wait by `changed`. Its notifications come from the same loop."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Raise an error: a thread that waits would block the event loop."""
+        raise RuntimeError("a run in an event loop must await")
+
+    def notify(self, n: int = 1) -> None:
+        """End all waits."""
+        self.changed.set()
+
+    notify_all = notify
+
+
+class LoopConcurrency(Concurrency):
+    """What a run in an event loop uses."""
+
+    def condition(self, lock: Any) -> Condition:
+        """Returns a condition whose waits are awaited."""
+        return LoopCondition()
+
+
+class LoopQueue(WorkQueue):
+    """The records in flight, for a run in an event loop."""
+
+    _room: LoopCondition
+
+    async def wait_for_room(self, low: int, timeout_s: float) -> bool:  # type: ignore[override]
+        """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
+        deadline = self._now() + timeout_s * 1000
+        self._low = low
+        try:
+            while self.in_flight > low and self.error is None and (left := deadline - self._now()) > 0:
+                self._room.changed.clear()
+                try:
+                    await asyncio.wait_for(self._room.changed.wait(), left / 1000)
+                except TimeoutError:
+                    break
+        finally:
+            self._low = None
+        return self.in_flight <= low
+
+    async def wait_for_handlers(  # type: ignore[override]
+        self, trackers: Collection[OffsetTracker], timeout_s: float
+    ) -> bool:
+        """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
+        deadline = self._now() + timeout_s * 1000
+        while self.running(trackers):
+            left = deadline - self._now()
+            if left <= 0:
+                return False
+            await asyncio.sleep(min(DRAIN_INTERVAL_S, left / 1000))
+        return True
+
+
+class LoopExecutor(EventLoopExecutor):
+    """Runs up to `workers` coroutines of a handler at a time, in the event loop that runs already."""
+
+    def start(self) -> None:
+        """Start the first coroutines."""
+        self._loop = asyncio.get_running_loop()
+        self._queue.on_ready = self._on_ready
+        self._on_ready()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Cancel the coroutines that still run, and wait until they have ended."""
+        self._queue.on_ready = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=max(timeout_s, 1.0))
+
+
+class LoopRunState(RunState):
+    """The state of a run in an event loop."""
+
+    def _create_queue(self, concurrency: Concurrency) -> WorkQueue:
+        return LoopQueue(self.settings, concurrency, self.consumer.wakeup)
+
+
+class LoopHandover(Handover):
+    """The rebalance callbacks of a run in an event loop, which await handlers."""
+
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, consumer: Any, partitions: tuple[TopicPartition, ...]
+    ) -> None:
+        """Give the partitions up in this task."""
+        await await_flow(self.revoke(partitions))
+
+
+class AsyncProcessor(ProcessorBase):
+    """A run of `process` with an AsyncConsumer. Its handler is a coroutine function.
+
+    If the task that awaits `run` is cancelled, handlers are cancelled, and what they have finished is committed by the
+    next call of the consumer that waits. The positions are those of the first records that are not finished.
+    """
+
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        handler: Handler,
+        *,
+        workers: int = 8,
+        order: Order = "partition",
+        max_in_flight: int = 1000,
+        retry: Retry | None = DEFAULT_RETRY,
+        on_failure: Literal["stop", "skip"] | DeadLetters = "stop",
+        on_revoke: Revocation = "drain",
+        drain_timeout_s: float = 30.0,
+        commit_interval_s: float = 1.0,
+    ) -> None:
+        """Check the arguments, which are those of `process`. Starts nothing."""
+        super().__init__(
+            consumer,
+            handler,
+            workers=workers,
+            order=order,
+            executor="asyncio",
+            max_in_flight=max_in_flight,
+            retry=retry,
+            on_failure=on_failure,
+            on_revoke=on_revoke,
+            drain_timeout_s=drain_timeout_s,
+            commit_interval_s=commit_interval_s,
+        )
+
+    async def run(self) -> Summary:
+        """Process records until the run ends. Raises what `process` raises.
+
+        An AsyncProcessor runs once: another call raises StateError.
+        """
+        try:
+            return await await_flow(self._run())
+        except asyncio.CancelledError:
+            self._handover.leave_in_background()
+            raise
+
+    def _check(self, consumer: Any) -> None:
+        if not isinstance(consumer, AsyncConsumer):
+            raise TypeError(f"AsyncProcessor takes a kconsumer.aio.AsyncConsumer, not {type(consumer).__name__}")
+        check_config(consumer._config)
+
+    def _create_concurrency(self) -> Concurrency:
+        return LoopConcurrency()
+
+    def _create_state(self, consumer: Any, settings: Settings, concurrency: Concurrency) -> RunState:
+        return LoopRunState(consumer, settings, concurrency)
+
+    def _create_executor(self, settings: Settings, handler: Handler, concurrency: Concurrency) -> Executor:
+        return LoopExecutor(self._state.queue, settings, handler, concurrency)
+
+    def _create_handover(self) -> Handover:
+        return LoopHandover(self._state, self._executor)

@@ -1,0 +1,362 @@
+"""kconsumer.parallel with an AsyncConsumer and with a ShareConsumer, on FakeCluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kconsumer import ConsumerRecord, ShareConsumer, groups, parallel
+from kconsumer.aio import AsyncConsumer
+from kconsumer.errors import ConfigError, StateError
+from kconsumer.parallel import AsyncProcessor, Processor, Retry, ShareProcessor, Summary, process
+from kconsumer.testing import FakeCluster
+from support.harnesses.parallel_handlers import handle_nothing
+from support.members.share_groups import configure_group
+
+pytestmark = pytest.mark.network_thread
+
+RECORDS, PARTITIONS = 200, 3
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with a topic of three partitions."""
+    with FakeCluster(
+        group_consumer_heartbeat_interval_ms=100,
+        group_share_heartbeat_interval_ms=100,
+        group_share_min_record_lock_duration_ms=1000,
+    ) as cluster:
+        cluster.create_topic("t", PARTITIONS)
+        cluster.produce("t", [(f"key-{n % 20}", str(n)) for n in range(RECORDS)])
+        configure_group(cluster.bootstrap_servers, "shared", {"share.auto.offset.reset": "earliest"})
+        yield cluster
+
+
+def consumer(cluster: FakeCluster, **options: Any) -> AsyncConsumer:
+    """Returns a member of the group g."""
+    chosen = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
+    return AsyncConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", **chosen)
+
+
+def member(cluster: FakeCluster, **options: Any) -> ShareConsumer:
+    """Returns a member of the share group."""
+    chosen = {"share_acknowledgement_mode": "explicit", **options}
+    return ShareConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="shared", **chosen)
+
+
+def committed(cluster: FakeCluster) -> int:
+    """Returns the sum of the committed offsets."""
+    return sum(committed.offset for committed in cluster.committed("g").values())
+
+
+def acknowledged(cluster: FakeCluster) -> int:
+    """Returns the number of records that no member of the share group receives again."""
+    offsets = groups.offsets("shared", bootstrap_servers=cluster.bootstrap_servers).values()
+    return RECORDS - sum(offset.lag or 0 for offset in offsets)
+
+
+class Calls(Counter[bytes]):
+    """Counts calls for each value. Stops all runs when each value was counted."""
+
+    def __init__(self, values: int = RECORDS) -> None:
+        super().__init__()
+        self._values = values
+
+    def add(self, record: ConsumerRecord) -> None:
+        """Count a call."""
+        self[record.value] += 1
+        if len(self) == self._values:
+            parallel.stop()
+
+
+# --- AsyncConsumer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_an_async_consumer(cluster: FakeCluster, order: Any) -> None:
+    """`await process(…)` calls the handler in the event loop of the caller, in order, and commits everything."""
+    seen: list[ConsumerRecord] = []
+    calls = Calls()
+    running: Counter[object] = Counter()
+    threads = set()
+
+    async def handle(record: ConsumerRecord) -> None:
+        shard = (record.partition, {"partition": "", "key": record.key, "none": record.offset}[order])
+        running[shard] += 1
+        assert running[shard] == 1
+        threads.add(threading.get_ident())
+        await asyncio.sleep(0.001)
+        running[shard] -= 1
+        seen.append(record)
+        calls.add(record)
+
+    async def run() -> Any:
+        async with consumer(cluster) as source:
+            return await process(source, handle, workers=10, order=order, executor="asyncio")
+
+    summary = asyncio.run(run())
+    assert (RECORDS, "stop", 0) == (summary.processed, summary.reason, summary.abandoned)
+    assert (RECORDS, {threading.get_ident()}) == (committed(cluster), threads)
+    shards: dict[object, list[int]] = {}
+    for record in seen:
+        shards.setdefault((record.partition, record.key if order == "key" else ""), []).append(record.offset)
+    assert order == "none" or all(offsets == sorted(offsets) for offsets in shards.values())
+
+
+def test_failures_in_an_event_loop(cluster: FakeCluster) -> None:
+    """Records are tried again, become dead letters, and errors of on_failure="stop" are raised."""
+    dead: list[bytes] = []
+    calls = Calls()
+
+    async def handle(record: ConsumerRecord) -> None:
+        if record.value == b"55":
+            raise ValueError(record.value)
+        calls.add(record)
+
+    async def bury(record: ConsumerRecord, error: BaseException) -> None:
+        dead.append(record.value)
+        calls.add(record)
+
+    async def run(**arguments: Any) -> Any:
+        async with consumer(cluster) as source:
+            retry = Retry(attempts=3, backoff_s=0.001)
+            return await process(source, handle, order="none", executor="asyncio", retry=retry, **arguments)
+
+    with pytest.raises(ValueError, match="55"):
+        asyncio.run(run())
+    assert committed(cluster) < RECORDS
+    summary = asyncio.run(run(on_failure=bury))
+    assert ([b"55"], 1, 2) == (dead, summary.failed, summary.retries)
+    assert committed(cluster) == RECORDS
+
+
+def test_a_stopped_run_in_an_event_loop(cluster: FakeCluster) -> None:
+    """`stop()` waits for handlers. The next run on the same consumer continues with what was not started."""
+    calls = Calls()
+
+    async def handle(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0.001)
+        calls.add(record)
+        if len(calls) == 50:
+            processor.stop()
+
+    async def run() -> Any:
+        nonlocal processor
+        async with consumer(cluster) as source:
+            processor = AsyncProcessor(source, handle, workers=4, order="none")
+            first = await processor.run()
+            with pytest.raises(StateError, match="runs once"):
+                await processor.run()
+            return first, await process(source, handle, executor="asyncio")
+
+    processor: AsyncProcessor
+    first, second = asyncio.run(run())
+    assert ("stop", 0) == (first.reason, first.abandoned)
+    assert RECORDS == first.processed + second.processed
+    assert {1} == set(calls.values())
+    assert RECORDS == committed(cluster)
+
+
+def test_a_cancelled_run(cluster: FakeCluster) -> None:
+    """If the task is cancelled, what is finished is committed later, and the next run processes only the rest."""
+    finished = Calls()
+    stuck = {b"3", b"77"}
+
+    async def handle(record: ConsumerRecord) -> None:
+        if record.value in stuck:
+            await asyncio.sleep(60)
+        finished.add(record)
+
+    async def run() -> None:
+        async with consumer(cluster) as source:
+            task = asyncio.create_task(process(source, handle, order="none", executor="asyncio", commit_interval_s=100))
+            while len(finished) < RECORDS - len(stuck):
+                await asyncio.sleep(0.005)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            stuck.clear()
+            summary = await process(source, handle, order="none", executor="asyncio")
+            assert 2 == summary.processed
+
+    asyncio.run(run())
+    assert {1} == set(finished.values())
+    assert RECORDS == committed(cluster)
+
+
+def test_revoked_partitions_are_awaited(cluster: FakeCluster) -> None:
+    """Before on_revoke of the application runs, handlers of the partitions have returned, and are committed."""
+    finished = Calls()
+    revoked: list[tuple[int, int]] = []
+
+    async def handle(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0.02)
+        finished.add(record)
+
+    async def on_revoke(source: AsyncConsumer, partitions: Any) -> None:
+        await asyncio.sleep(0)
+        for tp in partitions:
+            stored = cluster.committed("g").get(tp)
+            revoked.append((tp.partition, 0 if stored is None else stored.offset))
+
+    async def run(processor: AsyncProcessor, source: AsyncConsumer) -> None:
+        async with source:
+            await processor.run()
+
+    async def both() -> None:
+        sources = [consumer(cluster, heartbeat_interval_ms=50) for _ in range(2)]
+        for source in sources:
+            source.subscribe(["t"], on_revoke=on_revoke)
+            processors.append(AsyncProcessor(source, handle, order="none", workers=4, commit_interval_s=100))
+        first = asyncio.create_task(run(processors[0], sources[0]))
+        while not finished:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(first, run(processors[1], sources[1]))
+
+    processors: list[AsyncProcessor] = []
+    asyncio.run(both())
+    assert revoked
+    assert {1} == set(finished.values())
+    assert RECORDS == committed(cluster)
+
+
+# --- ShareConsumer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes", "asyncio"])
+def test_a_share_consumer(cluster: FakeCluster, executor: Any) -> None:
+    """Each finished record is accepted: no member receives it again."""
+
+    async def handle_async(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0)
+
+    handler = handle_async if executor == "asyncio" else handle_nothing
+    with member(cluster) as source:
+        processor = ShareProcessor(source, handler, workers=4, order="none", executor=executor)
+        summary = run_all(processor)
+    assert (RECORDS, "stop", {}) == (summary.processed, summary.reason, dict(summary.committed))
+    assert RECORDS == acknowledged(cluster)
+
+
+def run_all(processor: ShareProcessor) -> Summary:
+    """Run until all records are finished. Returns the summary."""
+    ended = threading.Event()
+
+    def stop() -> None:
+        while not ended.wait(0.005):
+            summary = processor.summary()
+            if summary.processed + summary.failed >= RECORDS:
+                processor.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        return processor.run()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_rejected_records(cluster: FakeCluster) -> None:
+    """After the last attempt a record is rejected, which no member receives again."""
+    attempts: Counter[bytes] = Counter()
+
+    def handle(record: ConsumerRecord) -> None:
+        attempts[record.value] += 1
+        if record.value == b"55":
+            raise ValueError
+
+    with member(cluster) as source:
+        retry = Retry(attempts=3, backoff_s=0.001)
+        summary = run_all(ShareProcessor(source, handle, order="none", on_failure="skip", retry=retry))
+    assert (RECORDS - 1, 1, 2, 3) == (summary.processed, summary.failed, summary.retries, attempts[b"55"])
+    assert RECORDS == acknowledged(cluster)
+
+
+def test_released_records(cluster: FakeCluster) -> None:
+    """With on_failure="stop" the record and those that were not started are released, and delivered again."""
+    finished = Calls()
+    failing = True
+
+    def handle(record: ConsumerRecord) -> None:
+        if failing and record.value == b"55":
+            raise ValueError(record.value)
+        finished.add(record)
+
+    with member(cluster) as source, pytest.raises(ValueError, match="55"):
+        process(source, handle, workers=1, order="none", retry=None)
+    assert len(finished) < RECORDS
+    failing = False
+    with member(cluster) as source:
+        process(source, handle, workers=1, order="none")
+    assert (RECORDS, {1}) == (len(finished), set(finished.values()))
+    assert RECORDS == acknowledged(cluster)
+
+
+def test_locks_are_renewed(cluster: FakeCluster) -> None:
+    """A handler may take longer than the lock of its record: no other member receives the record."""
+    configure_group(cluster.bootstrap_servers, "shared", {"share.record.lock.duration.ms": "1000"})
+    calls: Counter[bytes] = Counter()
+    started, released = threading.Event(), threading.Event()
+    elsewhere: list[bytes] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        calls[record.value] += 1
+        if record.value == b"7":
+            started.set()
+            released.wait(30)
+
+    def read_elsewhere() -> None:
+        started.wait(30)
+        with member(cluster, consumer_timeout_ms=2_500) as source:  # ends when nothing was free for two lock times
+            for record in source:
+                elsewhere.append(record.value)
+                record.ack()
+        released.set()
+
+    thread = threading.Thread(target=read_elsewhere)
+    with member(cluster, max_poll_records=1000) as source:
+        processor = ShareProcessor(source, handle, order="none")
+        thread.start()
+        stopper = threading.Thread(target=lambda: released.wait(60) and processor.stop())
+        stopper.start()
+        processor.run()
+        stopper.join()
+    thread.join()
+    assert (1, False) == (calls[b"7"], b"7" in elsewhere)
+    assert RECORDS == acknowledged(cluster)
+
+
+def test_wrong_arguments(cluster: FakeCluster) -> None:
+    """What is not possible with a kind of consumer raises an error that says what to use."""
+
+    async def handle(record: ConsumerRecord) -> None:
+        """Do nothing."""
+
+    async def run() -> None:
+        async with consumer(cluster) as source:
+            with pytest.raises(ConfigError, match="use executor='asyncio'"):
+                process(source, handle)  # type: ignore[call-overload]
+            with pytest.raises(TypeError, match=r"takes a kconsumer.Consumer, not AsyncConsumer"):
+                Processor(source, handle, executor="asyncio")
+        async with consumer(cluster, enable_auto_commit=True) as source:
+            with pytest.raises(ConfigError, match="enable_auto_commit=False"):
+                process(source, handle, executor="asyncio")
+
+    asyncio.run(run())
+    with member(cluster) as source, pytest.raises(ConfigError, match="use order='none'"):
+        process(source, print)
+    with (
+        member(cluster, share_acknowledgement_mode="implicit") as source,
+        pytest.raises(ConfigError, match="share_acknowledgement_mode='explicit'"),
+    ):
+        process(source, print, order="none")
+    other: Any = object()
+    for kind in (AsyncProcessor, ShareProcessor):
+        with pytest.raises(TypeError, match="takes a"):
+            kind(other, print)

@@ -1,0 +1,68 @@
+"""An error that a user callable, an encoder or a response handler raises once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kconsumer.engine.dispatcher import Dispatcher
+from kconsumer.managers import Reply
+from kconsumer.net import connection
+from kconsumer.net.requests import ClientResponse
+
+# Each partition of a response may raise one error. A connection in backoff after an error fails other requests.
+MAX_ERRORS = 5
+
+
+class HookError(Exception):
+    """The error that user callables raise."""
+
+
+class Fault:
+    """Raises at one of many calls."""
+
+    def __init__(self, name: str, number: int, error: type[Exception] = HookError) -> None:
+        self.name, self.left, self.error = name, number, error
+
+    @property
+    def raised(self) -> bool:
+        """True if it has raised."""
+        return self.left <= 0
+
+    def __call__(self, name: str) -> None:
+        """Count a call of a user callable, and raise if it is the chosen one."""
+        if name == self.name:
+            self.left -= 1
+            if self.left == 0:
+                raise self.error(name)
+
+
+def fail_in_encoder(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Call the fault with the name of each API for which a request is encoded."""
+    encode = vars(connection)["encode_request"]
+
+    def faulty(api: Any, *rest: Any) -> Any:
+        fault(api.name)
+        return encode(api, *rest)
+
+    monkeypatch.setattr(connection, "encode_request", faulty)
+
+
+def fail_in_handler(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Call the fault with the name of each API before a response without an error is handled."""
+    deliver = Dispatcher._deliver
+
+    def faulty(self: Dispatcher, response: ClientResponse) -> None:
+        request: Any = response.request.tag
+        handler = request.handler
+
+        def handle(reply: Reply) -> None:
+            if reply.error is None:
+                fault(request.api.name)
+            handler(reply)
+
+        request.handler = handle
+        deliver(self, response)
+
+    monkeypatch.setattr(Dispatcher, "_deliver", faulty)
