@@ -50,6 +50,8 @@ from kconsumer.spark.options import SourceOption
 from kconsumer.spark.pipeline.settings import KEYS as PIPELINE_KEYS
 from kconsumer.spark.pipeline.settings import REQUIRED as KEY_REQUIRED
 from kconsumer.state.partition import TRANSITIONS as PARTITION
+from kconsumer.telemetry.state import PUSH_ACTIONS, SUBSCRIPTION_ACTIONS
+from kconsumer.telemetry.state import TRANSITIONS as TELEMETRY
 from kconsumer.types import OffsetReset
 
 HERE = Path(__file__).parent
@@ -275,15 +277,28 @@ The states of one connection (`kconsumer/net/states.py`).
   re-authentication is in progress behind the requests in flight; further requests wait.
 """
 
+TELEMETRY_TEXT = """
+The states of client telemetry (`kconsumer/telemetry/state.py`, driven by `kconsumer/telemetry/manager.py`), which are
+those of Java. In Java a consumer that is closed while its subscription is in flight tries to push;
+here it does not, because it does not know what to push.
+
+- SUBSCRIPTION_NEEDED: GetTelemetrySubscriptions is due, at once or at the end of an interval. A consumer stays here if
+  brokers have no plugin for telemetry, or request nothing.
+- PUSH_NEEDED: PushTelemetry is due at the end of the interval.
+- TERMINATING_PUSH_NEEDED: the consumer is being closed, and the last push is due.
+- TERMINATED: the consumer is closed, telemetry is disabled, or a broker has refused it permanently.
+"""
+
 ACTIONS_TEXT = """
 A code that is not listed is raised from the caller's next `poll`, or from the call that sent the request. There are
 these exceptions. FindCoordinator, OffsetFetch of a group, ShareFetch and ShareAcknowledge retry retriable codes;
 ListOffsets and OffsetForLeaderEpoch retry and log; LeaveGroup only logs; after an unknown code for
-ConsumerGroupHeartbeat or ShareGroupHeartbeat every poll raises it.
+ConsumerGroupHeartbeat or ShareGroupHeartbeat every poll raises it; an unknown code ends telemetry, and is not raised.
 """
 
 GROUP_TABLES = "coordinator/error_actions.py"
 SHARE_TABLES = "share/error_actions.py"
+TELEMETRY_TABLES = "telemetry/state.py"
 ERRORS = [
     ("FindCoordinator", GROUP_TABLES, FIND_COORDINATOR_ACTIONS),
     ("JoinGroup", GROUP_TABLES, JOIN_ACTIONS),
@@ -304,6 +319,8 @@ ERRORS = [
     ("ShareFetch and ShareAcknowledge", SHARE_TABLES, share_actions.SESSION_ACTIONS),
     ("ShareFetch, per partition", SHARE_TABLES, share_actions.FETCH_ACTIONS),
     ("ShareAcknowledge, per partition", SHARE_TABLES, share_actions.ACKNOWLEDGE_ACTIONS),
+    ("GetTelemetrySubscriptions", TELEMETRY_TABLES, SUBSCRIPTION_ACTIONS),
+    ("PushTelemetry", TELEMETRY_TABLES, PUSH_ACTIONS),
 ]
 
 
@@ -343,6 +360,7 @@ def machines_page() -> str:
     parts.append("\n## Membership, share groups (KIP-932)\n" + SHARE_MEMBER_TEXT + "\n" + machine(SHARE_MEMBER))
     parts.append("\n## A partition\n" + PARTITION_TEXT + "\n" + machine(PARTITION))
     parts.append("\n## A connection\n" + CONNECTION_TEXT + "\n" + machine(CONNECTION))
+    parts.append("\n## Client telemetry (KIP-714)\n" + TELEMETRY_TEXT + "\n" + machine(TELEMETRY))
     parts.append("\n## Error codes\n" + ACTIONS_TEXT)
     for title, module, codes in ERRORS:
         parts.append(f"\n### {title}\n\n`kconsumer/{module}`\n\n{actions(codes)}")

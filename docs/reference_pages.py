@@ -390,7 +390,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (651, "PEM certificates as text", "`ssl_keystore_key`, `ssl_truststore_certificates`", ""),
     (699, "coordinators of several groups", "FindCoordinator v4", "3.0"),
     (709, "offsets of several groups", "OffsetFetch v8", "3.0"),
-    (714, "telemetry", "**not supported**: nothing is sent to brokers", ""),
+    (714, "telemetry", "`enable_metrics_push`, `client_instance_id()`; [telemetry](../guides/telemetry.md)", "3.7"),
     (735, "session timeout of 45 s", "the default of `session_timeout_ms`", ""),
     (768, "OAuth token endpoints", "`sasl_oauthbearer_token_endpoint_url`", ""),
     (792, "generation of owned partitions", "sticky assignors ignore outdated ownership", ""),
