@@ -103,7 +103,8 @@ def test_an_idle_consumer_takes_no_steps(cluster: FakeCluster, monkeypatch: pyte
         monkeypatch.setattr(owner, name, noted)
 
     async def main() -> None:
-        async with idle_consumers(cluster) as readings:
+        # With telemetry, the first step is due after a second.
+        async with idle_consumers(cluster, enable_metrics_push=False) as readings:
             paths = [control_of(consumer).path for consumer, _ in readings]
             called.clear()
             thread, python_calls = threading.get_ident(), []

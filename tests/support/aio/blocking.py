@@ -123,7 +123,10 @@ class BlockingConsumer:
             assert current.parent is not None
             result: T = current.parent.switch(coroutine)
             return result
-        return self._runner.run(coroutine if self.cancel_after_s is None else self._cancelled(coroutine))
+        try:
+            return self._runner.run(coroutine if self.cancel_after_s is None else self._cancelled(coroutine))
+        finally:
+            coroutine.close()  # one that never began, because its task was cancelled first, would give a warning
 
     async def _cancelled(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine, and cancel the task after `cancel_after_s`. Returns the result of the coroutine."""
