@@ -1,7 +1,7 @@
 """A scripted broker with one topic that also coordinates a group of one member, in either protocol.
 
 The member gets every partition. Commits are kept and looked up again, so that a second consumer of the group continues
-where the first one stopped.
+where the first one stopped. The broker requests no metrics of clients.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import Any
 
 from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.schema import (
+    API_VERSIONS,
     CONSUMER_GROUP_HEARTBEAT,
     FIND_COORDINATOR,
+    GET_TELEMETRY_SUBSCRIPTIONS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -34,12 +36,13 @@ from kconsumer.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 from support.fakes.log_broker import LogBroker
-from support.fakes.scripted_broker import Received
+from support.fakes.scripted_broker import Received, api_versions
 from support.harnesses.fetching import TOPIC_ID
 
 EARLIEST = -2
 INTERVAL_MS = 100
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
+NO_METRICS = {"client_instance_id": bytes(range(16)), "push_interval_ms": 300_000, "telemetry_max_bytes": 1 << 20}
 
 
 class GroupBroker(LogBroker):
@@ -60,6 +63,8 @@ class GroupBroker(LogBroker):
         self.on(OFFSET_COMMIT, self._commit)
         self.on(OFFSET_FETCH, self._fetch_offsets)
         self.on(LIST_OFFSETS, self._list_offsets)
+        self.on(API_VERSIONS, api_versions(GetTelemetrySubscriptions=(0, 0), PushTelemetry=(0, 0)))
+        self.on(GET_TELEMETRY_SUBSCRIPTIONS, GET_TELEMETRY_SUBSCRIPTIONS.response(**NO_METRICS))
 
     def _find(self, request: Received) -> Any:
         key = request.message.coordinator_keys[0] if request.version >= 4 else request.message.key

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kconsumer._core.codec import decode, encode
-from kconsumer.schema import API_VERSIONS, APIS
+from kconsumer.schema import API_VERSIONS, APIS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from kconsumer.schema.dsl import Api, request_plan, response_plan
 from kconsumer.schema.metadata import ApiVersion
 
@@ -66,11 +66,19 @@ def response_bytes(api: Api, version: int, correlation_id: int, message: Any) ->
     return struct.pack(">i", len(body)) + body
 
 
+TELEMETRY = (GET_TELEMETRY_SUBSCRIPTIONS.name, PUSH_TELEMETRY.name)
+NO_VERSIONS = (1, 0)
+
+
 def api_versions(**ranges: tuple[int, int]) -> Any:
-    """Returns an ApiVersions response with the library's ranges and the given ones: `api_versions(Fetch=(4, 12))`."""
+    """Returns an ApiVersions response with the library's ranges and the given ones: `api_versions(Fetch=(4, 12))`.
+
+    Without ranges for the telemetry APIs, it lacks them, as those of brokers without a plugin for metrics do.
+    """
     rows = []
     for key, api in APIS.items():
-        low, high = ranges.get(api.name, (api.min_version, api.max_version))
+        known = NO_VERSIONS if api.name in TELEMETRY else (api.min_version, api.max_version)
+        low, high = ranges.get(api.name, known)
         if low <= high:
             rows.append(ApiVersion(api_key=key, min_version=low, max_version=high))
     return API_VERSIONS.response(api_keys=rows)
