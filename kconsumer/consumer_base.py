@@ -456,9 +456,9 @@ class ConsumerBase(ClientBase):
         Raises RecordDeserializationError if this is the first record of its partition. So, as with `poll`, the position
         is at this record when the error is raised, and a seek to the offset after it skips no other record.
         """
-        from kconsumer.decoded_columns import BadRow, decode_batch  # imported when used
+        from kconsumer.decoded_columns import BadRow, decode_records  # imported when used
 
-        found = decode_batch(records.to_arrow(columns), decoders)
+        found = decode_records(records, columns, decoders)
         if not isinstance(found, BadRow):
             return found
         before = list(records)
@@ -466,7 +466,7 @@ class ConsumerBase(ClientBase):
         del before[found.row :]
         if all(record.topic_partition != bad.topic_partition for record in before):
             raise deserialization_error(found.column, bad, ValueError(found.reason))
-        batch = decode_batch(ConsumerRecords(before).to_arrow(columns), decoders)
+        batch = decode_records(ConsumerRecords(before), columns, decoders)
         assert not isinstance(batch, BadRow)  # it was decoded above
         self._iteration.start(records)
         for _ in zip(before, self._iteration, strict=False):

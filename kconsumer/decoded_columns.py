@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kconsumer.arrow import RecordBatch
 from kconsumer.formats.decoders import Decoder
+from kconsumer.formats.header_ids import decode_column, reads_schema_ids
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BadRow", "DecodedBatch", "Decoders", "checked", "decode_batch"]
+    from kconsumer.records import ConsumerRecords
+
+__all__ = ["BadRow", "DecodedBatch", "Decoders", "checked", "decode_batch", "decode_records"]
 
 Decoders = Decoder | Mapping[str, Decoder]  # one decoder of values, or decoders by column
 DECODED = ("key", "value")
@@ -73,13 +76,28 @@ def checked(decode: Decoders | None, columns: Sequence[str]) -> dict[str, Decode
     return decoders
 
 
-def decode_batch(batch: RecordBatch, decoders: Mapping[str, Decoder]) -> DecodedBatch | BadRow:
-    """Returns the batch with these columns decoded, or the first row that cannot be decoded."""
+def decode_records(
+    records: ConsumerRecords, columns: Sequence[str], decoders: Mapping[str, Decoder]
+) -> DecodedBatch | BadRow:
+    """Returns these columns of records, decoded where there is a decoder, or the first row that cannot be decoded."""
+    headers = None
+    if any(map(reads_schema_ids, decoders.values())):
+        headers = records.to_arrow(["headers"]).to_pyarrow().column(0)
+    return decode_batch(records.to_arrow(columns), decoders, headers)
+
+
+def decode_batch(
+    batch: RecordBatch, decoders: Mapping[str, Decoder], headers: pyarrow.Array | None = None
+) -> DecodedBatch | BadRow:
+    """Returns the batch with these columns decoded, or the first row that cannot be decoded.
+
+    `headers` is the column of the headers of its records, in which schema ids may be.
+    """
     decoded = batch.to_pyarrow()
     first: BadRow | None = None
     for name, decoder in decoders.items():
         index = decoded.schema.get_field_index(name)
-        found = decoder.decode(decoded.column(index))
+        found = decode_column(decoder, decoded.column(index), headers, name)
         decoded = decoded.set_column(index, name, found.column)
         if found.bad:
             row = min(found.bad)

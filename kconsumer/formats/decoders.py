@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kconsumer.formats.column_types import SparkType
+from kconsumer.formats.framing import frame_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["ConfluentDecoder", "Decoded", "Decoder", "TextDecoder", "build_columns", "restore_nulls", "to_column"]
-
-CONFLUENT_HEADER_BYTES = 5  # a zero and the schema id in four bytes
 
 
 class Decoded(NamedTuple):
@@ -120,8 +119,9 @@ class ConfluentDecoder:
         for row, value in enumerate(unframed):
             if value is None:
                 continue
-            if value[:1] == b"\0" and len(value) >= CONFLUENT_HEADER_BYTES:
-                unframed[row] = value[CONFLUENT_HEADER_BYTES:]
+            start = frame_bytes(value)
+            if start:
+                unframed[row] = value[start:]
             else:
                 bad[row], unframed[row] = "has no Confluent header", None
         values = pa.array(unframed, values.type)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 
-__all__ = ["HEADERS", "SchemaId", "UnknownSchemaError", "read_id", "read_indexes", "split"]
+__all__ = ["HEADERS", "SchemaId", "UnknownSchemaError", "frame_bytes", "read_id", "read_indexes", "split"]
 
 SchemaId = int | str  # a number of this registry, or a GUID
 
@@ -18,6 +18,7 @@ SchemaId = int | str  # a number of this registry, or a GUID
 HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 ID_BYTES = 5
 GUID_BYTES = 17
+FRAME_BYTES = {b"\0": ID_BYTES, b"\1": GUID_BYTES}  # the first byte of a frame -> the number of its bytes
 MAX_INDEXES = 100  # the depth of nested message types; more indexes cannot be an intact frame
 
 
@@ -25,15 +26,22 @@ class UnknownSchemaError(ValueError):
     """The registry has no schema with this id."""
 
 
+def frame_bytes(data: bytes) -> int:
+    """Returns the number of bytes of the frame at the beginning of `data`, or 0 if there is none."""
+    size = FRAME_BYTES.get(data[:1], 0)
+    return size if len(data) >= size else 0
+
+
 def read_id(data: bytes) -> tuple[SchemaId, int]:
     """Returns the id at the beginning of `data`, and where the bytes after it begin.
 
     Raises ValueError if there is none.
     """
-    if len(data) >= ID_BYTES and data[0] == 0:
-        return int.from_bytes(data[1:ID_BYTES], "big"), ID_BYTES
-    if len(data) >= GUID_BYTES and data[0] == 1:
-        return str(uuid.UUID(bytes=data[1:GUID_BYTES])), GUID_BYTES
+    size = frame_bytes(data)
+    if size == ID_BYTES:
+        return int.from_bytes(data[1:ID_BYTES], "big"), size
+    if size == GUID_BYTES:
+        return str(uuid.UUID(bytes=data[1:GUID_BYTES])), size
     raise ValueError(
         f"has no Confluent header with the id of a schema; it begins with {data[:5].hex(' ') or 'nothing'}"
     )
@@ -44,11 +52,14 @@ def split(
 ) -> tuple[SchemaId, bytes]:
     """Returns the id of the schema, and the bytes without it. `field` is "key" or "value".
 
-    The id is in the record's header if there is one, otherwise before the data. Raises ValueError if it is in neither.
+    The id is in the last header of its name if it has a value, otherwise before the data, as in Java. Raises ValueError
+    if it is in neither.
     """
     name = HEADERS[field]
-    for key, header in headers:
-        if key == name and header is not None:
+    for key, header in reversed(headers):
+        if key == name:
+            if header is None:
+                break
             # In Protocol Buffers, message indexes follow the id in the header, too.
             key_id, end = read_id(header)
             return key_id, header[end:] + data

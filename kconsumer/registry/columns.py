@@ -14,6 +14,7 @@ from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.formats.avro_columns import AvroDecoder
 from kconsumer.formats.column_types import parse_type
 from kconsumer.formats.decoders import ConfluentDecoder, Decoded, Decoder
+from kconsumer.formats.header_ids import decode_column
 from kconsumer.formats.json_columns import JsonDecoder
 from kconsumer.formats.protobuf_columns import ProtobufDecoder
 from kconsumer.registry.clients import required
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["AvroColumns", "JsonColumns", "ProtobufColumns", "decode"]
 
 PLACE = ("topic", "partition", "offset")
+HEADERS_COLUMN = "headers"
 
 
 class AvroColumns:
@@ -37,6 +39,8 @@ class AvroColumns:
 
     Raises ConfigError for wrong arguments, for a schema without an Arrow type, and if a package is not installed.
     """
+
+    reads_schema_ids = True  # see formats/header_ids.py
 
     def __init__(self, registry: Any, schema: Any = None, *, subject: str | None = None) -> None:
         required("fastavro", "AvroColumns")
@@ -60,6 +64,8 @@ class JsonColumns:
     out, and missing ones are null.
     """
 
+    reads_schema_ids = True  # see formats/header_ids.py
+
     def __init__(self, fields: str) -> None:
         required("pyarrow", "JsonColumns")
         self._decoder = ConfluentDecoder(JsonDecoder(parse_type(fields)))
@@ -74,6 +80,8 @@ class ProtobufColumns:
 
     Skips the id of the schema, which Protocol Buffers do not need.
     """
+
+    reads_schema_ids = True  # see formats/header_ids.py
 
     def __init__(self, message_type: Any) -> None:
         required("pyarrow", "ProtobufColumns")
@@ -117,18 +125,21 @@ def decode(
     """Returns a `pyarrow.Table` with decoded keys, values, or both.
 
     `records` is the result of `read_topic`, a batch of `scan_topic` or `read_range`, or any other object with
-    `__arrow_c_stream__` that has these columns. A value that cannot be decoded raises RecordDeserializationError, or
-    ValueError if the columns topic, partition and offset are missing. With `on_error="null"` it becomes null.
+    `__arrow_c_stream__` that has these columns. Schema ids in headers are found if it has the column headers.
+
+    A value that cannot be decoded raises RecordDeserializationError, or ValueError if the columns topic, partition and
+    offset are missing. With `on_error="null"` it becomes null.
     """
     if on_error not in ("raise", "null"):
         raise ValueError(f"on_error is raise or null, not {on_error!r}")
     table = required("pyarrow", "decode").table(records)
+    records = table
     for name, decoder in (("key", key), ("value", value)):
         if decoder is not None:
             index = table.schema.get_field_index(name)
             if index < 0:
                 raise ValueError(f"there is no column {name}; there are {', '.join(table.schema.names)}")
-            table = table.set_column(index, name, _column(table, name, decoder, on_error == "raise"))
+            table = table.set_column(index, name, _column(records, name, decoder, on_error == "raise"))
     return table
 
 
@@ -136,14 +147,21 @@ def _column(table: pyarrow.Table, name: str, decoder: Decoder, raises: bool) -> 
     import pyarrow as pa
 
     start, parts = 0, []
-    for chunk in table.column(name).chunks or [pa.array([], pa.binary())]:
-        found = decoder.decode(chunk)
+    for values, headers in _chunks(table, name) or [(pa.array([], pa.binary()), None)]:
+        found = decode_column(decoder, values, headers, name)
         if raises and found.bad:
             row = min(found.bad)
             raise _error(name, found.bad[row], start + row, table.slice(start + row, 1).to_pylist()[0])
         parts.append(found.column)
-        start += len(chunk)
+        start += len(values)
     return pa.chunked_array(parts)
+
+
+def _chunks(table: pyarrow.Table, name: str) -> list[tuple[pyarrow.Array, pyarrow.Array | None]]:
+    """Returns the chunks of a column, each with the headers of its records if the table has them."""
+    if HEADERS_COLUMN not in table.schema.names:
+        return [(chunk, None) for chunk in table.column(name).chunks]
+    return [(batch.column(0), batch.column(1)) for batch in table.select([name, HEADERS_COLUMN]).to_batches()]
 
 
 def _error(name: str, reason: str, row: int, record: Mapping[str, Any]) -> Exception:

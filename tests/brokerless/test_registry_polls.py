@@ -39,6 +39,10 @@ def cluster(client: Any) -> Iterator[FakeCluster]:
             if partition == 0:
                 data[2] = b"bad"
             found.produce("orders", data, partition=partition)
+        found.create_topic("headers")
+        for number in range(4):
+            value, headers = values.in_header(client, values.OLD, {"number": number})
+            found.produce("headers", [value if number != 2 else b"\2\2"], headers=headers)
         found.create_topic("typed")
         found.produce("typed", [b'{"number": 1}', None, b'{"number": "x"}', b'{"number": 2}'])
         yield found
@@ -118,6 +122,26 @@ def test_errors_of_the_registry_skip_nothing(cluster: FakeCluster, client: Any) 
         with pytest.raises(ConnectionError, match="refused"):
             consumer.poll_arrow(10, decode=column)
         assert [10, 11, 12] == numbers(consumer.poll_arrow(10, decode=column))
+
+
+@pytest.mark.parametrize("columns", [None, ["offset", "value"]])
+def test_ids_in_headers(cluster: FakeCluster, client: Any, columns: list[str] | None) -> None:
+    """Ids in headers are found, also if headers are no column of the batch; the rules for bad values are the same."""
+    column = AvroColumns(client, values.NEW)
+    with Consumer(**options(cluster)) as consumer:
+        consumer.assign([("headers", 0)])
+        batch = consumer.poll_arrow(10, columns=columns, decode=column)
+        assert [0, 1] == numbers(batch)
+        if columns is not None:
+            assert (("offset", "value"), columns) == (batch.columns, batch.to_pyarrow().schema.names)
+        with pytest.raises(RecordDeserializationError, match="is not Avro of this schema") as caught:
+            consumer.poll_arrow(10, columns=columns, decode=column)
+        assert (2, b"\2\2") == (caught.value.offset, caught.value.value)
+        consumer.seek(("headers", 0), 3)
+        assert [3] == numbers(consumer.poll_arrow(10, columns=columns, decode=column))
+    with Consumer(**options(cluster), value_deserializer=AvroDeserializer(client)) as consumer:
+        consumer.assign([("headers", 0)])
+        assert [{"number": 0}, {"number": 1}] == [record.value for record in consumer.poll(10)]
 
 
 def test_columns_with_asyncio(cluster: FakeCluster, client: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from confluent_kafka.schema_registry import Schema, SchemaReference
+from confluent_kafka.schema_registry import Schema, SchemaReference, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -61,6 +61,24 @@ def json_value(client: Any, value: Any, topic: str = "orders-json") -> bytes:
     """Returns a value as confluent-kafka's JSONSerializer writes it."""
     data: bytes = JSONSerializer(ORDER_JSON, client)(value, SerializationContext(topic, MessageField.VALUE))
     return data
+
+
+def in_header(client: Any, schema: Any, value: Any, field: str = "value") -> tuple[bytes, list[tuple[str, bytes]]]:
+    """Returns a value and the headers of its record, as a serializer writes them that puts the id into a header.
+
+    `schema` is an Avro schema, `ORDER_JSON`, or the class of the message.
+    """
+    configuration = {"schema.id.serializer": header_schema_id_serializer}
+    if not isinstance(schema, str):
+        serializer: Any = ProtobufSerializer(schema, client, {"use.deprecated.format": False, **configuration})
+    elif schema == ORDER_JSON:
+        serializer = JSONSerializer(schema, client, conf=configuration)
+    else:
+        serializer = AvroSerializer(client, schema, conf={**CONFIGURATION, **configuration})
+    headers: list[tuple[str, bytes]] = []
+    place = MessageField.KEY if field == "key" else MessageField.VALUE
+    data: bytes = serializer(value, SerializationContext("headers", place, headers))
+    return data, headers
 
 
 def customer_schema(client: Any) -> Schema:

@@ -16,6 +16,7 @@ from kconsumer.decode import decode_batches
 from kconsumer.decoded_columns import BadRow, DecodedBatch, checked, decode_batch
 from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.formats.avro_columns import AvroDecoder
+from kconsumer.formats.decoders import TextDecoder
 from kconsumer.registry import AvroColumns, JsonColumns, ProtobufColumns, Schemas, decode
 from kconsumer.testing.batches import Rec, build_batch
 from support.registry import values
@@ -76,6 +77,110 @@ def test_json_and_protobuf(client: Any) -> None:
     message.time.FromDatetime(TIME)
     table = decode(batch_of(values.protobuf(client, message)), value=ProtobufColumns(line))
     assert [{"text": "x", "time": TIME}] == table["value"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_ids_in_headers(client: Any, kind: str) -> None:
+    """Ids in headers are found for keys and values, beside records with the id before the value, and null."""
+    _, line = values.message_types()
+    message = line(text="x")
+    schema, column, framed, value, expected = {
+        "avro": (
+            values.OLD,
+            AvroColumns(client, values.OLD),
+            values.avro(client, values.OLD, {"number": 1}),
+            {"number": 1},
+            {"number": 1},
+        ),
+        "json": (
+            values.ORDER_JSON,
+            JsonColumns("number long"),
+            values.json_value(client, {"number": 1}),
+            {"number": 1},
+            {"number": 1},
+        ),
+        "protobuf": (
+            line,
+            ProtobufColumns(line),
+            values.protobuf(client, message),
+            message,
+            {"text": "x", "time": None},
+        ),
+    }[kind]
+    key, of_key = values.in_header(client, schema, value, "key")
+    data, of_value = values.in_header(client, schema, value)
+    other = [("other", b"\0\0\0\0\1"), ("null", None)]
+    records = [
+        Rec(key=key, value=data, headers=[*of_key, *other, *of_value]),
+        Rec(key=framed, value=framed, headers=other),
+        Rec(key=None, value=None, headers=[*of_key, *of_value]),
+        Rec(key=framed, value=data, headers=of_value),
+    ]
+    table = decode(decode_batches(build_batch(records)).to_arrow(), key=column, value=column)
+    assert [expected, expected, None, expected] == table["key"].to_pylist()
+    assert [expected, expected, None, expected] == table["value"].to_pylist()
+
+
+def test_headers_of_slices(client: Any) -> None:
+    """Rows and headers of a table stay together, whatever the chunks of its columns are."""
+    records = []
+    for number in range(6):
+        schema = values.OLD if number % 2 else values.NEW
+        data, headers = values.in_header(client, schema, {"number": number})
+        records.append(Rec(value=data, headers=headers))
+    table = pa.table(decode_batches(build_batch(records)).to_arrow())
+    headers = pa.chunked_array([table["headers"].chunk(0).slice(0, 4), table["headers"].chunk(0).slice(4)])
+    table = table.set_column(table.schema.get_field_index("headers"), "headers", headers)
+    found = decode(table.slice(1), value=AvroColumns(client, values.NEW))["value"].to_pylist()
+    assert list(range(1, 6)) == [row["number"] for row in found]
+
+
+def test_the_last_header_counts(client: Any) -> None:
+    """As with objects: of several headers the last one has the id, and a null there means that the value has it."""
+    _, old = values.in_header(client, values.OLD, {"number": 1})
+    data, new = values.in_header(client, values.NEW, {"number": 2, "text": "b"})
+    framed = values.avro(client, values.NEW, {"number": 3, "text": "c"})
+    records = [
+        Rec(value=data, headers=[*old, *new]),
+        Rec(value=framed, headers=[*old, ("__value_schema_id", None)]),
+    ]
+    table = decode(decode_batches(build_batch(records)).to_arrow(), value=AvroColumns(client, values.NEW))
+    assert [(2, "b"), (3, "c")] == [(row["number"], row["text"]) for row in table["value"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (b"", "has no id of a schema in the header __value_schema_id, which begins with nothing"),
+        (b"\1\2\3", "has no id of a schema in the header __value_schema_id, which begins with 01 02 03"),
+        (b"\1" + bytes(16), "the registry has no schema with the id 00000000-0000-0000-0000-000000000000"),
+    ],
+)
+def test_malformed_ids_in_headers(client: Any, header: bytes, reason: str) -> None:
+    """The error has the place and the value of the record; with on_error="null" the value becomes null."""
+    data, headers = values.in_header(client, values.OLD, {"number": 1})
+    records = [Rec(value=data, headers=headers), Rec(value=data, headers=[("__value_schema_id", header)])]
+    batch = decode_batches(build_batch(records, base_offset=10), topic="orders").to_arrow()
+    column = AvroColumns(client, values.OLD)
+    with pytest.raises(RecordDeserializationError, match="orders-0 at offset 11 ") as caught:
+        decode(batch, value=column)
+    assert reason in str(caught.value)
+    assert data == caught.value.value
+    assert [{"number": 1}, None] == decode(batch, value=column, on_error="null")["value"].to_pylist()
+
+
+def test_decoders_of_applications_get_the_values_only(client: Any) -> None:
+    """A decoder that does not read schema ids gets the values as they are, whatever their headers."""
+    _, headers = values.in_header(client, values.OLD, {"number": 1})
+    batch = decode_batches(build_batch([Rec(value=b"text", headers=headers)])).to_arrow()
+    assert ["text"] == decode(batch, value=TextDecoder())["value"].to_pylist()
+
+
+def test_guids_before_values(client: Any) -> None:
+    """JSON and Protocol Buffers skip a frame with a GUID, too."""
+    data = values.json_value(client, {"number": 1})
+    column = JsonColumns("number long")
+    assert [{"number": 1}] == decode(batch_of(b"\1" + bytes(16) + data[5:]), value=column)["value"].to_pylist()
 
 
 def test_keys_and_values(client: Any) -> None:

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, header_schema_id_serializer
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField
-from confluent_kafka.serialization import SerializationContext as ConfluentContext
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from jsonschema import ValidationError
 
 from kconsumer.deserializers import SerializationContext, adapt
@@ -81,17 +78,35 @@ def test_a_schema_is_requested_once(client: Any) -> None:
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
-def test_ids_in_headers(client: Any, field: str) -> None:
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_ids_in_headers(client: Any, kind: str, field: str) -> None:
     """An id in the header of its field is used, and the value then has no frame."""
-    context = ConfluentContext("orders", MessageField.KEY if field == "key" else MessageField.VALUE, [])
-    serializer = AvroSerializer(client, values.OLD, conf={"schema.id.serializer": header_schema_id_serializer})
-    data = serializer({"number": 5}, context)
-    assert 1 == len(data)
-    headers = tuple(context.headers)
-    assert {"number": 5} == adapt(AvroDeserializer(client), field)("orders", headers, data)
+    _, line = values.message_types()
+    schema, value, deserializer = {
+        "avro": (values.OLD, {"number": 5}, AvroDeserializer(client)),
+        "json": (values.ORDER_JSON, {"number": 5}, JsonSchemaDeserializer(client)),
+        "protobuf": (line, line(text="x"), ProtobufDeserializer(message_type=line)),
+    }[kind]
+    data, headers = values.in_header(client, schema, value, field)
+    assert [f"__{field}_schema_id"] == [name for name, _ in headers]
+    assert value == adapt(deserializer, field)("headers", tuple(headers), data)
     other = "key" if field == "value" else "value"
     with pytest.raises(ValueError, match="has no Confluent header"):
-        adapt(AvroDeserializer(client), other)("orders", headers, data)
+        adapt(deserializer, other)("headers", tuple(headers), data)
+
+
+def test_the_last_header_counts(client: Any) -> None:
+    """A record that was forwarded with its old headers has the id of its value in the last one, as in Java."""
+    _, old = values.in_header(client, values.OLD, {"number": 1})
+    data, new = values.in_header(client, values.NEW, {"number": 2, "text": "b"})
+    assert "b" == AvroDeserializer(client)(data, SerializationContext("headers", "value", [*old, *new]))["text"]
+
+
+def test_a_null_header_is_none(client: Any) -> None:
+    """With a null in the header, the id is before the value."""
+    data = values.avro(client, values.OLD, {"number": 1})
+    headers = [("__value_schema_id", b"\1" + bytes(16)), ("__value_schema_id", None)]
+    assert {"number": 1} == AvroDeserializer(client)(data, SerializationContext("orders", "value", headers))
 
 
 def test_json_is_validated(client: Any) -> None:
