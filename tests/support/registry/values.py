@@ -75,7 +75,7 @@ def in_header(client: Any, schema: Any, value: Any, field: str = "value") -> tup
         serializer = JSONSerializer(schema, client, conf=configuration)
     else:
         serializer = AvroSerializer(client, schema, conf={**CONFIGURATION, **configuration})
-    headers: list[tuple[str, bytes]] = []
+    headers: list[Any] = []
     place = MessageField.KEY if field == "key" else MessageField.VALUE
     data: bytes = serializer(value, SerializationContext("headers", place, headers))
     return data, headers
