@@ -81,7 +81,7 @@ def test_json_and_protobuf(client: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_ids_in_headers(client: Any, kind: str) -> None:
-    """Ids in headers are found for keys and values, beside records with the id before the value, and null."""
+    """Ids in headers are found for keys and values, among records with the id before the value, and null."""
     _, line = values.message_types()
     message = line(text="x")
     schema, column, framed, value, expected = {
