@@ -13,7 +13,7 @@ from support.simulation.diagram import history_of, sequence_diagram, window
 from support.simulation.generate import generate
 from support.simulation.run import run_scenario
 from support.simulation.runner import first_seed, run_one, scenario_of
-from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario
+from support.simulation.scenario import MINUTE_MS, Fault, FaultKind, Member, Program, Scenario, Workers
 from support.simulation.shrink import as_test, kind_of, shrink
 from support.simulation.transition_coverage import UNREACHABLE, all_transitions, unseen
 
@@ -66,7 +66,7 @@ def test_shrink() -> None:
     assert (1, 1, 3) == (len(small.members), len(small.faults), small.partitions)
     assert (1, 0.0) == (small.brokers, small.faults[0].duration_ms)
     assert small.duration_ms < 30 * MINUTE_MS
-    names = {"Scenario": Scenario, "Member": Member, "Program": Program, "Fault": Fault, "FaultKind": FaultKind}
+    names = {kind.__name__: kind for kind in (Scenario, Member, Program, Workers, Fault, FaultKind)}
     code = as_test(small).split("scenario = ", 1)[1].rsplit("\n    assert", 1)[0]
     assert small == eval(code, names)
 

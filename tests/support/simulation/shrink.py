@@ -123,7 +123,7 @@ def _renumbered(fault: Fault, removed: int) -> Fault:
 def _simpler_members(scenario: Scenario) -> Iterator[Scenario]:
     plain = Member(Program.AUTO_COMMIT)
     for index, member in enumerate(scenario.members):
-        for name in ("stop_ms", "start_ms", "static", "program", "engine"):
+        for name in ("stop_ms", "start_ms", "static", "program", "workers", "engine"):
             value = getattr(plain, name)
             if getattr(member, name) != value:
                 simpler = replace(member, **{name: value})
