@@ -2,6 +2,7 @@
 
 Contents:
     Update                    what a response reports of one partition
+    EmptyResponse             the metrics of a response without partitions
     FastPartition             the copy of the state of one partition
     FastConnection            the copy of the state of one connection
 """
@@ -15,6 +16,7 @@ from kconsumer._core.wire cimport FrameBuffer, Slice, Span
 cdef enum:
     TOPIC_ID_BYTES = 16
     MAX_PARTITIONS = 256               # of one response; one with more is handed over
+    MAX_EMPTY = 16                     # empty responses of a connection whose metrics are recorded together
 
 
 cdef struct Update:
@@ -22,6 +24,12 @@ cdef struct Update:
     int64_t last_stable_offset
     int64_t log_start_offset
     int64_t next_offset                # equal to the position if there are no records
+
+
+cdef struct EmptyResponse:
+    double now                         # ms, as the others
+    double latency_ms
+    double waited_ms
 
 
 cdef class FastPartition:
@@ -71,6 +79,8 @@ cdef class FastConnection:
     cdef bint is_socket                      # `recv_into` and `send` only call the system
     cdef bytes empty_request                 # what follows an empty response; None: it is not sent by `exchange_empty`
     cdef bint expects_empty                  # the last response was empty
+    cdef EmptyResponse unrecorded[MAX_EMPTY] # the empty responses whose metrics are not recorded yet
+    cdef int unrecorded_count
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)
     cdef Py_ssize_t receive(self) except -2

@@ -8,10 +8,10 @@ engine's lock is not needed.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp, memset
 
-from kconsumer._core.fast_connection cimport FastConnection, following_epoch
+from kconsumer._core.fast_connection cimport MAX_EMPTY, EmptyResponse, FastConnection, following_epoch
 from kconsumer._core.fast_request cimport CORRELATION_ID_AT, EPOCH_BYTES, next_request
 from kconsumer._core.metric_events cimport (
     ConnectionEvents,
@@ -45,6 +45,27 @@ cdef int prepare_exchange(FastConnection connection) except -1:
     return 0
 
 
+cdef int record_empty(FastConnection connection, ConnectionEvents network, FetchEvents fetches) except -1:
+    """Record the metrics of the empty responses since the last call.
+
+    They are recorded together, because each of thousands of consumers has its own sensors. To record one value loads
+    their memory, and takes longer than to handle an empty response.
+    """
+    cdef EmptyResponse* response
+    cdef int64_t size = len(connection.head) + len(connection.tail) + 1     # without topics
+    cdef int index
+    for index in range(connection.unrecorded_count):
+        response = &connection.unrecorded[index]
+        if fetches is not None:
+            record_fetch_latency(fetches, response.latency_ms, response.now)
+        if network is not None:
+            record_exchange(
+                network, connection.sensors, response.latency_ms, response.waited_ms, EMPTY_BYTES, size, response.now
+            )
+    connection.unrecorded_count = 0
+    return 0
+
+
 cdef bint exchange_empty(
     FastConnection connection, double now, double waited_ms, ConnectionEvents network, FetchEvents fetches
 ) except -1:
@@ -55,6 +76,7 @@ cdef bint exchange_empty(
     cdef unsigned char expected[EMPTY_BYTES]
     cdef unsigned char found[EMPTY_BYTES + 1]
     cdef unsigned char* data
+    cdef EmptyResponse* response
     cdef int size, count
     if connection.empty_request is None or connection.received or not connection.expects_empty:
         return False
@@ -65,14 +87,15 @@ cdef bint exchange_empty(
     expected[TOPICS_AT] = 1     # an array without elements
     if kc_peek(connection.descriptor, found, EMPTY_BYTES + 1) != EMPTY_BYTES or memcmp(found, expected, EMPTY_BYTES):
         return False
-    data = <unsigned char*> PyBytes_AS_STRING(connection.empty_request)
-    size = <int> PyBytes_GET_SIZE(connection.empty_request)
-    if fetches is not None:
-        record_fetch_latency(fetches, now - connection.sent_at, now)
-    if network is not None:
-        record_exchange(network, connection.sensors, now - connection.sent_at, waited_ms, EMPTY_BYTES, size, now)
+    if connection.unrecorded_count == MAX_EMPTY:
+        record_empty(connection, network, fetches)
     if kc_receive(connection.descriptor, found, EMPTY_BYTES) != EMPTY_BYTES:
         return False
+    response = &connection.unrecorded[connection.unrecorded_count]
+    response.now, response.latency_ms, response.waited_ms = now, now - connection.sent_at, waited_ms
+    connection.unrecorded_count += 1
+    data = <unsigned char*> PyBytes_AS_STRING(connection.empty_request)
+    size = <int> PyBytes_GET_SIZE(connection.empty_request)
     connection.epoch = following_epoch(connection.epoch)
     connection.correlation_id += 1
     connection.sent_at = connection.responded_at = now

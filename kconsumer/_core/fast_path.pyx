@@ -20,7 +20,7 @@ from libc.math cimport ceil
 from libc.stdint cimport int64_t
 
 from kconsumer._core.fast_connection cimport FastConnection, FastPartition, Update, following_epoch
-from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange
+from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange, record_empty
 from kconsumer._core.fast_request cimport next_request
 from kconsumer._core.fast_response cimport ResponseParser
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents, record_quick_poll
@@ -153,7 +153,10 @@ cdef class FastPath:
         return self.armed
 
     def take_samples(self):
-        """Returns `samples` and `polls`, and replaces both by empty lists."""
+        """Returns `samples` and `polls`, and replaces both by empty lists. Records the metrics of empty responses."""
+        cdef FastConnection connection
+        for connection in self.connections:
+            record_empty(connection, self.network, self.fetches)
         samples, polls = self.samples, self.polls
         self.samples, self.polls = [], []
         return samples, polls

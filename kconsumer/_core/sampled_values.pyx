@@ -67,7 +67,8 @@ cdef int add(SampledValues values, double value, double now, int64_t count) exce
         window = &values.windows[values.size - 1] if values.size else NULL
         if window == NULL or now - window.start >= values.window_ms:
             window = new_window(values, now)
-        window.end = now
+        if now > window.end:    # the fast path records some values later than others record newer ones
+            window.end = now
         window.count += count
         window.sum += value
         if value > window.largest:

@@ -284,25 +284,33 @@ def sent_after(steady: Steady, responses: int, epoch: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(13, 19))
 def test_empty_responses_on_a_socket(version: int, pair: tuple[socket.socket, socket.socket]) -> None:
-    """The next requests have the bytes that the encoder writes, also after the last epoch, and metrics are recorded."""
+    """The next requests have the bytes that the encoder writes, also after the last epoch. The metrics of the responses
+    are recorded when there are many, and when samples are taken.
+    """
     mine, peer = pair
     steady = Steady({A0: 10}, version, raw=mine, epoch=(1 << 31) - 3)
-    for number, epoch in enumerate([(1 << 31) - 2, (1 << 31) - 1, 1, 2], 1):
+    count = 20
+    for number, epoch in enumerate([(1 << 31) - 2, (1 << 31) - 1, *range(1, count - 1)], 1):
         peer.sendall(steady.respond({}, correlation_id=CORRELATION + number - 1))
         assert steady.poll(10.0) is ConsumerRecords.EMPTY
         assert peer.recv(1000) == sent_after(steady, number, epoch)
         connection = steady.connection
         assert (connection.epoch, connection.correlation_id) == (epoch, CORRELATION + number)
         assert connection.sent_at == connection.responded_at
-    assert (steady.path.responses, steady.path.handed_over, steady.path.samples) == (4, 0, [])
+    assert (steady.path.responses, steady.path.handed_over, steady.path.samples) == (count, 0, [])
     sensors = steady.network.events.sensors("1")
     assert sensors is steady.network.events.sensors("1")
-    found = steady.network._metrics.snapshot(steady.now)
-    assert {name.name: value for name, value in found.items() if name.name == "response-total"} == {
-        "response-total": 4.0
-    }
-    fetched = steady.fetches._metrics.snapshot(steady.now)
-    assert [value for name, value in fetched.items() if name.name == "fetch-total"] == [4.0]
+
+    def totals() -> list[float]:
+        found = {**steady.network._metrics.snapshot(steady.now), **steady.fetches._metrics.snapshot(steady.now)}
+        by_name = {name.name: value for name, value in found.items()}
+        return [by_name[name] for name in ("response-total", "request-total", "outgoing-byte-total", "fetch-total")]
+
+    size = len(sent_after(steady, 1, 1))
+    assert totals() == [16, 16, 16 * size, 16]
+    for _ in range(2):
+        assert steady.path.take_samples()[0] == []
+        assert totals() == [count, count, count * size, count]
 
 
 def test_records_between_empty_responses(pair: tuple[socket.socket, socket.socket]) -> None:
