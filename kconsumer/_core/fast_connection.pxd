@@ -79,7 +79,7 @@ cdef class FastConnection:
     cdef bint is_socket                      # `recv_into` and `send` only call the system
     cdef bytes empty_request                 # what follows an empty response; None: it is not sent by `exchange_empty`
     cdef bint expects_empty                  # the last response was empty
-    cdef EmptyResponse unrecorded[MAX_EMPTY] # the empty responses whose metrics are not recorded yet
+    cdef EmptyResponse unrecorded[MAX_EMPTY]  # the empty responses whose metrics are not recorded yet
     cdef int unrecorded_count
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)
