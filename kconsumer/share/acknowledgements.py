@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer.errors import KafkaError, StateError
-from kconsumer.managers import Promise
+from kconsumer.managers import FOREVER, Promise
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import GAP, AcknowledgeType
 from kconsumer.types import TopicPartition
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
 MIN_UNIFORM_RUN = 10
 """From this many equal types on, a run of offsets is sent as a batch of its own, with one type for all of them."""
+
+
+class LockTime(NamedTuple):
+    """When the records that a request has acquired or renewed are surely locked, in ms.
+
+    The broker locks records at some time between the request and the response, which may take longer than a lock. So
+    the lock counts from the time when the request was sent.
+    """
+
+    since: float = 0.0  # when the request was sent
+    until: float = FOREVER
+
+
+ALWAYS = LockTime()
 
 
 class AcknowledgementBatch(NamedTuple):
@@ -89,9 +103,25 @@ class Commit:
 class AcquiredBatch:
     """The records of one partition that a poll has returned, and what was said about them."""
 
-    __slots__ = ("node_id", "partition", "records", "renewed", "renewing", "topic_partition", "types")
+    __slots__ = (
+        "_locked_until",
+        "_renewed_until",
+        "node_id",
+        "partition",
+        "records",
+        "renewed",
+        "renewing",
+        "topic_partition",
+        "types",
+    )
 
-    def __init__(self, node_id: int, partition: TopicIdPartition, topic_partition: TopicPartition) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        partition: TopicIdPartition,
+        topic_partition: TopicPartition,
+        locked_until: float = FOREVER,
+    ) -> None:
         self.node_id = node_id  # the broker that delivered the records; only this one may acknowledge them
         self.partition = partition
         self.topic_partition = topic_partition
@@ -99,6 +129,8 @@ class AcquiredBatch:
         self.types: dict[int, int] = {}  # acknowledgements that were not taken yet
         self.renewing: dict[int, ShareRecord] = {}  # records whose renewal was not confirmed yet
         self.renewed: dict[int, ShareRecord] = {}  # records that the next poll returns again
+        self._locked_until = locked_until  # ms; locks do not expire earlier
+        self._renewed_until: dict[int, float] = {}  # the same for renewed locks, by offset
 
     @property
     def has_renewals(self) -> bool:
@@ -152,12 +184,23 @@ class AcquiredBatch:
                 self.records.pop(offset, None)
         return taken
 
-    def renewals_done(self, offsets: Iterable[int], error: KafkaError | None) -> None:
-        """Handle the result of a renewal. Records that were not renewed are lost to this consumer."""
+    def renewals_done(self, offsets: Iterable[int], error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
+        """Handle the result of a renewal. Records that were not renewed are lost to this consumer.
+
+        They are lost, too, if the lock may have expired before the renewal was sent. Another member may have accepted
+        the record since, and brokers report success for the renewal of a record before their start offset.
+        """
         for offset in offsets:
             record = self.renewing.pop(offset, None)
-            if record is not None and error is None:
+            in_time = lock.since < self._renewed_until.get(offset, self._locked_until)
+            if record is not None and error is None and in_time:
                 self.renewed[offset] = record
+                self._renewed_until[offset] = lock.until
+
+    def drop_expired(self, now: float) -> None:
+        """Drop renewed records whose locks have expired since: the group may have delivered them again."""
+        for offset in [offset for offset in self.renewed if self._renewed_until[offset] <= now]:
+            del self.renewed[offset]
 
     def take_renewed(self) -> Iterator[ShareRecord]:
         """Returns the renewed records, which can be acknowledged again from now on."""
@@ -202,10 +245,11 @@ class PartitionAcknowledgements:
         """The offsets of the acknowledged records, without gaps."""
         return frozenset(offset for offset, kind in self.types.items() if kind != GAP)
 
-    def complete(self, error: KafkaError | None) -> None:
-        """Report the result to the batch and to the commit."""
+    def complete(self, error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
+        """Report the result to the batch and to the commit. `lock`: when renewed records are locked."""
         if self.renews:
-            self.batch.renewals_done([o for o, kind in self.types.items() if kind == AcknowledgeType.RENEW], error)
+            renewals = [offset for offset, kind in self.types.items() if kind == AcknowledgeType.RENEW]
+            self.batch.renewals_done(renewals, error, lock)
         if self.commit is not None:
             self.commit.complete(self.topic_partition, error)
 

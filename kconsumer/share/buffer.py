@@ -1,4 +1,8 @@
-"""ShareBuffer: acquired data that no poll has returned yet, in order of arrival."""
+"""ShareBuffer: acquired data that no poll has returned yet, in order of arrival.
+
+Data is dropped when its acquisition locks have expired, or when its share session has ended. The group may have
+delivered the records to another member then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kconsumer._core.wire import Slice
+from kconsumer.managers import FOREVER
 from kconsumer.schema.share_group import AcquiredRecords
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.types import TopicPartition
@@ -14,7 +19,7 @@ from kconsumer.types import TopicPartition
 class CompletedShareFetch:
     """The data of one partition in one ShareFetch response."""
 
-    __slots__ = ("acquired", "next_offset", "node_id", "partition", "records", "topic_partition")
+    __slots__ = ("acquired", "locked_until", "next_offset", "node_id", "partition", "records", "topic_partition")
 
     def __init__(
         self,
@@ -23,6 +28,7 @@ class CompletedShareFetch:
         topic_partition: TopicPartition,
         records: Slice | bytes | None,
         acquired: Sequence[AcquiredRecords],
+        locked_until: float = FOREVER,
     ) -> None:
         self.node_id = node_id
         self.partition = partition
@@ -30,6 +36,15 @@ class CompletedShareFetch:
         self.records = records
         self.acquired = acquired  # ranges of offsets in ascending order, with their delivery counts
         self.next_offset = acquired[0].first_offset  # the first offset that no poll has returned
+        self.locked_until = locked_until  # ms; the locks do not expire earlier
+
+    def offsets(self) -> list[int]:
+        """Returns the acquired offsets that no poll has returned."""
+        return [
+            offset
+            for row in self.acquired
+            for offset in range(max(row.first_offset, self.next_offset), row.last_offset + 1)
+        ]
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{a.first_offset}-{a.last_offset}" for a in self.acquired)
@@ -57,6 +72,15 @@ class ShareBuffer:
     def pop(self) -> CompletedShareFetch:
         """Returns the first data, which is no longer buffered."""
         return self._fetches.popleft()
+
+    def drop_expired(self, now: float) -> None:
+        """Drop data whose locks have expired: the group may have delivered its records again."""
+        if any(fetch.locked_until <= now for fetch in self._fetches):
+            self._fetches = deque(fetch for fetch in self._fetches if fetch.locked_until > now)
+
+    def drop_from(self, node_id: int) -> None:
+        """Drop the data of a broker whose share session has ended: the broker has released the records."""
+        self._fetches = deque(fetch for fetch in self._fetches if fetch.node_id != node_id)
 
     def clear(self) -> None:
         """Drop all data. The brokers release its records when the sessions are closed."""

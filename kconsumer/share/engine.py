@@ -197,6 +197,9 @@ class ShareEngine(ClientEngine):
         parts = self.components
         with parts.changing():
             parts.membership.poll_started(parts.subscription.now)
+            now = self._clock.now()
+            for batch in self._batches:
+                batch.drop_expired(now)
             renewed = [batch for batch in self._batches if batch.renewed]
             if renewed:
                 taken += renewed
@@ -206,6 +209,7 @@ class ShareEngine(ClientEngine):
             error = parts.collector.take_error()
             if error is not None:
                 raise error
+            parts.buffer.drop_expired(now)
             if not parts.buffer.has_data():
                 parts.fetch.want_records()
                 return None, False
@@ -215,12 +219,18 @@ class ShareEngine(ClientEngine):
         """Decode buffered data, up to about `max_poll_records` records: data of one response is not split."""
         parts = self.components
         count = 0
-        while parts.buffer.has_data() and count < self._config.max_poll_records:
+        while count < self._config.max_poll_records:
             with parts.changing():
+                parts.buffer.drop_expired(self._clock.now())
+                if not parts.buffer.has_data():
+                    break
                 fetch = parts.buffer.pop()
-                batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition)
-                taken.append(batch)
+                batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition, fetch.locked_until)
                 self._batches.append(batch)
+                if fetch.topic_partition.topic not in parts.subscription.subscribed_topics():
+                    batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
+                    continue
+                taken.append(batch)
             self._collecting = True
             try:
                 parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
@@ -237,7 +247,7 @@ class ShareEngine(ClientEngine):
         return _as_records([list(batch.records.values()) for batch in taken]) if count else None
 
     def _send_gaps(self) -> None:
-        """Acknowledge batches that have no records, but gaps or records that failed."""
+        """Acknowledge batches that have no records, but gaps, records that failed, or records not subscribed to."""
         if any(batch.types and not batch.records for batch in self._batches):
             self._send(None)
 

@@ -19,7 +19,7 @@ from kconsumer.errors import KafkaError, TimeoutError, error_for
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
-from kconsumer.share.acknowledgements import PartitionAcknowledgements
+from kconsumer.share.acknowledgements import ALWAYS, LockTime, PartitionAcknowledgements
 from kconsumer.share.buffer import ShareBuffer
 from kconsumer.share.member import ShareMember
 from kconsumer.share.metrics import ShareMetrics
@@ -39,13 +39,14 @@ Wanted = dict[TopicIdPartition, TopicPartition]
 class BrokerState:
     """What the manager knows about one broker."""
 
-    __slots__ = ("backoff", "in_flight", "node_id", "session", "unsent")
+    __slots__ = ("backoff", "closing", "in_flight", "node_id", "session", "unsent")
 
     def __init__(self, node_id: int, backoff: RetryTimer) -> None:
         self.node_id = node_id
         self.session = ShareSession()
         self.unsent: list[PartitionAcknowledgements] = []
         self.in_flight = False
+        self.closing = False  # the session must end before another fetch
         self.backoff = backoff
 
     @property
@@ -80,8 +81,9 @@ class ShareManager:
         self._handler = ShareResponseHandler(cluster, metadata, buffer, metrics)
         self._brokers: dict[int, BrokerState] = {}
         self._wants_records = False
-        self._closing = False
         self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
+        self._empty_responses = 0  # the number of fetches since the last one that has acquired records
+        self._rotation = 1  # the number of brokers that are fetched from in turn
         self._error: KafkaError | None = None
 
     # --- what the engine calls -------------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ class ShareManager:
     @property
     def needs_poll(self) -> bool:
         """True if `poll` may return requests."""
-        return self._wants_records or any(broker.unsent for broker in self._brokers.values())
+        return self._wants_records or any(broker.unsent or broker.closing for broker in self._brokers.values())
 
     @property
     def lock_timeout_ms(self) -> int | None:
@@ -98,8 +100,8 @@ class ShareManager:
 
     @property
     def sessions_closed(self) -> bool:
-        """True if `close` was called, and each share session has ended."""
-        return self._closing and not any(b.in_flight or b.session.open or b.unsent for b in self._brokers.values())
+        """True if each share session has ended, and nothing is in flight."""
+        return not any(b.in_flight or b.session.open or b.unsent for b in self._brokers.values())
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once."""
@@ -109,7 +111,6 @@ class ShareManager:
     def want_records(self) -> None:
         """Acquire records, until a response contains some."""
         self._wants_records = True
-        self._closing = False
 
     def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
         """Send these acknowledgements to the brokers that have delivered the records."""
@@ -120,16 +121,18 @@ class ShareManager:
     def close(self) -> None:
         """Send the acknowledgements that were not sent yet, and end each share session.
 
-        The brokers then release the records that were not acknowledged. Fetching begins again with `want_records`.
+        The brokers then release the records that were not acknowledged, and those of fetches that are in flight now.
+        Fetching begins again with `want_records`, from each broker after its session has ended.
         """
         self._wants_records = False
-        self._closing = True
+        for broker in self._brokers.values():
+            broker.closing = True
 
     # --- driving ---------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> PollResult:
         """Returns the requests to send now, at most one per broker."""
-        wanted = self._wanted() if self._wants_records and not self._closing else {}
+        wanted = self._wanted() if self._wants_records else {}
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
         for node_id in [*self._brokers, *(set(wanted) - self._brokers.keys())]:
@@ -137,10 +140,12 @@ class ShareManager:
             self._expire(broker, now)
             if broker.in_flight:
                 continue
-            if self._closing:
-                if broker.session.open or broker.unsent:
-                    requests += self._final_request(broker)
-                continue
+            if broker.closing:
+                if broker.session.open:
+                    requests.append(self._acknowledge_request(broker, CLOSING_EPOCH))
+                    continue
+                broker.closing = False
+                self._fail(broker, error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records"), now)
             backoff_ms = broker.backoff.remaining_ms(now)
             if backoff_ms > 0:
                 wait_ms = min(wait_ms, backoff_ms)
@@ -158,6 +163,7 @@ class ShareManager:
             else:
                 wanted.setdefault(leader.id, {})[TopicIdPartition(topic_id, tp.partition)] = tp
         if self._config.share_acquire_mode == "record_limit" and wanted:
+            self._rotation = len(wanted)
             chosen = self._one_broker(sorted(wanted))
             wanted = {} if chosen is None else {chosen: wanted[chosen]}
         return wanted
@@ -171,6 +177,16 @@ class ShareManager:
         if any(broker.in_flight for broker in self._brokers.values()):
             return None
         return next((node for node in nodes if node > self._last_fetched), nodes[0])
+
+    def _max_wait_ms(self) -> int:
+        """Returns how long a broker may wait for records.
+
+        With record_limit, no broker waits until each of them has had no records. Otherwise the records of one broker
+        would wait while the others have none.
+        """
+        if self._config.share_acquire_mode == "record_limit" and self._empty_responses < self._rotation > 1:
+            return 0
+        return self._config.fetch_max_wait_ms
 
     def _broker(self, node_id: int) -> BrokerState:
         found = self._brokers.get(node_id)
@@ -206,6 +222,7 @@ class ShareManager:
             session.added(wanted),
             session.forgotten(wanted),
             acknowledgements,
+            self._max_wait_ms(),
         )
         broker.in_flight = True
         return [
@@ -229,13 +246,6 @@ class ShareManager:
             min_version=FIRST_VERSION_WITH_RENEWALS if message.is_renew_ack else 0,
         )
 
-    def _final_request(self, broker: BrokerState) -> list[UnsentRequest]:
-        if not broker.session.open:
-            error = error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records")
-            self._fail(broker, error, self._subscription.now)
-            return []
-        return [self._acknowledge_request(broker, CLOSING_EPOCH)]
-
     # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_fetched(
@@ -248,7 +258,9 @@ class ShareManager:
             return
         self._metrics.fetched(reply.now - reply.sent_at, reply.now)
         broker.session.advance(wanted)
-        result = self._handler.handle_fetch(broker.node_id, wanted, reply)
+        # Records of a session that is about to end are released with it. They may be of another subscription.
+        result = self._handler.handle_fetch(broker.node_id, {} if broker.closing else wanted, reply)
+        self._empty_responses = 0 if result.acquired else self._empty_responses + 1
         if result.acquired:
             self._wants_records = False
         self._error = result.error or self._error
@@ -266,6 +278,7 @@ class ShareManager:
         failure = self._handler.failure_of(reply)
         if closing:
             broker.session.reset()
+            broker.closing = False
         if failure is not None:
             self._on_failed(broker, acknowledgements, failure, reply.now, retry=not closing)
             return
@@ -277,7 +290,8 @@ class ShareManager:
             if result.retries(each.partition) and not closing and reply.now < each.deadline:
                 retried.append(each)
             else:
-                self._complete(each, result.acknowledged(each.partition, each.topic_partition), reply.now)
+                error = result.acknowledged(each.partition, each.topic_partition)
+                self._complete(each, error, reply.now, self._handler.lock_time(reply))
         if retried:
             broker.unsent = retried + broker.unsent
             broker.backoff.failed(reply.now)
@@ -298,6 +312,7 @@ class ShareManager:
         broker.backoff.failed(now)
         if failure.ends_session:
             broker.session.reset()
+            self._buffer.drop_from(broker.node_id)
         if failure.raises:
             self._error = failure.error
         if failure.refreshes:
@@ -313,10 +328,12 @@ class ShareManager:
         for each in failed:
             self._complete(each, error, now)
 
-    def _complete(self, each: PartitionAcknowledgements, error: KafkaError | None, now: float) -> None:
+    def _complete(
+        self, each: PartitionAcknowledgements, error: KafkaError | None, now: float, lock: LockTime = ALWAYS
+    ) -> None:
         if error is not None:
             self._metrics.acknowledgements_failed(len(each.types), now)
-        each.complete(error)
+        each.complete(error, lock)
         if self.on_acknowledged is not None and each.offsets:
             self.on_acknowledged(each, error)
 

@@ -33,14 +33,18 @@ def fetch_request(
     added: Iterable[TopicIdPartition],
     forgotten: Iterable[TopicIdPartition],
     acknowledgements: Acknowledgements,
+    max_wait_ms: int,
 ) -> ShareFetchRequest:
-    """Returns the next request of a share session. It names added, forgotten and acknowledged partitions."""
+    """Returns the next request of a share session. It names added, forgotten and acknowledged partitions.
+
+    The broker waits up to `max_wait_ms` for records.
+    """
     batches = _by_partition(acknowledgements)
     return ShareFetchRequest(
         group_id=member.group_id,
         member_id=member.member_id,
         share_session_epoch=epoch,
-        max_wait_ms=config.fetch_max_wait_ms,
+        max_wait_ms=max_wait_ms,
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,
         max_records=config.max_poll_records,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
-from kconsumer.managers import Reply
+from kconsumer.managers import FOREVER, Reply
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.share_group import (
     ShareAcknowledgeResponse,
@@ -21,6 +21,7 @@ from kconsumer.schema.share_group import (
     ShareLeaderIdAndEpoch,
     ShareNodeEndpoint,
 )
+from kconsumer.share.acknowledgements import LockTime
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
 from kconsumer.share.error_actions import (
     ACKNOWLEDGE_ACTIONS,
@@ -110,6 +111,7 @@ class ShareResponseHandler:
         response: ShareFetchResponse = reply.message
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        locked_until = self.lock_time(reply).until
         result = Result()
         for topic in response.responses:
             for data in topic.partitions:
@@ -118,7 +120,7 @@ class ShareResponseHandler:
                 self._check_leader(partition, data.acknowledge_error_code)
                 tp = wanted.get(partition)
                 if tp is not None:
-                    self._partition(node_id, partition, tp, data, result)
+                    self._partition(node_id, partition, tp, data, result, locked_until)
                     if data.error_code in NAMES_LEADER:
                         self._learn_leader(tp, data.current_leader, response.node_endpoints)
         return result
@@ -130,6 +132,7 @@ class ShareResponseHandler:
         tp: TopicPartition,
         data: ShareFetchPartitionData,
         result: Result,
+        locked_until: float,
     ) -> None:
         action = FETCH_ACTIONS[data.error_code]
         if action is not ShareFetchErrorAction.ACCEPT:
@@ -143,7 +146,12 @@ class ShareResponseHandler:
         if data.acquired_records:
             result.acquired = True
             acquired = sorted(data.acquired_records, key=lambda row: row.first_offset)
-            self._buffer.add(CompletedShareFetch(node_id, partition, tp, data.records, acquired))
+            self._buffer.add(CompletedShareFetch(node_id, partition, tp, data.records, acquired, locked_until))
+
+    def lock_time(self, reply: Reply) -> LockTime:
+        """Returns when the records that a request has acquired or renewed are locked."""
+        until = FOREVER if self.lock_timeout_ms is None else reply.sent_at + self.lock_timeout_ms
+        return LockTime(reply.sent_at, until)
 
     def handle_acknowledgement(self, node_id: int, reply: Reply) -> Result:
         """Returns what the response to a ShareAcknowledge says about partitions."""

@@ -127,6 +127,8 @@ def _fill(response: Any, source: Any, request: Request, error: int) -> None:
     at_top = not rows or not isinstance(response, request.api.response) or error in ROWS_BEFORE_TOP.get(name, {error})
     if code is not None and at_top:
         setattr(response, code, error)
+        if name == "ShareFetch" and getattr(source, "acknowledgement_batches", None):
+            response.acknowledge_error_code = error  # the request had no effect: nothing was acknowledged
         return
     for field in rows:
         setattr(

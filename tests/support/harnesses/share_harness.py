@@ -55,6 +55,7 @@ class ShareHarness:
     def __init__(self, *, assigned: Iterable[int] = (), **options: Any) -> None:
         self.config = ShareConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.now = 1000.0
+        self.latency_ms = 0.0  # of responses
         self.cluster = Cluster()
         self.subscription = SubscriptionState(self.config.auto_offset_reset)
         self.metadata = MetadataManager(self.config.select(MetadataConfig), self.cluster, self.subscription)
@@ -190,7 +191,8 @@ class ShareHarness:
 
     def reply(self, request: UnsentRequest, message: Any) -> None:
         """Deliver a response."""
-        request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", self.now))
+        sent_at = self.now - self.latency_ms
+        request.handler(Reply(message, None, self.now, request.api.max_version, request.node or "1", sent_at))
 
     def fail(self, request: UnsentRequest, error: KafkaError) -> None:
         """Let a request fail without a response."""

@@ -36,6 +36,8 @@ def create_topic(cluster: Cluster, name: str, scenario: Scenario) -> None:
 class FaultInjector:
     """Applies faults. Each method begins one fault, and returns the function that ends it."""
 
+    errors = ERRORS  # the error codes with which requests fail
+
     def __init__(
         self,
         simulation: Simulation,
@@ -185,7 +187,7 @@ class FaultInjector:
 
     def _fail_requests(self, fault: Fault, kind: ModelFaultKind, times: int = 0) -> Callable[[], None]:
         """Let requests of an API fail: `times` of them, or some."""
-        api, error = ERRORS[fault.number % len(ERRORS)]
+        api, error = self.errors[fault.number % len(self.errors)]
         return self._add(api, ModelFault(kind, times or 1 + fault.number % TIMES, error))
 
     def _add(self, api: Api, failing: ModelFault) -> Callable[[], None]:
@@ -195,7 +197,7 @@ class FaultInjector:
 
     def _slow_requests(self, fault: Fault) -> Callable[[], None]:
         faults = self._simulation.cluster.faults
-        api, _ = ERRORS[fault.number % len(ERRORS)]
+        api, _ = self.errors[fault.number % len(self.errors)]
         faults.delay(api, self._simulation.random.uniform(0, MAX_DELAY_MS))
         return lambda: faults.delay(api, 0.0)
 

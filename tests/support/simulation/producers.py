@@ -23,10 +23,13 @@ MAX_BACKLOG = 5_000  # records that were not processed; with more, the producers
 class Producers:
     """The producers of one run. They end some minutes before the members, so that the last records are processed."""
 
-    def __init__(self, simulation: Simulation, journal: Journal, scenario: Scenario) -> None:
+    def __init__(
+        self, simulation: Simulation, journal: Journal, scenario: Scenario, last_append_ms: float = LAST_APPEND_MS
+    ) -> None:
         self._simulation = simulation
         self._journal = journal
         self._scenario = scenario
+        self._ends_ms = scenario.duration_ms - last_append_ms
 
     def write(self) -> None:
         """Append a batch to a random partition now and then."""
@@ -67,7 +70,7 @@ class Producers:
         Yields none while the members have a long backlog. They could not process it before the run ends.
         """
         simulation, scenario = self._simulation, self._scenario
-        while simulation.now < scenario.duration_ms - LAST_APPEND_MS:
+        while simulation.now < self._ends_ms:
             partition = self._choose(volatile=volatile)
             if partition is not None and self._journal.backlog() < MAX_BACKLOG:
                 yield partition

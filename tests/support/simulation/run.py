@@ -12,14 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kconsumer import TopicPartition
-from kconsumer.schema import CONSUMER_GROUP_HEARTBEAT
 from kconsumer.testing.cluster.cluster import Cluster
-from kconsumer.testing.cluster.faults import Fault, Faults
-from kconsumer.testing.cluster.groups.classic import ClassicGroup
-from kconsumer.testing.cluster.groups.classic_rebalance import COMPLETING_REBALANCE, PREPARING_REBALANCE
-from kconsumer.testing.cluster.groups.group import Group
 from kconsumer.testing.cluster.groups.offset_store import CommittedOffset, OffsetStore
-from kconsumer.testing.cluster.requests import Request
 from kconsumer.testing.cluster.sasl import SaslSettings
 from kconsumer.testing.cluster.settings import Settings
 from support.simulation.faults import FaultInjector, create_topic
@@ -27,6 +21,7 @@ from support.simulation.handler_journal import HandlerJournal
 from support.simulation.journal import Journal
 from support.simulation.members import MemberProcess
 from support.simulation.network import SimulatedSocket
+from support.simulation.observers import LoggedExceptions, ObservedRequests
 from support.simulation.producers import Producers
 from support.simulation.scenario import MINUTE_MS, VOLATILE_TOPIC, Member, Program, Scenario
 from support.simulation.scheduler import Process, Task
@@ -77,39 +72,6 @@ class Outcome:
     handlers: HandlerJournal  # of members that process records in parallel
 
 
-class _Requests(Faults):
-    """Faults that report each request to the journal, including those that a fault refuses.
-
-    A request may take a fault long after the scenario has added it. This excuses the members for `disturbance_ms`.
-    """
-
-    def __init__(self, simulation: Simulation, journal: Journal, disturbance_ms: float) -> None:
-        super().__init__(simulation.cluster, simulation.seed)
-        self._simulation = simulation
-        self._journal = journal
-        self._disturbance_ms = disturbance_ms
-
-    def take(self, request: Request) -> Fault | None:
-        self._journal.now = self._simulation.now
-        self._journal.request(request.client_id or "", request.api.name)
-        fault = super().take(request)
-        if fault is not None:
-            self._journal.disturb_all(self._journal.now + self._disturbance_ms)
-        elif request.api is CONSUMER_GROUP_HEARTBEAT and request.message.member_epoch == 0:
-            self._joins(self._simulation.cluster.groups.get(request.message.group_id))
-        return fault
-
-    def _joins(self, group: Group | None) -> None:
-        """A member of the consumer protocol joins a group.
-
-        If the group was one of the consumer protocol and has become a classic one, its first rebalance may not have
-        ended. Until then Kafka's coordinator takes the last target assignment for what the members own, although they
-        may not have given up other partitions. These are assigned to the new member at once.
-        """
-        if isinstance(group, ClassicGroup) and group.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE):
-            self._journal.forget_owners()
-
-
 class _Offsets(OffsetStore):
     """Committed offsets that are reported to the journal."""
 
@@ -125,21 +87,6 @@ class _Offsets(OffsetStore):
             self._simulation.record("coordinator", f"committed {tp}@{offset.offset}")
             self._journal.now = self._simulation.now
             self._journal.commit(tp, offset.offset, offset.metadata)
-
-
-class _Exceptions(logging.Handler):
-    """Reports exceptions that the library logs to the journal."""
-
-    def __init__(self, journal: Journal, simulation: Simulation) -> None:
-        super().__init__(logging.WARNING)
-        self._journal = journal
-        self._simulation = simulation
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self._simulation.record("log", f"{record.levelname} {text}")
-        if record.exc_info and record.exc_info[0] is not None and record.exc_info[0].__name__ != "CallbackError":
-            self._journal.violation(f"internal error: the library logged {text!r} with {record.exc_info[1]!r}")
 
 
 class Run:
@@ -158,7 +105,7 @@ class Run:
         simulation.network.tls = scenario.tls
         simulation.network.window_bytes = scenario.window_bytes
         simulation.network.on_discarded = self._response_discarded
-        cluster.faults = _Requests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
+        cluster.faults = ObservedRequests(simulation, self.journal, 2.0 * scenario.session_timeout_ms)
         cluster.groups.offsets = _Offsets(simulation, self.journal)
         for topic in scenario.topic_names:
             create_topic(cluster, topic, scenario)
@@ -175,7 +122,7 @@ class Run:
         """Run the scenario to its end. Returns the outcome."""
         began = time.perf_counter()
         simulation, scenario = self.simulation, self.scenario
-        handler = _Exceptions(self.journal, simulation)
+        handler = LoggedExceptions(self.journal, simulation)
         logger = logging.getLogger("kconsumer")
         logger.addHandler(handler)
         try:

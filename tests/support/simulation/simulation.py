@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kconsumer import Consumer
+from kconsumer import Consumer, ShareConsumer
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.assignors import Assignor
@@ -29,6 +29,8 @@ from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.net.transport import Connector
 from kconsumer.parallel import Processor
 from kconsumer.parallel.concurrency import Concurrency, Condition
+from kconsumer.share.config import ShareConsumerConfig
+from kconsumer.share.engine import ShareEngine
 from kconsumer.testing.cluster.cluster import WALL_MS, Cluster
 from support.aio.blocking import BlockingConsumer
 from support.simulation.event_loop import SimulatedEventLoop
@@ -130,6 +132,21 @@ class SimulatedConsumer(Consumer):
 
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> Engine:
         return create_engine(config, self._environment, loaded)
+
+
+class SimulatedShareConsumer(ShareConsumer):
+    """A ShareConsumer of a simulated process."""
+
+    def __init__(self, simulation: Simulation, process: Process, *topics: str, group_id: str, **options: Any) -> None:
+        self._environment = SimulatedEnvironment(simulation, process)
+        servers = simulation.network.bootstrap_servers
+        super().__init__(*topics, bootstrap_servers=servers, group_id=group_id, **options)
+
+    def __del__(self) -> None:
+        pass  # see `SimulatedConsumer`
+
+    def _create_engine(self, config: ShareConsumerConfig, group_id: str) -> ShareEngine:
+        return ShareEngine(config, self._environment, group_id, config.on_acknowledge)
 
 
 class SimulatedAsyncConsumer(AsyncConsumer):

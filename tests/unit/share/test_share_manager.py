@@ -103,6 +103,21 @@ def test_record_limit_fetches_from_one_broker_at_a_time() -> None:
     assert ["1", "2", "1", "2"] == order
 
 
+def test_record_limit_waits_only_if_no_broker_has_records() -> None:
+    """With record_limit, a broker without records responds at once until each of them had none."""
+    share = ShareHarness(assigned=[0, 1], share_acquire_mode="record_limit", fetch_max_wait_ms=300)
+    share.manager.want_records()
+    waits = []
+    for _ in range(4):
+        request = share.request()
+        waits.append(request.message.max_wait_ms)
+        share.acquire(request)
+    assert [0, 0, 300, 300] == waits
+    share.acquire(share.request(), p0=[(0, 0)])
+    share.manager.want_records()
+    assert 0 == share.request().message.max_wait_ms
+
+
 def test_a_new_leader_is_named_in_the_response() -> None:
     """After NOT_LEADER_OR_FOLLOWER the next fetch goes to the leader that the response names, after the backoff."""
     share = ShareHarness(assigned=[0])
@@ -172,6 +187,33 @@ def test_a_disconnect_ends_the_session() -> None:
     share.now += 1000
     assert 0 == share.request().message.share_session_epoch
     assert share.manager.take_error() is None
+
+
+def test_a_disconnect_drops_the_data_of_the_broker() -> None:
+    """The broker releases the records of a session that ends. Data of other brokers stays in the buffer."""
+    share = ShareHarness(assigned=[0, 1])
+    share.manager.want_records()
+    requests = share.requests()
+    share.acquire(requests["1"], p0=[(0, 2)])
+    share.acquire(requests["2"], p1=[(0, 2)])
+    share.manager.want_records()
+    share.fail(share.requests()["1"], BrokerConnectionError("gone"))
+    assert TP1 == share.buffer.pop().topic_partition
+    assert not share.buffer.has_data()
+
+
+def test_locks_count_from_the_request() -> None:
+    """The broker may have locked records long before its response arrives, so buffered data expires early."""
+    share = ShareHarness(assigned=[0])
+    share.manager.want_records()
+    request = share.request()
+    share.now += 5000
+    share.latency_ms = 5000
+    share.acquire(request, p0=[(0, 2)])
+    share.buffer.drop_expired(share.now - 5000 + LOCK_MS - 1)
+    assert share.buffer.has_data()
+    share.buffer.drop_expired(share.now - 5000 + LOCK_MS)
+    assert not share.buffer.has_data()
 
 
 def test_group_authorization_is_raised() -> None:
@@ -369,11 +411,27 @@ def test_closing_waits_for_the_fetch_in_flight() -> None:
     fetch = share.request()
     share.manager.close()
     assert {} == share.requests()
-    share.acquire(fetch)
+    share.acquire(fetch, p0=[(0, 2)])
+    assert not share.buffer.has_data()
     request = share.request()
     assert ("ShareAcknowledge", -1) == (request.api.name, request.message.share_session_epoch)
     share.fail(request, BrokerConnectionError("gone"))
     assert share.manager.sessions_closed
+
+
+def test_a_session_ends_before_the_next_fetch() -> None:
+    """A consumer may subscribe again before its session has ended. Records of the fetch in flight are not kept."""
+    share = ShareHarness(assigned=[0])
+    share.manager.want_records()
+    fetch = share.request()
+    share.manager.close()
+    share.manager.want_records()
+    share.acquire(fetch, p0=[(0, 2)])
+    assert not share.buffer.has_data()
+    end = share.request()
+    assert ("ShareAcknowledge", -1) == (end.api.name, end.message.share_session_epoch)
+    share.confirm(end)
+    assert 0 == share.request().message.share_session_epoch
 
 
 def test_closing_without_sessions() -> None:

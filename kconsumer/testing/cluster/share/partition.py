@@ -110,6 +110,11 @@ class SharePartition:
         at = bisect_right(self.batches, offset, key=lambda batch: batch.first)
         return self.batches[at - 1] if at else None
 
+    def state_of(self, offset: int) -> RecordState | None:
+        """Returns the state of a record, or None if it is not in flight."""
+        batch = self.floor(offset)
+        return None if batch is None or offset > batch.last else _state_at(batch, offset)
+
     def add(self, batch: InFlightBatch) -> None:
         """Add a batch of records that were acquired."""
         at = bisect_right(self.batches, batch.first, key=lambda known: known.first)

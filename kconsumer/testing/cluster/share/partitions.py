@@ -51,6 +51,10 @@ class SharePartitions:
             return None
         return share if partition.leader == broker.id else None
 
+    def current(self, group_id: str, topic_id: bytes, index: int) -> SharePartition | None:
+        """Returns a share partition as the leader that has begun it last knows it, or None."""
+        return self._known.get((group_id, topic_id, index))
+
     def require(self, broker: Broker, group_id: str, topic_id: bytes, index: int, now: float) -> SharePartition:
         """Returns a share partition, which begins now if its broker has not begun it.
 

@@ -22,10 +22,10 @@ class Shares:
     """The share partitions of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._partitions = SharePartitions(cluster)
-        self._requests = ShareRequests(cluster, self._partitions)
+        self.partitions = SharePartitions(cluster)
+        self._requests = ShareRequests(cluster, self.partitions)
         self._components = (
-            ShareFetchHandler(cluster, self._requests, self._partitions),
+            ShareFetchHandler(cluster, self._requests, self.partitions),
             ShareAcknowledgeHandler(self._requests),
         )
 
@@ -36,7 +36,7 @@ class Shares:
     @property
     def store(self) -> StateStore:
         """The stored state of all share partitions."""
-        return self._partitions.store
+        return self.partitions.store
 
     def on_disconnect(self, connection: Connection) -> None:
         """End the share sessions of a connection that was closed."""
