@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,20 +167,60 @@ def session() -> Any:
     return spark
 
 
-def memory_mb(spark: Any) -> tuple[float, float]:
-    """Return the heap of the JVM after a collection, and the memory of the Python processes of sources, in MB."""
+ROLES = {
+    "pyspark.daemon\0pyspark.worker": "executor",
+    "python_streaming_source_runner": "driver",
+    "pyspark.sql.worker": "driver",
+    "SparkSubmit": "JVM",
+}
+
+
+def processes() -> dict[int, str]:
+    """Return the processes of the session, with their roles: Python for planning, Python for tasks, or the JVM."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (folder / "cmdline").read_bytes().decode(errors="replace")
+            name = next((name for name in ROLES if name in command), None)
+            if name is not None:
+                found[int(folder.name)] = ROLES[name]
+    return found
+
+
+def python_mb(found: dict[int, str]) -> dict[str, float]:
+    """Return the memory of the Python processes by role, without pages of files, and the number of executors' ones."""
+    used = {"driver": 0.0, "executor": 0.0}
+    for pid, role in found.items():
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            used[role] = used.get(role, 0) + sum(int(each.split()[1]) for each in lines if each.startswith("RssAnon:"))
+    return {"Python driver MB": used["driver"] / 1024, "Python executor MB": used["executor"] / 1024}
+
+
+def connections(found: dict[int, str], ports: set[int]) -> dict[str, int]:
+    """Return the number of connections to the brokers by role."""
+    sockets = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "01" and int(fields[2].rpartition(":")[2], 16) in ports:  # established
+            sockets[f"socket:[{fields[9]}]"] = 0
+    counts = dict.fromkeys(ROLES.values(), 0)
+    for pid, role in found.items():
+        with suppress(OSError):
+            links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            counts[role] += sum(link in sockets for link in links)
+    return {f"connections of {role}": count for role, count in counts.items()}
+
+
+def resources(spark: Any, servers: str) -> dict[str, float]:
+    """Return the heap of the JVM after a collection, the memory of Python processes in MB, and connections."""
     runtime = spark._jvm.java.lang.Runtime.getRuntime()
     spark._jvm.java.lang.System.gc()
     heap = (runtime.totalMemory() - runtime.freeMemory()) / MB
-    python = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"python_streaming_source_runner" in (folder / "cmdline").read_bytes():
-                lines = (folder / "status").read_text().splitlines()
-                python += sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
-        except OSError:
-            continue
-    return heap, python / 1024
+    ports = {int(server.rpartition(":")[2]) for server in servers.split(",")}
+    found = processes()
+    workers = sum(role == "executor" for role in found.values())
+    return {"JVM heap MB": heap, **python_mb(found), "Python executors": workers, **connections(found, ports)}
 
 
 def stream(spark: Any, source: str, cluster: Served, folder: Path) -> Any:
@@ -204,7 +244,7 @@ def run_streams(spark: Any, source: str, cluster: Served, count: int) -> dict[st
                 query.processAllAvailable()
         reports = [report for query in queries for report in query.recentProgress if report.numInputRows == FEW]
         parts = {name: [report.durationMs.get(name, 0) for report in reports] for name in reports[0].durationMs}
-        heap, python = memory_mb(spark)
+        used = resources(spark, cluster.servers)
         newest = max((folder / "0" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         return {
             "first ms": first,
@@ -212,8 +252,7 @@ def run_streams(spark: Any, source: str, cluster: Served, count: int) -> dict[st
             "latestOffset ms": statistics.median(parts["latestOffset"]),
             "addBatch ms": statistics.median(parts["addBatch"]),
             "offset log KB": newest.stat().st_size / 1000,
-            "JVM heap MB": heap,
-            "Python MB": python,
+            **used,
         }
     finally:
         for query in queries:

@@ -3,7 +3,8 @@
 Arrow parses whole batches, but accepts less than `from_json`. In a batch that Arrow rejects, msgspec finds the values
 that do not match the schema; without it, the batch is halved until few values are left. Python parses these one by one.
 So both parsers must agree on every value that Arrow accepts; msgspec only decides which of them is tried first. Both
-leave dates and times as text, and one function converts the text afterwards.
+leave dates and times as text, and one function converts the text afterwards. Fields with maps or bytes, which Arrow's
+parser cannot read, are decoded by msgspec.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import binascii
 import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kconsumer.formats.column_types import MAX_DIGITS, SparkType
@@ -28,6 +30,7 @@ MAX_UNSPLIT_VALUES = 64  # up to this many rejected values are parsed one by one
 MAX_ARROW_FAILURES = 64  # in one batch; after these, the rest is parsed one by one
 MAX_ARROW_BYTES = 1 << 30  # Arrow's parser has 32-bit sizes
 RANGES = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}  # type -> bits without the sign
+NO_FIELDS = [("", SparkType("string"))]  # for Arrow's parser, which returns no rows for a schema without fields
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf"}
 NOT_FINITE |= {"-Infinity": "-inf", "-INF": "-inf"}
 INF = rb"[:,\[]\s*[-+]?Inf\s*[,}\]]"
@@ -42,8 +45,11 @@ class JsonDecoder:
         self._kind, self._arrow = kind, kind.arrow()
         types = list(kind.walk())
         self._remaining_failures = MAX_ARROW_FAILURES
-        # Arrow's parser has no maps, and it takes text in place of base 64 for bytes.
-        self._arrow_parses = kind.kind == "struct" and not any(part.kind in ("map", "binary") for part in types)
+        is_struct = kind.kind == "struct"
+        self._hidden = [field for field in kind.fields if is_struct and not _arrow_reads(field[1])]
+        self._shown = [field for field in kind.fields if field not in self._hidden]
+        self._decode_hidden = _fields_decoder(self._hidden) if self._hidden else None
+        self._arrow_parses = is_struct and (not self._hidden or self._decode_hidden is not None)
         self._needs_conversion = any(part.kind in ("float", "decimal") or part.kind in PATTERNS for part in types)
         self._matches = _matcher(kind) if self._arrow_parses else None
         self._unsafe = _unsafe_decimals(max((part.scale for part in types if part.kind == "decimal"), default=None))
@@ -114,16 +120,36 @@ class JsonDecoder:
                 pa.BufferReader(lines),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
                 parse_options=pj.ParseOptions(
-                    explicit_schema=pa.schema([(name, _parsed_type(kind)) for name, kind in self._kind.fields]),
+                    explicit_schema=pa.schema([(name, _parsed_type(kind)) for name, kind in self._shown or NO_FIELDS]),
                     unexpected_field_behavior="ignore",
                 ),
             )
             if table.num_rows != len(values):  # one value contained two objects
                 return None
-            column = pa.concat_arrays(table.to_struct_array().chunks)
+            if self._hidden:
+                hidden = self._hidden_columns(values)
+                if hidden is None:
+                    return None
+                columns = {name: table[name] for name, _ in self._shown} | hidden
+                table = pa.table({name: columns[name] for name, _ in self._kind.fields})
+            column = pa.concat_arrays(table.combine_chunks().to_struct_array().chunks)
             return _converted(column, self._kind) if self._needs_conversion else column.cast(self._arrow)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
+
+    def _hidden_columns(self, values: pa.Array) -> dict[str, pa.Array] | None:
+        """Decode the fields that Arrow cannot read. Returns None if msgspec rejects one of the values."""
+        import pyarrow as pa
+
+        assert self._decode_hidden is not None
+        rows = [self._decode_hidden(value) for value in values.to_pylist()]
+        if None in rows:
+            return None
+        columns = zip(self._hidden, zip(*rows, strict=True), strict=True)
+        return {
+            name: _maps(cells, kind) if _is_plain(kind) else pa.array(cells, _parsed_type(kind))
+            for (name, kind), cells in columns
+        }
 
     # --- single values -----------------------------------------------------------------------------------------------
 
@@ -190,6 +216,54 @@ def _matcher(kind: SparkType) -> Callable[[bytes], bool] | None:
     return matches
 
 
+def _fields_decoder(fields: list[tuple[str, SparkType]]) -> Callable[[bytes], list[Any] | None] | None:
+    """Returns a function that decodes some fields of a value for `pa.array`. It returns None for rejected values.
+
+    Returns None without msgspec, which decodes maps of plain values, and cuts out the text of other fields, for Python.
+    """
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    names = [f"field{at}" for at in range(len(fields))]
+    types = [_checked_type(kind, msgspec) if _is_plain(kind) else msgspec.Raw for _, kind in fields]
+    members = [(name, each | None, None) for name, each in zip(names, types, strict=True)]
+    given = dict(zip(names, (name for name, _ in fields), strict=True))
+    decode = msgspec.json.Decoder(msgspec.defstruct("Fields", members, rename=given, gc=False)).decode
+    parsed = [(at, kind) for at, (_, kind) in enumerate(fields) if not _is_plain(kind)]
+    as_tuple = msgspec.structs.astuple
+
+    def decode_fields(value: bytes) -> list[Any] | None:
+        try:
+            found = list(as_tuple(decode(value.decode())))
+            for at, kind in parsed:
+                if found[at] is not None:
+                    found[at] = _match(_parse(bytes(found[at])), kind, ".")
+            return found
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MismatchError):
+            return None
+
+    return decode_fields
+
+
+def _is_plain(kind: SparkType) -> bool:
+    """Returns True for maps whose values msgspec and Python parse to equal objects: not for floats, -0 is one of 0."""
+    return kind.kind == "map" and kind.element.kind in PLAIN
+
+
+def _maps(cells: Sequence[dict[str, Any] | None], kind: SparkType) -> pa.Array:
+    """Convert dicts to a column of maps. `pa.array` needs three times as long."""
+    import pyarrow as pa
+
+    present = [cell or {} for cell in cells]
+    ends = list(accumulate(map(len, present), initial=0))
+    starts = [None if cell is None else end for cell, end in zip(cells, ends[:-1], strict=True)]
+    keys = pa.array(list(chain.from_iterable(present)), pa.string())
+    items = list(chain.from_iterable(each.values() for each in present))
+    offsets = pa.array([*starts, ends[-1]], pa.int32())
+    return pa.MapArray.from_arrays(offsets, keys, pa.array(items, _parsed_type(kind.element)))
+
+
 def _checked_type(kind: SparkType, msgspec: Any) -> Any:
     """Returns the type by which msgspec checks values of a type."""
     if kind.kind == "struct":
@@ -202,15 +276,22 @@ def _checked_type(kind: SparkType, msgspec: Any) -> Any:
         return msgspec.defstruct("Checked", fields, rename=given, gc=False)
     if kind.kind == "array":
         return list[_checked_type(kind.element, msgspec) | None]  # type: ignore[misc]
+    if kind.kind == "map":
+        return dict[str, _checked_type(kind.element, msgspec) | None]  # type: ignore[misc]
     if kind.kind in RANGES:
         limit = 2 ** RANGES[kind.kind]
         return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
     if kind.kind in PATTERNS:
-        return Annotated[str, msgspec.Meta(pattern=PATTERNS[kind.kind])]
+        return Annotated[str, msgspec.Meta(pattern=PATTERNS[kind.kind].replace("$", r"\Z"))]
     return {"boolean": bool, "float": float, "double": float, "string": str}.get(kind.kind, Any)
 
 
 # --- Arrow's parser --------------------------------------------------------------------------------------------------
+
+
+def _arrow_reads(kind: SparkType) -> bool:
+    """Returns False for types that Arrow's parser does not have (maps), or reads in another form (bytes as text)."""
+    return not any(part.kind in ("map", "binary") for part in kind.walk())
 
 
 def _lines(values: pa.Array) -> bytes | None:
@@ -312,6 +393,7 @@ PATTERNS = {
     "timestamp": f"^({DATE}|{CLOCK}{ZONE}?)$",
     "timestamp_ntz": f"^({DATE}|{CLOCK})$",
 }
+PLAIN = ("boolean", "string", *RANGES, *PATTERNS)
 
 
 def _times(texts: pa.Array, kind: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Converts columns of Arrow batches: decodes keys and values, and turns headers into a map.
+"""Converts Arrow batches of records to the columns of a query: decodes keys and values, and turns headers into a map.
 
 `schema.py` decides which conversions a query needs.
 """
@@ -8,12 +8,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kconsumer.formats.decoders import Decoder
+from kconsumer.formats.decoders import Decoded, Decoder
+from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR, Projection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["as_map", "decode"]
+__all__ = ["Converter", "as_map", "decode"]
+
+
+class Converter:
+    """Converts batches of the columns `projection.record_columns` to batches with the schema of the projection."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._schema, self._headers_map = projection.arrow_schema(), projection.headers_map
+        self._decoders = projection.decoders()
+        self._keeps_errors = VALUE_ERROR in projection.columns
+        self._value_decoder = self._decoders.pop("value", None) if self._keeps_errors else None
+
+    @property
+    def can_fail(self) -> bool:
+        """True if `convert` leaves rows out that cannot be decoded."""
+        return bool(self._decoders)
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
+        """Returns the converted batch, and a dict for each row that cannot be decoded and is left out.
+
+        The dict contains `offset`, the undecoded `key` and `value` (if the batch has these columns), the `column` that
+        cannot be decoded, and the `reason`.
+        """
+        names, bad = self._schema.names, list[dict[str, Any]]()
+        if VALUE_BYTES in names:
+            batch = batch.append_column(VALUE_BYTES, batch.column("value"))
+        if self._keeps_errors:
+            batch = with_errors(batch, self._value_decoder)
+        if self._decoders:
+            batch, bad = decode(batch, self._decoders)
+        if batch.schema.names != names:
+            batch = batch.select(names)
+        return as_map(batch, self._schema) if self._headers_map and "headers" in names else batch, bad
+
+
+def with_errors(batch: pa.RecordBatch, decoder: Decoder | None) -> pa.RecordBatch:
+    """Decode the column `value`, and add a column with the reason for each value that cannot be decoded, else null.
+
+    Such a value becomes null. `decoder` is None for values that stay bytes.
+    """
+    import pyarrow as pa
+
+    index = batch.schema.get_field_index("value")
+    found = decoder.decode(batch.column(index)) if decoder else Decoded(batch.column(index), {})
+    reasons = [found.bad.get(row) for row in range(batch.num_rows)] if found.bad else pa.nulls(batch.num_rows)
+    batch = batch.set_column(index, "value", found.column)
+    return batch.append_column(VALUE_ERROR, pa.array(reasons, pa.string()))
 
 
 def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:

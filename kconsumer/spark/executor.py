@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, OffsetOutOfRangeError, TimeoutError
 from kconsumer.ranges import EARLIEST, LATEST, RangeClient, RangeReader, borrow
 from kconsumer.spark import dead_letters, offsets
-from kconsumer.spark.columns import as_map, decode
+from kconsumer.spark.columns import Converter
 from kconsumer.spark.dead_letters import DeadLetter
 from kconsumer.spark.loss import LossPolicy
 from kconsumer.spark.options import SourceConfig
@@ -75,7 +75,7 @@ class Scan:
 
     def __init__(self, config: SourceConfig, projection: Projection, task: OffsetRange, client: RangeClient) -> None:
         self._config, self._projection, self._task, self._client = config, projection, task, client
-        self._decoders = projection.decoders()
+        self._converter = Converter(projection)
         self._loss = LossPolicy(config.fails_on_data_loss)
         self.dead_letters: list[DeadLetter] = []
         self.skipped = 0  # records or offsets that were skipped because they could not be decoded
@@ -88,9 +88,8 @@ class Scan:
 
         Records that are corrupt or cannot be decoded are skipped, or raise CorruptRecordError if `onCorrupt` is `fail`.
         """
-        schema = self._projection.arrow_schema()
-        names = list(self._projection.columns)
-        columns = [*names, *(["offset"] if self._decoders and "offset" not in names else [])]
+        names = self._projection.record_columns
+        columns = [*names, *(["offset"] if self._converter.can_fail and "offset" not in names else [])]
         start: int = self._task.start
         end: int = self._task.end
         while True:
@@ -98,7 +97,7 @@ class Scan:
             with reader:
                 try:
                     for batch in reader:
-                        yield self._convert(batch.to_pyarrow(), schema)
+                        yield self._convert(batch.to_pyarrow())
                     self._account(reader)
                     return
                 except CorruptRecordError as error:
@@ -146,15 +145,11 @@ class Scan:
 
     # --- records that cannot be decoded ----------------------------------------------------------------------------
 
-    def _convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        projection = self._projection
-        if self._decoders:
-            batch, bad = decode(batch, self._decoders)
-            for row in bad:
-                self._undecodable(row)
-            if len(batch.schema) > len(schema):
-                batch = batch.select(schema.names)
-        return as_map(batch, schema) if projection.headers_map and "headers" in projection.columns else batch
+    def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        converted, bad = self._converter.convert(batch)
+        for row in bad:
+            self._undecodable(row)
+        return converted
 
     def _undecodable(self, row: dict[str, Any]) -> None:
         tp, offset = self._task.topic_partition, row["offset"]

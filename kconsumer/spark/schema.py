@@ -19,7 +19,7 @@ from kconsumer.spark.options import SourceConfig
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["COLUMNS", "TYPES", "Projection", "default_projection", "project"]
+__all__ = ["COLUMNS", "TYPES", "VALUE_BYTES", "VALUE_ERROR", "Projection", "default_projection", "project"]
 
 # Column -> its type as Spark prints it.
 TYPES: dict[str, str] = {
@@ -33,6 +33,10 @@ TYPES: dict[str, str] = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 COLUMNS = tuple(TYPES)
+# Columns that a query has only if it names them.
+VALUE_BYTES = "valueBytes"  # the value before it is decoded
+VALUE_ERROR = "valueError"  # why the value cannot be decoded, or null
+TYPES |= {VALUE_BYTES: "binary", VALUE_ERROR: "string"}
 HEADERS_MAP = "map<string,binary>"
 RAW = ValueFormat("raw", SparkType("binary"))
 
@@ -64,8 +68,15 @@ class Projection:
     def decoders(self) -> dict[str, Decoder]:
         """Returns a decoder for each column of the query that is decoded: the key, the value, both or none."""
         found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
-        found["value"] = self.value.decoder() if "value" in self.columns else None
-        return {name: decoder for name, decoder in found.items() if decoder is not None and name in self.columns}
+        found["value"] = self.value.decoder()
+        wanted = {*self.columns, *(["value"] if VALUE_ERROR in self.columns else [])}
+        return {name: decoder for name, decoder in found.items() if decoder is not None and name in wanted}
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """The columns of records that the columns of the query are made of."""
+        needed = dict.fromkeys("value" if name in (VALUE_BYTES, VALUE_ERROR) else name for name in self.columns)
+        return tuple(needed)
 
     def arrow_schema(self) -> pyarrow.Schema:
         """Returns the Arrow schema that every batch of the query has."""
@@ -106,7 +117,7 @@ def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projecti
     base = default_projection(config)
     found = Projection(tuple(_known(name) for name, _ in wanted), base.value, base.headers_map)
     if not wanted:
-        raise ConfigError(f"the schema has no columns; the source has {', '.join(COLUMNS)}")
+        raise ConfigError(f"the schema has no columns; the source has {', '.join(TYPES)}")
     for name, kind in wanted:
         if name not in found.columns:
             raise ConfigError(f"write the column {name} of the schema as {_known(name)}")
@@ -118,7 +129,7 @@ def project(config: SourceConfig, wanted: Sequence[tuple[str, str]]) -> Projecti
 
 
 def _known(name: str) -> str:
-    for column in COLUMNS:
+    for column in TYPES:
         if column.lower() == name.lower():
             return column
-    raise ConfigError(f"the source has no column {name!r}; it has {', '.join(COLUMNS)}")
+    raise ConfigError(f"the source has no column {name!r}; it has {', '.join(TYPES)}")

@@ -15,7 +15,7 @@ from kconsumer.errors import BatchTooLargeError, CorruptRecordError, OffsetOutOf
 from kconsumer.ranges import RangeClient
 from kconsumer.ranges.limits import Limits
 from kconsumer.ranges.topic_steps import RangesInTurn
-from kconsumer.spark.columns import as_map
+from kconsumer.spark.columns import Converter
 from kconsumer.spark.offsets import EARLIEST, LATEST
 from kconsumer.spark.options import SourceConfig
 from kconsumer.spark.planning import OffsetRange
@@ -36,18 +36,18 @@ def read_together(
 
     Returns the ranges, or the remaining parts of ranges, that must be read one by one.
     """
-    if not _can_share(config, projection, ranges):
+    converter = Converter(projection)
+    if converter.can_fail or not _can_share(config, ranges):
         return list(ranges)
     client.end_range()
     whole, others = _within_logs(client, ranges)
-    limits = Limits(projection.columns, "spark", config["batchRows"], config["batchBytes"])
+    limits = Limits(projection.record_columns, "spark", config["batchRows"], config["batchBytes"])
     reading = RangesInTurn(client, {item.topic_partition: (item.start, item.end) for item in whole}, limits)
     try:
         while reading.left:
             batch, _ = client.consumer._run(reading.read())
             if batch is not None:
-                rows = batch.to_pyarrow()
-                yield as_map(rows, projection.arrow_schema()) if _needs_map(projection) else rows
+                yield converter.convert(batch.to_pyarrow())[0]
     except (BatchTooLargeError, CorruptRecordError, OffsetOutOfRangeError) as error:
         log.info("the rest of the ranges is read one by one: %s", error)
     finally:
@@ -56,14 +56,14 @@ def read_together(
     return [*(item._replace(start=left[tp]) for item in whole if (tp := item.topic_partition) in left), *others]
 
 
-def _can_share(config: SourceConfig, projection: Projection, ranges: Sequence[OffsetRange]) -> bool:
+def _can_share(config: SourceConfig, ranges: Sequence[OffsetRange]) -> bool:
     """Returns whether the ranges can be read together.
 
     The file of dead letters of a range is named by its bounds, so ranges with such files are read whole. A consumer has
     one position in a partition, so no two ranges may be of the same one.
     """
     partitions = {item.topic_partition for item in ranges}
-    return 1 < len(ranges) == len(partitions) and not projection.decoders() and config["deadLetterPath"] is None
+    return 1 < len(ranges) == len(partitions) and config["deadLetterPath"] is None
 
 
 def _within_logs(client: RangeClient, ranges: Sequence[OffsetRange]) -> tuple[list[OffsetRange], list[OffsetRange]]:
@@ -83,7 +83,3 @@ def _within_logs(client: RangeClient, ranges: Sequence[OffsetRange]) -> tuple[li
         else:
             others.append(item)
     return whole, others
-
-
-def _needs_map(projection: Projection) -> bool:
-    return projection.headers_map and "headers" in projection.columns

@@ -23,7 +23,7 @@ from support.brokers.kafka import Kafka
 
 GOOD = 300
 OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
-BAD = {
+BAD: dict[bytes | None, str] = {
     b"{": "not a JSON object",
     b"[]": "not a JSON object",
     b"\xff\xfe": "not UTF-8",
@@ -33,6 +33,14 @@ BAD = {
     b'{"id": 1, "at": 0, "cents": -1}': "rule price",
     b'{"id": 1, "at": 0}': "rule price",
     None: "no value",
+}
+
+# The reasons of the decoder of the source, in place of the first four.
+OWN_REASONS = {
+    b"{": "value is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    b"[]": "value is [], which is not struct<id:bigint,at:bigint,cents:int>",
+    b"\xff\xfe": "value is not UTF-8",
+    b'{"id": "x", "at": 0, "cents": 1}': 'value has "x" at id, which is not bigint',
 }
 
 
@@ -102,7 +110,7 @@ def minutes() -> dict[int, int]:
     return dict(found)
 
 
-def check_outputs(folder: Path) -> None:
+def check_outputs(folder: Path, reasons: dict[bytes | None, str] = BAD) -> None:
     """Check that every valid record is one row, every invalid one is one dead letter, and every closed window is
     written once.
     """
@@ -114,7 +122,7 @@ def check_outputs(folder: Path) -> None:
     assert {("2026-06-01", 0): 150, ("2026-06-01", 1): 150} == hours
     assert 25 >= max(pq.read_metadata(file).num_rows for file in (folder / "rows").rglob("*.parquet"))
     letters = read(folder / "dead")
-    assert sorted(BAD.items(), key=str) == sorted(((row["value"], row["reason"]) for row in letters), key=str)
+    assert sorted(reasons.items(), key=str) == sorted(((row["value"], row["reason"]) for row in letters), key=str)
     assert len(BAD) == len({(row["partition"], row["offset"]) for row in letters})
     # The newest record is of minute 69; windows are closed if they end earlier than that by more than the watermark.
     windows = {
@@ -124,12 +132,15 @@ def check_outputs(folder: Path) -> None:
     assert 19 == len(read(folder / "windows"))
 
 
-def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("parser", ["spark", "kconsumer"])
+def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_path: Path, parser: str) -> None:
     """Rows, dead letters and windows are written once, also when the last batches are run again as after a crash."""
+    document["decode"]["parser"] = parser
+    reasons = BAD | (OWN_REASONS if parser == "kconsumer" else {})
     config = parse(document)
     outcome = run(config, spark)
     assert (GOOD + len(BAD), len(BAD), False) == (outcome.rows, outcome.invalid, outcome.stopped)
-    check_outputs(tmp_path)
+    check_outputs(tmp_path, reasons)
     log = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert GOOD + len(BAD) == sum(entry["rows"] for entry in log if entry["query"].endswith(" rows"))
     assert 0 == log[-1]["lag"][document["source"]["subscribe"]]
@@ -144,7 +155,7 @@ def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_pat
     again = run(config, spark)
     assert 0 < again.rows < GOOD
     assert ["warn"] * 2 == [check.level for check in again.findings if check.what == "checkpoint"]
-    check_outputs(tmp_path)
+    check_outputs(tmp_path, reasons)
     assert [] == list(tmp_path.glob("*.staging/*"))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kconsumer.errors import ConfigError
+from kconsumer.formats.column_types import parse_type
 from kconsumer.spark import options
 
 __all__ = [
@@ -36,8 +37,8 @@ Text = Mapping[str, str]
 METADATA = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key")
 EVENT_TIME = "event_time"
 DERIVED = ("date", "hour")
-# Options of the source that users cannot set, because the pipeline always reads the same columns without decoding them.
-RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "headers", "includeheaders")
+# Options of the source that users cannot set, because the pipeline decides which columns it reads, and how.
+RESERVED_SOURCE_OPTIONS = ("columns", "valueformat", "valueschema", "headers", "includeheaders")
 RECORDS_PER_TRIGGER = 1_000_000  # the default of maxOffsetsPerTrigger
 
 
@@ -52,6 +53,12 @@ class Decode:
     event_time: str  # SQL expression
     metadata: tuple[str, ...]  # the columns of METADATA that valid rows contain
     on_invalid: str
+    parser: str = "spark"  # of JSON
+
+    @property
+    def in_source(self) -> bool:
+        """True if the source decodes the values, and not Spark."""
+        return self.format == "json" and self.parser == "kconsumer"
 
 
 @dataclass(frozen=True)
@@ -255,6 +262,9 @@ KEYS = (
     Key("decode", "schema", _schema, None,
         "Fields of the JSON object and their Spark types, as a table `[decode.schema]` or as DDL.",
         "name = type"),
+    Key("decode", "parser", _one_of("spark", "kconsumer"), "spark",
+        "Parser of the JSON objects: Spark's `from_json`, or the [decoder of the source](spark.md#json), with which a "
+        "pipeline takes about half the processor time, and which accepts fewer forms.", "spark, kconsumer"),
     Key("decode", "required", _names, (), "Fields that must not be null in a valid row.", "names"),
     Key("decode", "rules", _table, {},
         "Names and SQL expressions over the fields. All of them must be true for a valid row.", "name = expression"),
@@ -466,6 +476,8 @@ def _check_together(config: PipelineConfig) -> None:
         raise ConfigError("decode.schema is missing: decode.format = 'json' needs the fields and their types")
     if decode.format == "raw" and (decode.schema or decode.required):
         raise ConfigError("decode.schema and decode.required need decode.format = 'json'")
+    if decode.in_source:
+        _check_types(decode.schema or "")
     if decode.on_invalid == "deadletter" and config.dead_letters.path is None:
         raise ConfigError("dead_letters.path is missing: name a folder, or set decode.on_invalid to 'drop' or 'fail'")
     _check_place("sink", sink)
@@ -474,6 +486,14 @@ def _check_together(config: PipelineConfig) -> None:
             raise ConfigError("aggregate.columns has no columns")
         _check_place("aggregate", config.aggregate_sink)
     _check_places(config)
+
+
+def _check_types(schema: str) -> None:
+    """Raise ConfigError if the schema has a type that the decoder of the source does not have."""
+    try:
+        parse_type(schema)
+    except ConfigError as error:
+        raise ConfigError(f"decode.schema cannot be used with decode.parser = 'kconsumer': {error}") from None
 
 
 def _check_place(section: str, sink: Sink) -> None:

@@ -16,7 +16,7 @@ import pytest
 from kconsumer.errors import ConfigError
 from kconsumer.formats.decoders import TextDecoder
 from kconsumer.ranges.gaps import Gap
-from kconsumer.spark.columns import as_map, decode
+from kconsumer.spark.columns import Converter, as_map, decode
 from kconsumer.spark.dead_letters import DeadLetter, folder, write
 from kconsumer.spark.executor import Scan, first_readable
 from kconsumer.spark.options import parse
@@ -106,6 +106,49 @@ def test_text_columns_and_invalid_rows() -> None:
     assert [{"key": None, "value": "olé", "offset": 7}, {"key": "k", "value": None, "offset": 8}] == kept.to_pylist()
     assert [pa.string(), pa.string()] == [kept.schema.field(name).type for name in ("key", "value")]
     assert [{"key": b"k", "value": b"\xff", "offset": 9, "column": "value", "reason": "is not UTF-8"}] == bad
+
+
+def converter(**options: str) -> Converter:
+    """Returns the converter of a query with these options."""
+    return Converter(
+        default_projection(parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **options}, "batch"))
+    )
+
+
+VALUES = pa.array([b'{"id":1}', None, b"{", b'{"id":"x"}'], pa.binary())
+
+
+def test_errors_of_values_as_a_column() -> None:
+    """With valueError in a query, no row is left out: its value is null, and the column has the reason."""
+    batch = pa.record_batch({"value": VALUES, "offset": pa.array(range(4), pa.int64())})
+    json = {"valueFormat": "json", "valueSchema": "id long"}
+    made = converter(columns="offset,valueError,value,valueBytes", **json)
+    rows, bad = made.convert(batch)
+    assert ([], False) == (bad, made.can_fail)
+    assert ["offset", "valueError", "value", "valueBytes"] == rows.schema.names
+    found = rows.to_pydict()
+    assert [{"id": 1}, None, None, None] == found["value"]
+    assert [None, None] == found["valueError"][:2]
+    assert 'has "x" at id, which is not bigint' == found["valueError"][3]
+    assert VALUES.to_pylist() == found["valueBytes"]
+    only, _ = converter(columns="valueError", **json).convert(batch)
+    assert found["valueError"] == only.column(0).to_pylist()
+    clean, _ = converter(columns="valueError", **json).convert(batch[:2])
+    assert only.schema == clean.schema
+
+
+def test_bytes_of_values_as_a_column() -> None:
+    """valueBytes has the bytes of the values that can be decoded; without decoding, it equals the value."""
+    batch = pa.record_batch({"value": VALUES, "offset": pa.array(range(4), pa.int64())})
+    made = converter(columns="value,valueBytes", valueFormat="json", valueSchema="id long")
+    rows, bad = made.convert(batch)
+    assert [
+        {"value": {"id": 1}, "valueBytes": VALUES[0].as_py()},
+        {"value": None, "valueBytes": None},
+    ] == rows.to_pylist()
+    assert ([2, 3], True) == ([row["offset"] for row in bad], made.can_fail)
+    raw, _ = converter(columns="valueBytes,valueError").convert(batch)
+    assert [{"valueBytes": value, "valueError": None} for value in VALUES.to_pylist()] == raw.to_pylist()
 
 
 def test_headers_as_map() -> None:
