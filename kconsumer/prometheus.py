@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 
 from kconsumer.errors import ConfigError
+from kconsumer.extras import how_to_install
 from kconsumer.metrics.bounded import BoundedMetrics
 from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import MetricName
@@ -31,8 +32,8 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ImportError(
-        "kconsumer.prometheus needs the package prometheus_client: pip install prometheus-client, or"
-        " pip install '.[prometheus]' in a checkout of kconsumer",
+        "kconsumer.prometheus needs the package prometheus_client: pip install prometheus-client, or the extra"
+        f" prometheus ({how_to_install('prometheus')})",
         name="prometheus_client",
     ) from error
 

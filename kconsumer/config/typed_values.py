@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, get_origin, is_typeddict
 
 from kconsumer.errors import ConfigError
+from kconsumer.extras import how_to_install
 
 
 def typed_deserializer(value: Any) -> Callable[[bytes], object] | None:
@@ -30,8 +31,8 @@ def typed_deserializer(value: Any) -> Callable[[bytes], object] | None:
         library = importlib.import_module("msgspec")
     except ImportError:
         raise ConfigError(
-            f"decoding JSON to {_name(value)} needs msgspec, which is not installed: install the extra typed, as in"
-            " pip install '.[typed]' in a checkout of kconsumer, or pass a callable (bytes) -> object"
+            f"decoding JSON to {_name(value)} needs msgspec, which is not installed: install the extra typed"
+            f" ({how_to_install('typed')}), or pass a callable (bytes) -> object"
         ) from None
     try:
         return _callable(library.json.Decoder(value).decode)

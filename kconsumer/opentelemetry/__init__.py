@@ -12,6 +12,8 @@ instrumentation.instrument()  # every consumer of the process; or instrument_con
 
 from __future__ import annotations
 
+from kconsumer.extras import how_to_install
+
 try:
     from kconsumer.opentelemetry.instrumentation import Instrumentation
     from kconsumer.opentelemetry.reporter import OpenTelemetryReporter
@@ -19,8 +21,8 @@ except ImportError as error:
     if not (error.name or "").startswith("opentelemetry"):
         raise
     raise ImportError(
-        "kconsumer.opentelemetry needs the package opentelemetry-api: pip install opentelemetry-api, or"
-        " pip install '.[opentelemetry]' in a checkout of kconsumer",
+        "kconsumer.opentelemetry needs the package opentelemetry-api: pip install opentelemetry-api, or the extra"
+        f" opentelemetry ({how_to_install('opentelemetry')})",
         name=error.name,
     ) from error
 

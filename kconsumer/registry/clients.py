@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kconsumer.errors import ConfigError
+from kconsumer.extras import how_to_install
 
 __all__ = ["client_of", "required"]
 
@@ -17,8 +18,8 @@ def required(module: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{purpose} needs the module {error.name or module}, which is not installed: install the extra registry,"
-            " as in pip install '.[registry]' in a checkout of kconsumer"
+            f"{purpose} needs the module {error.name or module}, which is not installed: install the extra registry"
+            f" ({how_to_install('registry')})"
         ) from error
 
 
