@@ -259,6 +259,15 @@ def check_share_group_offsets(message: Any, version: int) -> None:
     assert (0, []) == (nothing.error_code, nothing.topics)
 
 
+def check_telemetry_subscriptions(message: Any, version: int) -> None:
+    """The broker assigned a client instance id and requests all metrics."""
+    assert (0, ["*"], 1000) == (message.error_code, message.requested_metrics, message.push_interval_ms)
+    assert message.client_instance_id != ZERO_UUID
+    assert {1, 2, 3, 4} == set(message.accepted_compression_types)
+    assert message.telemetry_max_bytes > 0
+    assert message.delta_temporality
+
+
 def check_sasl(message: Any, version: int) -> None:
     """A listener without SASL rejects the request."""
     assert 34 == message.error_code
@@ -289,6 +298,8 @@ CHECKS = {
     "AlterShareGroupOffsets": check_alter_share_group_offsets,
     "DeleteShareGroupOffsets": check_delete_share_group_offsets,
     "DescribeShareGroupOffsets": check_share_group_offsets,
+    "GetTelemetrySubscriptions": check_telemetry_subscriptions,
+    "PushTelemetry": check_no_error,
     "SaslHandshake": check_sasl,
     "SaslAuthenticate": check_sasl,
 }

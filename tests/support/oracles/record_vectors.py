@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from kconsumer.schema import (
     DESCRIBE_SHARE_GROUP_OFFSETS,
     FETCH,
     FIND_COORDINATOR,
+    GET_TELEMETRY_SUBSCRIPTIONS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -41,6 +43,7 @@ from kconsumer.schema import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    PUSH_TELEMETRY,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SHARE_ACKNOWLEDGE,
@@ -105,7 +108,11 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
+from kconsumer.schema.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from support.brokers.kafka import Kafka, KafkaCluster
+from support.brokers.kafka_admin import wait_until
+from support.brokers.kafka_jars import DEFAULT_VERSION
+from support.brokers.telemetry_recorder import TelemetryKafka
 from support.members.java_groups import share_consumer
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
@@ -407,6 +414,29 @@ def share_starts(response: Any) -> list[int]:
     return [row.start_offset for topic in response.groups[0].topics for row in topic.partitions]
 
 
+def record_telemetry() -> dict[tuple[str, int], bytes]:
+    """Returns the responses of a broker with a plugin for telemetry, which the others do not have."""
+    with tempfile.TemporaryDirectory() as folder, TelemetryKafka(Path(folder)) as broker:
+        broker.subscribe("all", "*", 1000, "recorder")
+        recorder = Recorder(broker.kafka.bootstrap_servers)
+        subscription: Any = None
+
+        def is_subscribed() -> bool:
+            """Request a new client instance id, which a broker allows at any time, until metrics are requested."""
+            nonlocal subscription
+            subscription = recorder.ask(GET_TELEMETRY_SUBSCRIPTIONS, 0, GetTelemetrySubscriptionsRequest())
+            return bool(subscription.requested_metrics)
+
+        wait_until(is_subscribed, 30, "the subscription")
+        names = {
+            "client_instance_id": subscription.client_instance_id,
+            "subscription_id": subscription.subscription_id,
+        }
+        recorder.each(PUSH_TELEMETRY, lambda _: PushTelemetryRequest(**names, terminating=True))
+        recorder.close()
+        return {key: recorder.frames[key] for key in ((GET_TELEMETRY_SUBSCRIPTIONS.name, 0), (PUSH_TELEMETRY.name, 0))}
+
+
 def main(versions: list[str]) -> None:
     """Start a broker of each version, record, write the file."""
     for version in versions:
@@ -420,6 +450,8 @@ def main(versions: list[str]) -> None:
                 record_share_group(recorder, kafka)
                 record_share_member(recorder, kafka)
             recorder.close()
+        if version == DEFAULT_VERSION:
+            recorder.frames |= record_telemetry()
         lines = [f"{name} {number} {frame.hex()}\n" for (name, number), frame in sorted(recorder.frames.items())]
         VECTORS.mkdir(exist_ok=True)
         (VECTORS / f"kafka-{version}.txt").write_text("".join(lines))
