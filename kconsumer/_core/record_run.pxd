@@ -53,6 +53,8 @@ cdef class RecordRun:
     cdef list values
     cdef list objects              # the records of a run that was created by run_of(), which has no segments; else None
     cdef object source             # the PartitionFetch that the run was taken from; None: the run cannot be shortened
+    cdef int delivery_count        # of all records, acquired by a share consumer; 0: iteration creates ConsumerRecords
+    cdef object acknowledger       # of these ShareRecords
     cdef int64_t offset_before     # the position of `source` before the run was taken
     cdef int32_t epoch_before      # leader epoch of that position; -1: none
 
@@ -72,6 +74,7 @@ cdef class RecordIterator:
     cdef object owner
     cdef list objects              # the records of the current run if it was created by run_of(); else None
     cdef bint has_objects          # the run has deserialized keys or values
+    cdef bint shares               # the records are ShareRecords
     # The last two records returned. When the next one is requested, a loop variable still refers to the newer one. If
     # nothing refers to the older one, it is filled again.
     cdef ConsumerRecord even

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import final
 
 from kconsumer._core.record import ConsumerRecord
+from kconsumer._core.share_record import ShareRecord
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.types import TopicPartition
 
@@ -28,6 +29,7 @@ class RecordRun:
     def set_objects(
         self, count: int, last_offset: int, keys: list[object] | None, values: list[object] | None
     ) -> None: ...
+    def acquired(self, delivery_count: int, acknowledger: Callable[[ShareRecord, int], object] | None) -> None: ...
     def detach(self) -> None: ...
     def encoded(self) -> RecordRun: ...
 

@@ -13,6 +13,7 @@ from libc.stdlib cimport free, realloc
 
 from kconsumer._core.batch cimport Record, offset_at
 from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed_error, forget
+from kconsumer._core.share_record cimport ShareRecord
 from kconsumer.errors import RecordDeserializationError
 
 
@@ -122,6 +123,14 @@ cdef class RecordRun:
             self.stop_before(count, last_offset)
         self.keys = keys if keys is None else keys[:count]
         self.values = values if values is None else values[:count]
+
+    def acquired(self, int delivery_count, acknowledger):
+        """Let iteration create ShareRecords with this delivery count, which call `acknowledger` (see share_record.pyx).
+
+        All records of the run must have been acquired.
+        """
+        self.delivery_count = delivery_count
+        self.acknowledger = acknowledger
 
     def detach(self):
         """Drop the reference to the PartitionFetch. After that, `deserialize` no longer moves its position back."""
@@ -383,6 +392,9 @@ cdef class RecordIterator:
         self.segment = self.run.segments[self.next_segment]
         self.owner = self.run.owners[self.next_segment]
         self.has_objects = self.run.keys is not None or self.run.values is not None
+        if self.shares != (self.run.delivery_count > 0):
+            self.shares = not self.shares
+            self.even = self.odd = None
         self.next_segment += 1
         return True
 
@@ -417,6 +429,9 @@ cdef class RecordIterator:
             record.topic_partition = self.run.topic_partition
         if self.has_objects:
             self.give_objects(record)
+        if self.shares:
+            (<ShareRecord> record).delivery_count = self.run.delivery_count
+            (<ShareRecord> record).acknowledger = self.run.acknowledger
         self.index += 1
         return record
 
@@ -435,7 +450,8 @@ cdef class RecordIterator:
             if record.made:
                 forget(record)
             return record
-        record = blank_record()
+        # The acknowledger of a ShareRecord may refer back to it, so the garbage collector tracks the record.
+        record = <ConsumerRecord> ShareRecord.__new__(ShareRecord) if self.shares else blank_record()
         if self.turn:
             self.even = record
         else:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from kconsumer._core.record_run import RecordRun, run_of
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.managers import FOREVER, Promise
 from kconsumer.share.session import TopicIdPartition
@@ -104,6 +105,7 @@ class AcquiredBatch:
     """The records of one partition that a poll has returned, and what was said about them."""
 
     __slots__ = (
+        "_all_have_types",
         "_locked_until",
         "_renewed_until",
         "node_id",
@@ -111,6 +113,7 @@ class AcquiredBatch:
         "records",
         "renewed",
         "renewing",
+        "run",
         "topic_partition",
         "types",
     )
@@ -125,8 +128,11 @@ class AcquiredBatch:
         self.node_id = node_id  # the broker that delivered the records; only this one may acknowledge them
         self.partition = partition
         self.topic_partition = topic_partition
-        self.records: dict[int, ShareRecord] = {}  # records without an acknowledgement, by offset
+        #: Records without an acknowledgement, by offset. Those of `run` are None.
+        self.records: dict[int, ShareRecord | None] = {}
+        self.run: RecordRun | None = None  # all records, of which no object exists yet; only in implicit mode
         self.types: dict[int, int] = {}  # acknowledgements that were not taken yet
+        self._all_have_types = False  # True: no record is without an acknowledgement
         self.renewing: dict[int, ShareRecord] = {}  # records whose renewal was not confirmed yet
         self.renewed: dict[int, ShareRecord] = {}  # records that the next poll returns again
         self._locked_until = locked_until  # ms; locks do not expire earlier
@@ -141,6 +147,16 @@ class AcquiredBatch:
     def done(self) -> bool:
         """True if nothing is left to acknowledge, to send or to return again."""
         return not (self.records or self.types or self.has_renewals)
+
+    def take_run(self, run: RecordRun, offsets: range) -> None:
+        """Let this batch have the records of a run, which have these offsets."""
+        self.run = run
+        self.records = dict.fromkeys(offsets)
+
+    def returned(self) -> RecordRun:
+        """Returns the records for the user. There must be some."""
+        run, self.run = self.run, None
+        return run_of([record for record in self.records.values() if record is not None]) if run is None else run
 
     def contains(self, record: ConsumerRecord) -> bool:
         """Returns True if this very object is a record of this batch that can be acknowledged.
@@ -161,6 +177,7 @@ class AcquiredBatch:
 
     def set_all(self, kind: int, offsets: Iterable[int] | None = None) -> None:
         """Set the acknowledgement of those of these offsets that have none yet. The default are all records."""
+        self._all_have_types |= offsets is None
         chosen = dict.fromkeys(self.records if offsets is None else offsets, kind)
         self.types = chosen | self.types if self.types else chosen
 
@@ -176,9 +193,11 @@ class AcquiredBatch:
         taken = PartitionAcknowledgements(self, types)
         if taken.renews:
             renewing = (offset for offset, kind in types.items() if kind == AcknowledgeType.RENEW)
-            self.renewing.update((offset, self.records[offset]) for offset in renewing)
-        if types.keys() >= self.records.keys():
+            found = ((offset, self.records[offset]) for offset in renewing)
+            self.renewing.update((offset, record) for offset, record in found if record is not None)
+        if self._all_have_types or types.keys() >= self.records.keys():
             self.records.clear()
+            self._all_have_types = False
         else:
             for offset in types:
                 self.records.pop(offset, None)
@@ -206,17 +225,19 @@ class AcquiredBatch:
         """Returns the renewed records, which can be acknowledged again from now on."""
         renewed, self.renewed = self.renewed, {}
         self.records.update(renewed)
+        self._all_have_types = False
         return iter(renewed.values())
 
 
 class PartitionAcknowledgements:
     """Acknowledgements of one partition, on their way to the broker that delivered the records."""
 
-    __slots__ = ("batch", "commit", "deadline", "types")
+    __slots__ = ("batch", "commit", "deadline", "renews", "types")
 
     def __init__(self, batch: AcquiredBatch, types: dict[int, int]) -> None:
         self.batch = batch
         self.types = types
+        self.renews = AcknowledgeType.RENEW in types.values()  # one of them is a renewal
         self.deadline = float("inf")  # ms; not retried after this time
         self.commit: Commit | None = None
 
@@ -234,11 +255,6 @@ class PartitionAcknowledgements:
     def topic_partition(self) -> TopicPartition:
         """The partition by topic name."""
         return self.batch.topic_partition
-
-    @property
-    def renews(self) -> bool:
-        """True if one of them is a renewal."""
-        return AcknowledgeType.RENEW in self.types.values()
 
     @property
     def offsets(self) -> frozenset[int]:

@@ -57,6 +57,11 @@ class ShareBuffer:
     def __init__(self) -> None:
         self._fetches: deque[CompletedShareFetch] = deque()
 
+    @property
+    def records(self) -> int:
+        """The number of acquired offsets in the buffer."""
+        return sum(row.last_offset - row.first_offset + 1 for fetch in self._fetches for row in fetch.acquired)
+
     def has_data(self) -> bool:
         """Returns True if a poll would find records."""
         return bool(self._fetches)

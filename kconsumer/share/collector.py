@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kconsumer._core.fetch import PartitionFetch
+from kconsumer._core.record_run import RecordRun
 from kconsumer._core.share_record import ShareRecord, acquired_records
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import adapt
@@ -36,6 +37,7 @@ class ShareCollector:
         self._key = None if key is None else adapt(key, "key")
         self._value = None if value is None else adapt(value, "value")
         self._check_crcs = config.check_crcs
+        self._explicit = config.share_acknowledgement_mode == "explicit"
         self._error: KafkaError | None = None  # of the record after the last one that was returned
 
     @property
@@ -66,6 +68,10 @@ class ShareCollector:
                     run.deserialize(self._key, self._value)
                 if not len(run):
                     break
+                if not self._explicit and self._is_whole(fetch, run, first, end):
+                    run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
+                    batch.take_run(run, range(first, end))
+                    break
                 batch.records.update(acquired_records(run, ranges, self.acknowledger))
         except RecordDeserializationError as error:
             self._release(fetch, batch, error)
@@ -81,6 +87,14 @@ class ShareCollector:
         if len(acquired) != len(batch.records):
             batch.set_all(GAP, [o for o in acquired if o not in batch.records])
         self._metrics.records_returned(len(batch.records), now)
+
+    @staticmethod
+    def _is_whole(fetch: CompletedShareFetch, run: RecordRun, first: int, end: int) -> bool:
+        """Returns True if a run contains each offset from `first` to `end - 1`, all acquired together, and no other.
+
+        In implicit mode, the records of such a run are created when the user iterates over them.
+        """
+        return len(fetch.acquired) == 1 and len(run) == end - first and run.next_offset <= end
 
     def _release(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: RecordDeserializationError) -> None:
         """Release the record that has failed, and put the data after it back."""

@@ -35,6 +35,7 @@ from kconsumer.share.acknowledgements import (
     check_acknowledged,
 )
 from kconsumer.share.components import ShareComponents
+from kconsumer.share.fetch_ahead import MAX_POLLS_AHEAD, FetchAhead
 from kconsumer.share.metrics import SharePollMetrics
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
@@ -71,6 +72,7 @@ class ShareEngine(ClientEngine):
         self._config = config
         self._clock = parts.clock
         self._polls = SharePollMetrics(parts.metrics)
+        self._ahead = FetchAhead(config.max_poll_records)
         self._collecting = False  # deserializers are running
         self._leaving = False  # unsubscribe() or close() is running: polls of callbacks and other tasks end
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
@@ -100,6 +102,7 @@ class ShareEngine(ClientEngine):
         """Release what was acquired, leave the group, and drop the subscription."""
         timer = Timer(self._clock, self._config.default_api_timeout_ms)
         self._leaving = True
+        self._ahead.reset()
         try:
             yield from self._end_sessions(timer)
             yield from self._leave(timer)
@@ -133,7 +136,7 @@ class ShareEngine(ClientEngine):
             self.driver.raise_wakeup()
             records, renewing = self._take(taken, deserialize=deserialize)
             if records is not None:
-                return records
+                return self._return(records)
             yield self._wait(timer, fetching=not renewing)
             self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
@@ -142,9 +145,16 @@ class ShareEngine(ClientEngine):
             self.driver.raise_errors()
             records, _ = self._take(taken, deserialize=deserialize)
             if records is not None:
-                return records
+                return self._return(records)
             if timer.expired:
                 return ConsumerRecords.EMPTY
+
+    def _return(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Returns the records of a poll, after the next fetch was sent."""
+        if self.driver.has_urgent_io:
+            self.driver.yield_to_network(0.0)
+        self._ahead.records_returned(len(records), self._clock.now())
+        return records
 
     def _wait(self, timer: Timer, *, fetching: bool) -> Wait:
         """Returns the wait of a poll. It is shorter than the poll interval, which each wait restarts."""
@@ -163,7 +173,22 @@ class ShareEngine(ClientEngine):
             else:
                 self._accept({})
             parts.membership.user_polled(parts.subscription.now)
+            self._fetch_ahead()
             self._send(None)
+            if parts.buffer.has_data() and parts.fetch.needs_poll:
+                self.driver.flush_managers(parts.fetch)  # now: this poll does not wait for the network thread
+
+    def _fetch_ahead(self) -> None:
+        """Let the manager fetch ahead if the caller is quick. The fetch carries the acknowledgements of the last poll.
+
+        With record_limit, a poll returns at most `max_poll_records` records, and no others are locked.
+        """
+        parts, config = self.components, self._config
+        quick = self._ahead.poll_began(self._clock.now(), parts.fetch.lock_timeout_ms)
+        if not quick or config.share_acquire_mode == "record_limit":
+            return
+        if parts.buffer.records < MAX_POLLS_AHEAD * config.max_poll_records:
+            parts.fetch.fetch_ahead()
 
     def _accept(self, unreached: Mapping[TopicPartition, Collection[int]]) -> None:
         """Accept the records of the last polls that have no acknowledgement yet, except these offsets."""
@@ -244,7 +269,7 @@ class ShareEngine(ClientEngine):
         error = parts.collector.take_error() if not count else None
         if error is not None:
             raise error
-        return _as_records([list(batch.records.values()) for batch in taken]) if count else None
+        return ConsumerRecords.from_runs([batch.returned() for batch in taken if batch.records]) if count else None
 
     def _send_gaps(self) -> None:
         """Acknowledge batches that have no records, but gaps, records that failed, or records not subscribed to."""

@@ -2,8 +2,8 @@
 
 Decides which broker gets a request now, and which acknowledgements it carries. A broker has one request in flight at a
 time, because the requests of a session are numbered. Records are acquired only while a poll wants some, so that they
-are not locked while the caller is busy. Acknowledgements go with the next fetch, or alone if no fetch is due or a
-commit waits for them. `responses.py` decides what a response means.
+are not locked while the caller is busy; if the caller is quick, once more (`fetch_ahead.py`). Acknowledgements go with
+the next fetch, or alone if no fetch is due or a commit waits for them. `responses.py` decides what a response means.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class ShareManager:
         self._handler = ShareResponseHandler(cluster, metadata, buffer, metrics)
         self._brokers: dict[int, BrokerState] = {}
         self._wants_records = False
+        self._ahead = False  # one more fetch may be sent when the poll has its records
         self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
         self._empty_responses = 0  # the number of fetches since the last one that has acquired records
         self._rotation = 1  # the number of brokers that are fetched from in turn
@@ -91,7 +92,11 @@ class ShareManager:
     @property
     def needs_poll(self) -> bool:
         """True if `poll` may return requests."""
-        return self._wants_records or any(broker.unsent or broker.closing for broker in self._brokers.values())
+        return (
+            self._wants_records
+            or self._ahead
+            or any(broker.unsent or broker.closing for broker in self._brokers.values())
+        )
 
     @property
     def lock_timeout_ms(self) -> int | None:
@@ -112,6 +117,10 @@ class ShareManager:
         """Acquire records, until a response contains some."""
         self._wants_records = True
 
+    def fetch_ahead(self) -> None:
+        """Acquire records once more when the running poll has its own. The brokers do not wait for records then."""
+        self._ahead = True
+
     def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
         """Send these acknowledgements to the brokers that have delivered the records."""
         for each in acknowledgements:
@@ -124,7 +133,7 @@ class ShareManager:
         The brokers then release the records that were not acknowledged, and those of fetches that are in flight now.
         Fetching begins again with `want_records`, from each broker after its session has ended.
         """
-        self._wants_records = False
+        self._wants_records = self._ahead = False
         for broker in self._brokers.values():
             broker.closing = True
 
@@ -132,7 +141,7 @@ class ShareManager:
 
     def poll(self, now: float) -> PollResult:
         """Returns the requests to send now, at most one per broker."""
-        wanted = self._wanted() if self._wants_records else {}
+        wanted = self._wanted() if self._wants_records or self._ahead else {}
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
         for node_id in [*self._brokers, *(set(wanted) - self._brokers.keys())]:
@@ -182,8 +191,10 @@ class ShareManager:
         """Returns how long a broker may wait for records.
 
         With record_limit, no broker waits until each of them has had no records. Otherwise the records of one broker
-        would wait while the others have none.
+        would wait while the others have none. If no poll waits, no broker does: a commit would have to wait for it.
         """
+        if not self._wants_records:
+            return 0
         if self._config.share_acquire_mode == "record_limit" and self._empty_responses < self._rotation > 1:
             return 0
         return self._config.fetch_max_wait_ms
@@ -214,6 +225,8 @@ class ShareManager:
         if not wanted:
             return []
         self._last_fetched = broker.node_id
+        max_wait_ms = self._max_wait_ms()
+        self._ahead = self._ahead and self._wants_records
         acknowledgements, broker.unsent = broker.unsent, []
         message = fetch_request(
             self._config,
@@ -222,7 +235,7 @@ class ShareManager:
             session.added(wanted),
             session.forgotten(wanted),
             acknowledgements,
-            self._max_wait_ms(),
+            max_wait_ms,
         )
         broker.in_flight = True
         return [

@@ -7,7 +7,8 @@ A violation is recorded when it happens, with the virtual time. The rules, in ad
 - `two holders`: a record is returned to a member while another one holds it: it has received the record, has not
   acknowledged it, and its lock has not expired.
 - `returned twice`: a poll returns a record again that the member holds, and has not renewed.
-- `received after its acknowledgement`: a record is returned after the acceptance or rejection of it was confirmed.
+- `received after its acknowledgement`: a record is returned after the acceptance or rejection of it was confirmed. Only
+  a member that does not know yet that its leader has died may return what it has received from it before.
 - `delivered too often`: the delivery count of a returned record is above the limit of the group.
 - `not written`, `not subscribed`: a poll returns a record that was not written, or one of another topic.
 - `accepted without processing`, `archived without reason`: the leader has stored that a record was accepted or given
@@ -68,7 +69,7 @@ class ShareJournal(Journal):
             self.violation(f"not written: {what}")
         if count > self._delivery_limit:
             self.violation(f"delivered too often: {what}")
-        if key in self._confirmed:
+        if key in self._confirmed and not self.disturbed(member):
             self.violation(f"received after its acknowledgement: {what}")
         self._check_lock(what, member, state if state is None or state.member_id == member_id else None)
         self._check_holder(what, member, key)

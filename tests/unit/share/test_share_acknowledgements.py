@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kconsumer._core.share_record import ShareRecord
 from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError
 from kconsumer.share.acknowledgements import AcquiredBatch, Commit, LockTime, check_acknowledged, to_batches
 from kconsumer.share.session import TopicIdPartition
@@ -89,14 +90,33 @@ def test_a_record_that_cannot_be_deserialized_is_released() -> None:
     values = [b"0", b"1", b"x", b"3"]
     share.buffer.add(completed(build_batch([Rec(value=value) for value in values]), [(0, 3, 1)]))
     batch = share.collect()
-    assert ([0, 1], {2: RELEASE}) == ([record.value for record in batch.records.values()], batch.types)
+    assert ([0, 1], {2: RELEASE}) == ([record.value for record in batch.returned()], batch.types)
     error = share.collector.take_error()
     assert isinstance(error, RecordDeserializationError)
     assert (2, b"x") == (error.offset, error.value)
     assert "the record was released" in str(error)
     rest = share.collect()
-    assert ([3], {}) == ([record.value for record in rest.records.values()], rest.types)
+    assert ([3], {}) == ([record.value for record in rest.returned()], rest.types)
     assert not share.buffer.has_data()
+
+
+def test_records_are_created_by_iteration() -> None:
+    """In implicit mode, no object exists of the records of a whole range. Iteration creates records with a count."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec(value=b"a"), Rec(value=b"b")]), [(0, 1, 3)]))
+    batch = share.collect()
+    assert {0: None, 1: None} == batch.records
+    found = [record for record in batch.returned() if isinstance(record, ShareRecord)]
+    assert [(0, b"a", 3), (1, b"b", 3)] == [(record.offset, record.value, record.delivery_count) for record in found]
+
+
+def test_records_of_a_part_of_a_batch() -> None:
+    """Records that other members have acquired are left out."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 5), [(1, 3, 1)]))
+    batch = share.collect()
+    assert [1, 2, 3] == [record.offset for record in batch.returned()]
+    assert {} == batch.types
 
 
 def test_the_first_record_cannot_be_deserialized() -> None:
@@ -151,7 +171,7 @@ def test_explicit_acknowledgements() -> None:
 
 def test_one_offset_from_two_leaders() -> None:
     """After a leader change two batches may have the same offset: a record belongs to the batch that delivered it."""
-    share = ShareHarness()
+    share = ShareHarness(share_acknowledgement_mode="explicit")
     for _ in range(2):
         share.buffer.add(completed(build_batch([Rec()]), [(0, 0, 1)]))
     old, new = share.collect(), share.collect()
@@ -173,7 +193,7 @@ def test_what_is_not_acknowledged_is_named() -> None:
 
 def test_renewals() -> None:
     """A renewed record is returned again after the confirmation; one whose renewal failed is lost."""
-    share = ShareHarness()
+    share = ShareHarness(share_acknowledgement_mode="explicit")
     share.buffer.add(completed(build_batch([Rec()] * 3), [(0, 2, 1)]))
     batch = share.collect()
     batch.acknowledge(0, RENEW)
@@ -190,7 +210,7 @@ def test_renewals() -> None:
 
 def test_an_expired_renewal() -> None:
     """A renewed record whose lock has expired before the next poll is lost, too."""
-    share = ShareHarness()
+    share = ShareHarness(share_acknowledgement_mode="explicit")
     share.buffer.add(completed(build_batch([Rec()]), [(0, 0, 1)]))
     batch = share.collect()
     batch.acknowledge(0, RENEW)

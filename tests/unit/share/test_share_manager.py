@@ -272,7 +272,7 @@ def test_a_commit_is_not_delayed_by_a_fetch() -> None:
 
 def test_renewals_go_alone() -> None:
     """A renewal is marked in the request, which needs v2, and is never part of a fetch."""
-    share = ShareHarness(assigned=[0])
+    share = ShareHarness(share_acknowledgement_mode="explicit", assigned=[0])
     (batch,) = share.fetched(p0=[(0, 0)])
     batch.acknowledge(0, AcknowledgeType.RENEW)
     taken = batch.take()

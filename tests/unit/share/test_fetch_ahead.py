@@ -1,0 +1,80 @@
+"""Which share consumers fetch ahead, and what the manager sends for them."""
+
+from __future__ import annotations
+
+from kconsumer.share.fetch_ahead import MIN_QUICK_BATCHES, FetchAhead
+from support.harnesses.share_harness import LOCK_MS, ShareHarness, acknowledged
+
+QUICK_MS = LOCK_MS / 100
+
+
+def polls(ahead: FetchAhead, *busy_ms: float) -> list[bool]:
+    """Returns, for polls that follow batches of these durations, whether the consumer may fetch ahead."""
+    now, found = 0.0, []
+    for ms in busy_ms:
+        ahead.records_returned(250, now)
+        now += ms
+        found.append(ahead.poll_began(now, LOCK_MS))
+    return found
+
+
+def test_quick_batches_in_a_row() -> None:
+    """A consumer fetches ahead after some quick batches in a row. One slow batch ends that."""
+    quick = [QUICK_MS] * (MIN_QUICK_BATCHES - 1)
+    assert [*[False] * len(quick), True, True, False] == polls(
+        FetchAhead(500), *quick, QUICK_MS, QUICK_MS, QUICK_MS + 1
+    )
+
+
+def test_small_batches() -> None:
+    """After a small batch there may be no more records, so nothing is fetched ahead."""
+    ahead = FetchAhead(500)
+    polls(ahead, *[0.0] * MIN_QUICK_BATCHES)
+    ahead.records_returned(249, 0.0)
+    assert not ahead.poll_began(0.0, LOCK_MS)
+
+
+def test_polls_without_records() -> None:
+    """A poll without records says nothing about the caller."""
+    ahead = FetchAhead(500)
+    assert not any(ahead.poll_began(now, LOCK_MS) for now in range(20))
+    polls(ahead, *[0.0] * MIN_QUICK_BATCHES)
+    assert ahead.poll_began(1e9, LOCK_MS)
+    ahead.reset()
+    assert not ahead.poll_began(1e9, LOCK_MS)
+
+
+def test_one_fetch_ahead() -> None:
+    """When the poll has its records, one more fetch is sent, for which the broker does not wait."""
+    share = ShareHarness(assigned=[0], fetch_max_wait_ms=300)
+    share.manager.fetch_ahead()
+    share.manager.want_records()
+    request = share.request()
+    assert 300 == request.message.max_wait_ms
+    share.acquire(request, p0=[(0, 2)])
+    request = share.request()
+    assert 0 == request.message.max_wait_ms
+    share.acquire(request, p0=[(3, 5)])
+    assert ({}, False) == (share.requests(), share.manager.needs_poll)
+
+
+def test_a_fetch_ahead_carries_acknowledgements() -> None:
+    """The acknowledgements of the last batch go with the fetch ahead, while the next batch is in the buffer."""
+    share = ShareHarness(assigned=[0])
+    (batch,) = share.fetched(p0=[(0, 2)])
+    share.manager.fetch_ahead()
+    share.acquire(share.request(), p0=[(3, 5)])
+    share.manager.fetch_ahead()
+    share.acknowledge(batch)
+    request = share.request()
+    assert ("ShareFetch", {0: [(0, 2, [1])]}) == (request.api.name, acknowledged(request))
+
+
+def test_closing_ends_fetching_ahead() -> None:
+    """After close, no fetch is sent."""
+    share = ShareHarness(assigned=[0])
+    share.fetched(p0=[(0, 2)])
+    share.manager.fetch_ahead()
+    share.manager.close()
+    share.confirm(share.request())
+    assert {} == share.requests()
