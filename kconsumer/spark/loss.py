@@ -39,7 +39,6 @@ class LossPolicy:
 
     def __init__(self, fails: bool) -> None:
         self.fails = fails  # True: raise DataLossError; False: log a warning
-        self.incidents: list[str] = []  # the warnings that were logged
 
     def report(self, case: str, what: str) -> None:
         """Raise DataLossError if `fails` is True, else log a warning.
@@ -50,5 +49,4 @@ class LossPolicy:
         text = f"[KAFKA_DATA_LOSS.{case}] {what}."
         if self.fails:
             raise DataLossError(f"{text} {ADVICE}")
-        self.incidents.append(text)
         log.warning("%s Some data may have been missed", text)

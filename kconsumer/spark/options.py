@@ -263,11 +263,6 @@ class SourceConfig:
         """True if lost records fail the query."""
         return self.on_data_loss == "fail"
 
-    @property
-    def isolation_level(self) -> str:
-        """The isolation level of the query. The default is `read_uncommitted`, as in Java."""
-        return self.kafka.get("isolation.level", "read_uncommitted").lower()
-
     def client_options(self) -> dict[str, Any]:
         """Returns the options `kafka.*` for a `RangeClient`, by name in snake_case.
 

@@ -70,11 +70,6 @@ class QueryProgress:
     done_ms: int
     done_ends: Mapping[TopicPartition, int]  # the offsets up to which everything is written
 
-    @property
-    def active_ms(self) -> int:
-        """When the checkpoint last changed, in ms since 1970."""
-        return max(self.planned_ms, self.done_ms)
-
 
 def query_progress(files: CheckpointFiles, query: str) -> QueryProgress | None:
     """Returns how far the query `query` (`rows` or `windows`) is, or None if it has not planned a micro-batch yet."""

@@ -7,7 +7,7 @@ does not start a pipeline with a finding of the level `fail`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,9 +19,11 @@ from kconsumer.spark.pipeline.jdbc_sink import driver_class
 from kconsumer.spark.pipeline.pipeline_metrics import require_exporters
 from kconsumer.spark.pipeline.settings import PipelineConfig
 from kconsumer.spark.pipeline.sinks import Folder
+from kconsumer.types import TopicPartition
 
-__all__ = ["Check", "before_start", "broker", "everything"]
+__all__ = ["Check", "before_start", "broker", "everything", "log_bounds"]
 
+Offsets = Mapping[TopicPartition, int]
 Level = Literal["ok", "warn", "fail"]
 # A class of each package, whose presence shows that the package is loaded.
 PACKAGES = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": "org.apache.iceberg.spark.SparkCatalog"}
@@ -40,19 +42,27 @@ class Check:
         return f"{self.level:<5} {self.what:<11} {self.text}"
 
 
+def log_bounds(source: Mapping[str, str]) -> tuple[Offsets, Offsets] | Check:
+    """Request the first and last offsets of the partitions of a source. Returns a finding if that fails."""
+    try:
+        with Admin(options.parse(source, "stream")) as admin:
+            partitions = admin.partitions()
+            return admin.earliest(partitions), admin.latest(partitions)
+    except (KafkaError, ConfigError, OSError) as error:
+        return Check("broker", "fail", str(error))
+
+
 def broker(config: PipelineConfig) -> Iterator[Check]:
     """Check that the topics can be reached, and report their numbers of partitions and offsets."""
-    try:
-        with Admin(options.parse(config.source, "stream")) as admin:
-            partitions = admin.partitions()
-            begin, end = admin.earliest(partitions), admin.latest(partitions)
-    except (KafkaError, ConfigError, OSError) as error:
-        yield Check("broker", "fail", str(error))
+    bounds = log_bounds(config.source)
+    if isinstance(bounds, Check):
+        yield bounds
         return
-    if not partitions:
+    begin, end = bounds
+    if not end:
         yield Check("topics", "warn", "no topic matches yet")
-    for topic in sorted({tp.topic for tp in partitions}):
-        own = [tp for tp in partitions if tp.topic == topic]
+    for topic in sorted({tp.topic for tp in end}):
+        own = [tp for tp in end if tp.topic == topic]
         records = sum(end[tp] - begin[tp] for tp in own)
         yield Check("topics", "ok", f"{topic}: {len(own)} partitions, {records:,} offsets")
 

@@ -15,7 +15,7 @@ from kconsumer.formats.column_types import parse_type
 from kconsumer.spark.pipeline.settings import EVENT_TIME, METADATA, Aggregate, Decode, PipelineConfig, Sink
 from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR
 
-__all__ = ["dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
+__all__ = ["counts", "dead_letters", "decoded", "partitioned", "read", "valid", "windows", "with_columns"]
 
 RECORD = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 RECORD_NAMES = [column.split()[0] for column in RECORD.split(", ")]
@@ -160,6 +160,11 @@ def valid(frame: Any, decode: Decode) -> Any:
 def dead_letters(frame: Any) -> Any:
     """Returns the invalid rows, with the reason and the columns of the unchanged record."""
     return frame.where(F.col(REASON).isNotNull()).select(F.col(REASON).alias("reason"), f"{_RECORD}.*")
+
+
+def counts() -> tuple[Any, Any]:
+    """Returns the aggregates `records` and `invalid`, which count decoded rows."""
+    return F.count("*").alias("records"), F.count_if(F.col(REASON).isNotNull()).alias("invalid")
 
 
 def windows(frame: Any, aggregate: Aggregate) -> Any:

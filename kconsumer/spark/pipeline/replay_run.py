@@ -70,8 +70,7 @@ def replay_in(spark: Any, config: PipelineConfig, start: str, end: str) -> Repla
         return Replayed(0, 0, 0)
     place = _place(config, begins)
     seen = Observation()
-    numbers = (F.count("*").alias("records"), F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid"))
-    frame = frames.decoded(_records(spark, config, begins, ends), config.decode).observe(seen, *numbers)
+    frame = frames.decoded(_records(spark, config, begins, ends), config.decode).observe(seen, *frames.counts())
     rows = frames.partitioned(frames.valid(frame, config.decode), config.sink, EVENT_TIME)
     existing = sinks.existing(spark, config.sink)
     if existing is not None:
@@ -83,8 +82,7 @@ def replay_in(spark: Any, config: PipelineConfig, start: str, end: str) -> Repla
             sinks.make(spark, config.sink).write(missing, sinks.Batch(f"replay-{uuid.uuid4()}", 0))
     finally:
         missing.unpersist()
-    counts = seen.get
-    return Replayed(int(counts["records"]), int(counts["invalid"]), written)
+    return Replayed(int(seen.get["records"]), int(seen.get["invalid"]), written)
 
 
 def _range(spark: Any, config: PipelineConfig, start_ms: int, end_ms: int) -> tuple[Offsets, Offsets]:

@@ -144,16 +144,15 @@ class RowsWriter(Writer):
 
     def write(self, frame: Any, batch: Batch) -> None:
         """Write valid rows and dead letters, and pass their counts to the reporter."""
-        numbers = (F.count("*").alias("records"), F.count_if(F.col(frames.REASON).isNotNull()).alias("invalid"))
         if self._valid.runs_all:
             seen = Observation()
-            self._write_valid(frame.observe(seen, *numbers), batch)
+            self._write_valid(frame.observe(seen, *frames.counts()), batch)
             # To write dead letters, Spark reads the records a second time. Few micro-batches have dead letters.
             self._write_dead_letters(frame, seen.get, batch)
             return
         kept = frame.persist()
         try:
-            counts = kept.agg(*numbers).first().asDict()
+            counts = kept.agg(*frames.counts()).first().asDict()
             self._write_valid(kept, batch)
             self._write_dead_letters(kept, counts, batch)
         finally:

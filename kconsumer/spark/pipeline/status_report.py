@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kconsumer.errors import ConfigError, KafkaError
-from kconsumer.spark import options
-from kconsumer.spark.admin import Admin
 from kconsumer.spark.pipeline.checkpoint import (
     CheckpointFiles,
     QueryProgress,
@@ -21,13 +18,11 @@ from kconsumer.spark.pipeline.checkpoint import (
     query_progress,
     read_note,
 )
-from kconsumer.spark.pipeline.checks import Check
+from kconsumer.spark.pipeline.checks import Check, Offsets, log_bounds
 from kconsumer.spark.pipeline.settings import PipelineConfig
 from kconsumer.types import TopicPartition
 
 __all__ = ["find_status", "offset_findings"]
-
-Offsets = Mapping[TopicPartition, int]
 
 
 def find_status(config: PipelineConfig, now_ms: int, files: CheckpointFiles) -> list[Check]:
@@ -113,14 +108,11 @@ def _topics(config: PipelineConfig, progress: QueryProgress | None) -> Iterator[
     """Compare the offsets in the checkpoint with those of the brokers."""
     if progress is None or not progress.done_ends:
         return
-    try:
-        with Admin(options.parse({**IMPATIENT, **config.source}, "stream")) as admin:
-            partitions = admin.partitions()
-            begin, end = admin.earliest(partitions), admin.latest(partitions)
-    except (KafkaError, ConfigError, OSError) as error:
-        yield Check("broker", "fail", str(error))
-        return
-    yield from offset_findings(progress.done_ends, begin, end)
+    bounds = log_bounds({**IMPATIENT, **config.source})
+    if isinstance(bounds, Check):
+        yield bounds
+    else:
+        yield from offset_findings(progress.done_ends, *bounds)
 
 
 def offset_findings(done: Offsets, begin: Offsets, end: Offsets) -> Iterator[Check]:

@@ -35,7 +35,6 @@ def test_defaults_differ_between_batch_and_stream() -> None:
             "maxTriggerDelay",
         )
     )
-    assert "read_uncommitted" == stream.isolation_level
     assert "fail" == stream.on_data_loss
 
 
@@ -158,7 +157,8 @@ def test_client_options_of_java_keys() -> None:
 
 def test_isolation_level_is_read_from_the_java_key() -> None:
     """kafka.isolation.level chooses read_committed."""
-    assert "read_committed" == parse({**MINIMAL, "kafka.isolation.level": "read_committed"}, "batch").isolation_level
+    config = parse({**MINIMAL, "kafka.isolation.level": "read_committed"}, "batch")
+    assert "read_committed" == config.client_options()["isolation_level"]
 
 
 def test_configuration_pickles() -> None:
