@@ -169,9 +169,10 @@ def test_the_end_of_tls_while_the_fast_path_waits(certificates: dict[str, str]) 
             nodes = consumer._engine.components.client.loop.nodes
             transports = [connection.node.transport for connection in control.path.connections]
             assert len(transports) == 1
-            for client in list(cluster._server._clients.values()):
-                assert isinstance(client._socket, ssl.SSLSocket)
-                send_close_notify(client._socket)
+            with cluster._server.change():  # else its thread might use a socket at the same time
+                for client in cluster._server._clients.values():
+                    assert isinstance(client._socket, ssl.SSLSocket)
+                    send_close_notify(client._socket)
             end = time.monotonic() + 4  # until then, the broker sends nothing that would fail
             while any(node.transport in transports for node in nodes.values()):
                 assert time.monotonic() < end

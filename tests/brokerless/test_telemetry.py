@@ -52,7 +52,8 @@ def poll_until(consumer: Consumer, condition: Callable[[], Any]) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline
+        manager = telemetry(consumer)
+        assert time.monotonic() < deadline, f"{manager}, due at {manager.due} ms, now {time.monotonic() * 1000} ms"
         consumer.poll(0.02)
 
 
