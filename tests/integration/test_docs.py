@@ -20,10 +20,12 @@ from unittest import SkipTest
 import pytest
 from confluent_kafka import KafkaException
 
-from kconsumer import RangeClient
+import kconsumer
+from kconsumer import RangeClient, ShareConsumer
 from support.brokers.certificates import Authority
 from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
+from support.harnesses.polling import poll_until
 
 # Pages whose blocks run elsewhere: in a Spark session, in tests/brokerless, and in test_share_consumer.py.
 OTHER_PAGES = (
@@ -60,10 +62,11 @@ def topics(kafka: Kafka) -> dict[str, int]:
     """Create the topics that the pages name, and return how many records each has."""
     kafka.create_topic("orders", partitions=PARTITIONS)
     kafka.create_topic("invoices", partitions=1)
+    kafka.create_topic("jobs", partitions=1)
     for partition in range(PARTITIONS):
         values = [f'{{"order_id": {10 * partition + number}}}'.encode() for number in range(RECORDS // PARTITIONS)]
         kafka.produce("orders", values, partition=partition, keys=[b"k"] * len(values))
-    return {"orders": RECORDS, "invoices": 0}
+    return {"orders": RECORDS, "invoices": 0, "jobs": 0}
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,12 @@ def commit_for_billing(kafka: Kafka) -> None:
         client.commit("billing", {("orders", partition): 1 for partition in range(PARTITIONS)})
 
 
+def share_jobs(kafka: Kafka) -> None:
+    """Create the share group whose offsets the page changes. It has no members afterwards."""
+    with ShareConsumer("jobs", bootstrap_servers=kafka.bootstrap_servers, group_id="workers") as consumer:
+        poll_until(consumer, lambda: kconsumer.groups.offsets("workers", kafka.bootstrap_servers))
+
+
 def shell(line: str, replaced: dict[str, str], workplace: Path, *, interrupt: bool = False) -> str:
     """Return what a command line with `kconsumer` in it prints; it must succeed.
 
@@ -168,6 +177,7 @@ def test_shell(block: Block, kafka: Kafka, workplace: Path, replaced: dict[str, 
     """Commands of `kconsumer` succeed; those of other programs are checked without running them (unit tests)."""
     if block.page == "docs/groups.md":
         commit_for_billing(kafka)
+        share_jobs(kafka)
     for line in block.text.splitlines():
         if re.match(r"([A-Z_]+=\S+ )*kconsumer ", line):
             shell(line, replaced, workplace, interrupt="--watch" in line)
