@@ -32,6 +32,7 @@ class AwaitableClient(ClientBase):
     _engine: AsyncClientEngine
     _guard: LoopGuard
     _polling = False  # a task polls
+    _closed_by_callback = False  # close() was called inside a callback
     _ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
     _turn_began = 0.0  # ms; when other tasks could run
     _suspensions = -1  # the driver's count at this time
@@ -65,6 +66,16 @@ class AwaitableClient(ClientBase):
             await self._begin_turn()
         if self._ending is not None:
             await asyncio.wait([self._ending])
+            self._guard.check()
+
+    async def _check_open(self) -> None:
+        """Raise StateError if another task has called close(), after that has ended. Called before an empty result.
+
+        A poll whose own callback closes the consumer returns an empty batch.
+        """
+        if self._closing and not self._closed_by_callback:
+            if self._ending is not None:
+                await asyncio.wait([self._ending])
             self._guard.check()
 
     async def _begin_turn(self) -> None:
@@ -128,6 +139,7 @@ class AwaitableClient(ClientBase):
         timer = self._timer(timeout)
         if not self._closing:
             self._closing = True
+            self._closed_by_callback = self._engine.callbacks.inside
             self._drop_unreached()
             await self._finish(close(timer), self._closed)
         elif self._ending is not None and not self._engine.callbacks.inside:

@@ -103,6 +103,8 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
                     raise
                 deserializers = engine.deserializers
                 records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+            if not records:
+                await self._check_open()
             return records if deserializers is None else await engine.deserialize(deserializers, records)
         finally:
             self._polling = False

@@ -71,6 +71,23 @@ def test_two_polls(cluster: FakeCluster, first_waits: bool) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_close_at_the_begin_of_a_poll(cluster: FakeCluster, steps: int) -> None:
+    """A poll raises StateError if another task closes the consumer, however far the poll has come."""
+
+    async def main() -> None:
+        async with make(cluster) as consumer:
+            await read_all(consumer)
+            poll = asyncio.create_task(consumer.poll(10))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await consumer.close()
+            with pytest.raises(StateError, match="closed"):
+                await poll
+
+    asyncio.run(main())
+
+
 def test_close_during_a_poll(cluster: FakeCluster) -> None:
     """A poll that waits for records raises StateError as soon as another task closes the consumer."""
 
