@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 
 import kconsumer
 from kconsumer import RangeClient, ShareConsumer
+from kconsumer.errors import GroupError
 from support.brokers.certificates import Authority
 from support.brokers.kafka import Kafka
 from support.harnesses.doc_blocks import BLOCKS, ROOT, Block, commands, read_until_the_end, run_python
@@ -142,8 +143,14 @@ def commit_for_billing(kafka: Kafka) -> None:
 
 def share_jobs(kafka: Kafka) -> None:
     """Create the share group whose offsets the page changes. It has no members afterwards."""
+
+    def has_offsets() -> bool:
+        with suppress(GroupError):  # the group does not exist yet
+            return bool(kconsumer.groups.offsets("workers", kafka.bootstrap_servers))
+        return False
+
     with ShareConsumer("jobs", bootstrap_servers=kafka.bootstrap_servers, group_id="workers") as consumer:
-        poll_until(consumer, lambda: kconsumer.groups.offsets("workers", kafka.bootstrap_servers))
+        poll_until(consumer, has_offsets)
 
 
 def shell(line: str, replaced: dict[str, str], workplace: Path, *, interrupt: bool = False) -> str:
