@@ -474,11 +474,13 @@ def test_a_script_needs_a_guard_for_processes(tmp_path: Any) -> None:
 
 def test_metadata_that_are_almost_too_long_pause_the_partition() -> None:
     """While every other record waits for a retry, no more of the partition are taken than fit into the metadata."""
-    count = 250_000
+    count, last = 120_000, 99_998
 
     def handler(record: ConsumerRecord) -> None:
         if record.offset % 2:
             raise ValueError
+        if record.offset == last:  # so that there is room for more only after long metadata were committed
+            until(lambda: (found := consumer.committed_offsets().get(TP0)) and len(found.metadata) > 2000)
 
     retry = Retry(attempts=2, backoff_s=1000, max_backoff_s=1000)
     with MockConsumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
@@ -487,12 +489,11 @@ def test_metadata_that_are_almost_too_long_pause_the_partition() -> None:
         run = Background(
             consumer, handler, workers=1, order="none", max_in_flight=100_000, retry=retry, commit_interval_s=0
         )
-        # When 50,000 are in flight, there is room for more. Some may be taken before the first long metadata are
-        # committed. Without the pause, records would be taken until 100,000 wait for a retry.
-        until(lambda: TP0 in consumer.paused() and run.processor.summary().processed >= 50_000)
+        # The 50,000 records in flight are half of those allowed, so that there is room for more.
+        until(lambda: TP0 in consumer.paused() and run.processor.summary().processed == 50_000)
         until(lambda: run.processor.summary().committed)
         run.processor.stop()
         summary = run.join()
         committed = consumer.committed_offsets()[TP0]
-    assert 50_000 <= summary.processed < 100_000
+    assert (50_000, 50_000) == (summary.processed, summary.retries)
     assert (1, True) == (committed.offset, 2000 < len(committed.metadata) <= 4096)
