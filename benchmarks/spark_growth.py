@@ -127,7 +127,10 @@ def plan(servers: str) -> dict[str, float]:
         found["tasks ms"], tasks = cpu_ms(lambda: progress.tasks(start, end))
     found["tasks"] = len(tasks)
     projection = default_projection(stream)
-    rows = lambda: sum(batch.num_rows for batch in read(stream, projection, tasks[0], ("growth", "0")))  # noqa: E731
+
+    def rows() -> int:
+        return sum(batch.num_rows for batch in read(stream, projection, tasks[0], ("growth", "0")))
+
     rows()
     found["task ms"], found["task rows"] = min(cpu_ms(rows) for _ in range(3))
     found["RSS MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB

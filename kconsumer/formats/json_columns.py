@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import accumulate, chain
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kconsumer.formats.column_types import MAX_DIGITS, SparkType
@@ -275,9 +276,9 @@ def _checked_type(kind: SparkType, msgspec: Any) -> Any:
         given = dict(zip(names, (name for name, _ in kind.fields), strict=True))
         return msgspec.defstruct("Checked", fields, rename=given, gc=False)
     if kind.kind == "array":
-        return list[_checked_type(kind.element, msgspec) | None]  # type: ignore[misc]
+        return GenericAlias(list, (_checked_type(kind.element, msgspec) | None,))
     if kind.kind == "map":
-        return dict[str, _checked_type(kind.element, msgspec) | None]  # type: ignore[misc]
+        return GenericAlias(dict, (str, _checked_type(kind.element, msgspec) | None))
     if kind.kind in RANGES:
         limit = 2 ** RANGES[kind.kind]
         return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]

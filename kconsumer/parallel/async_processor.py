@@ -60,7 +60,7 @@ class LoopQueue(WorkQueue):
 
     _room: LoopCondition
 
-    async def wait_for_room(self, low: int, timeout_s: float) -> bool:  # type: ignore[override]
+    async def wait_for_room(self, low: int, timeout_s: float) -> bool:  # type: ignore[override]  # awaited by the flow
         """Wait until at most `low` records are in flight. Returns False after the timeout, or at an error."""
         deadline = self._now() + timeout_s * 1000
         self._low = low
@@ -75,7 +75,7 @@ class LoopQueue(WorkQueue):
             self._low = None
         return self.in_flight <= low
 
-    async def wait_for_handlers(  # type: ignore[override]
+    async def wait_for_handlers(  # type: ignore[override]  # awaited by the flow
         self, trackers: Collection[OffsetTracker], timeout_s: float
     ) -> bool:
         """Wait until no handler processes a record of these closed partitions. Returns False after the timeout."""
@@ -118,9 +118,7 @@ class LoopRunState(RunState):
 class LoopHandover(Handover):
     """The rebalance callbacks of a run in an event loop, which await handlers."""
 
-    async def on_partitions_revoked(  # type: ignore[override]
-        self, consumer: Any, partitions: tuple[TopicPartition, ...]
-    ) -> None:
+    async def on_partitions_revoked(self, consumer: Any, partitions: tuple[TopicPartition, ...]) -> None:
         """Give the partitions up in this task."""
         await await_flow(self.revoke(partitions))
 

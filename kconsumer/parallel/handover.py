@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import Any
 
@@ -36,9 +36,9 @@ class Handover(RebalanceListener):
         """Pause new partitions while all are paused."""
         self._source.on_assigned(partitions)
 
-    def on_partitions_revoked(self, consumer: Any, partitions: tuple[TopicPartition, ...]) -> None:
+    def on_partitions_revoked(self, consumer: Any, partitions: tuple[TopicPartition, ...]) -> Awaitable[None] | None:
         """Give the partitions up on this thread."""
-        run_flow(self.revoke(partitions))
+        return run_flow(self.revoke(partitions))
 
     def revoke(self, partitions: tuple[TopicPartition, ...]) -> Flow[None]:
         """Wait for the handlers of these partitions if the settings say so, and commit."""

@@ -7,7 +7,7 @@ decides what happens to records that are lost or cannot be decoded. The driver d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ BOUNDS = {offsets.EARLIEST: EARLIEST, offsets.LATEST: LATEST}
 
 def read(
     config: SourceConfig, projection: Projection, ranges: Sequence[OffsetRange], run: tuple[str, ...]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the records of a task's ranges as Arrow batches, and write the dead letters of each range.
 
     `run` contains the names of the query and the micro-batch, for the paths of dead letters.

@@ -95,7 +95,7 @@ def test_early_end_and_next_task(kafka: Kafka) -> None:
     for _ in range(3):
         batches = read(chosen, default_projection(chosen), [OffsetRange(topic, 0, 0, 3000)], ())
         assert 100 == next(batches).num_rows
-        batches.close()  # type: ignore[attr-defined]  # a generator
+        batches.close()
     assert list(range(5, 2995)) == offsets(kafka, OffsetRange(topic, 0, 5, 2995), batchRows="100")
 
 
