@@ -59,25 +59,12 @@ def commits(folder: Path) -> int:
     return len(list((folder / "checkpoint" / "rows" / "commits").glob("[0-9]*")))
 
 
-@contextlib.contextmanager
-def pipeline(folder: Path):  # type: ignore[no-untyped-def]
+def pipeline(folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Start the command as leader of its own session; at the end all its processes are killed."""
     paths = [str(ROOT), str(ROOT / "assignors")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
-    with (folder / "output").open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kconsumer.spark.pipeline", str(folder / "killed.toml")],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        processes.kill(processes.of_session(process.pid))
-        process.wait(30)
+    command = [sys.executable, "-m", "kconsumer.spark.pipeline", str(folder / "killed.toml")]
+    return processes.running_session(command, environment, folder / "output")
 
 
 def run_some(folder: Path, more: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:

@@ -9,8 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -29,25 +28,13 @@ MOST_GROWTH = 10 << 20  # bytes by which a Python process may grow after its fir
 PARTITIONS = 3
 
 
-@contextmanager
-def driver(kafka: Kafka, topic: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def driver(kafka: Kafka, topic: str, folder: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Start the query's processes in a session that ends with the block."""
     paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     script = ROOT / "tests" / "support" / "spark" / "spark_steady.py"
-    with (folder / "output").open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder / "checkpoint")],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        processes.kill(processes.of_session(process.pid))
-        process.wait(30)
+    command = [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder / "checkpoint")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
+    return processes.running_session(command, environment, folder / "output")
 
 
 class Watch:

@@ -4,7 +4,35 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def running_session(
+    command: Sequence[str], environment: Mapping[str, str], output: Path, folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command as leader of its own session, in `folder`, and append what it prints to the file `output`.
+
+    At the end of the block all processes of the session are killed.
+    """
+    with output.open("ab") as file:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        kill(of_session(process.pid))
+        process.wait(30)
 
 
 def of_session(leader: int) -> list[int]:

@@ -73,21 +73,9 @@ class KilledPipeline:
         environment = {**os.environ, "PYTHONPATH": python_path(), "SPARK_LOCAL_IP": "127.0.0.1"}
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
         self.figures.repeated += self._unfinished()
-        with (self._folder / "output").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kconsumer.spark.pipeline", str(self._folder / "pipeline.toml"), *options],
-                env=environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        try:
+        command = [sys.executable, "-m", "kconsumer.spark.pipeline", str(self._folder / "pipeline.toml"), *options]
+        with processes.running_session(command, environment, self._folder / "output", self._folder) as process:
             yield process
-        finally:
-            processes.kill(processes.of_session(process.pid))
-            process.wait(30)
 
     def _unfinished(self) -> int:
         """Returns the number of micro-batches that are planned but not completed."""
