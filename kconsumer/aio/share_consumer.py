@@ -77,7 +77,10 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         self._polling = True
         try:
             await self._wait_for_turn()
-            return await self._engine.run_async(self._poll_steps(timeout, taken, deserialize=deserialize))
+            records = await self._engine.run_async(self._poll_steps(timeout, taken, deserialize=deserialize))
+            if not records:
+                await self._check_open()
+            return records
         finally:
             self._polling = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kconsumer import TopicPartition
+from kconsumer import ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError, TimeoutError, WakeupError
@@ -84,6 +84,35 @@ def test_close_at_the_begin_of_a_poll(cluster: FakeCluster, steps: int) -> None:
             await consumer.close()
             with pytest.raises(StateError, match="closed"):
                 await poll
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_no_empty_result_after_close(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, closed_first: bool) -> None:
+    """A poll that ends without records while another task closes the consumer, or after that, raises StateError."""
+
+    async def main() -> None:
+        async with make(cluster) as consumer:
+            await read_all(consumer)
+            released = asyncio.Event()
+
+            async def nothing(*_: object) -> ConsumerRecords:
+                await released.wait()
+                return ConsumerRecords.EMPTY
+
+            monkeypatch.setattr(consumer._engine, "poll_async", nothing)
+            poll = asyncio.create_task(consumer.poll(10))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(consumer.close())
+            if closed_first:
+                await closing
+            else:
+                await asyncio.sleep(0)
+            released.set()
+            with pytest.raises(StateError, match="closed"):
+                await poll
+            await closing
 
     asyncio.run(main())
 

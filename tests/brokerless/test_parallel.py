@@ -19,6 +19,7 @@ from kconsumer.parallel import Processor, Retry, Summary
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import die, die_once, fail_on
 from support.harnesses.parallel_journal import Journal, out_of_order, overlaps
+from support.harnesses.parallel_runs import run_until_finished
 
 Handler = Callable[[ConsumerRecord], object]
 RECORDS, PARTITIONS, KEYS = 300, 3, 20
@@ -72,25 +73,7 @@ def run(
     source: Consumer, handler: Callable[[ConsumerRecord], object], records: int = RECORDS, **options: Any
 ) -> Summary:
     """Process records, and stop when this number is finished."""
-    processor = Processor(source, handler, **options)
-    ended = threading.Event()
-
-    def stop() -> None:
-        until(lambda: ended.is_set() or finished(processor.summary()) >= records)
-        processor.stop()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
-    try:
-        return processor.run()
-    finally:
-        ended.set()
-        thread.join()
-
-
-def finished(summary: Summary) -> int:
-    """Returns the number of records that are finished, by this run or an earlier one."""
-    return summary.processed + summary.failed + summary.restored
+    return run_until_finished(Processor(source, handler, **options), records)
 
 
 class Member:

@@ -13,9 +13,10 @@ import pytest
 from kconsumer import ConsumerRecord, ShareConsumer, groups, parallel
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import ConfigError, StateError
-from kconsumer.parallel import AsyncProcessor, Processor, Retry, ShareProcessor, Summary, process
+from kconsumer.parallel import AsyncProcessor, Processor, Retry, ShareProcessor, process
 from kconsumer.testing import FakeCluster
 from support.harnesses.parallel_handlers import handle_nothing
+from support.harnesses.parallel_runs import run_until_finished
 from support.members.share_groups import configure_group
 
 pytestmark = pytest.mark.network_thread
@@ -238,28 +239,9 @@ def test_a_share_consumer(cluster: FakeCluster, executor: Any) -> None:
     handler = handle_async if executor == "asyncio" else handle_nothing
     with member(cluster) as source:
         processor = ShareProcessor(source, handler, workers=4, order="none", executor=executor)
-        summary = run_all(processor)
+        summary = run_until_finished(processor, RECORDS)
     assert (RECORDS, "stop", {}) == (summary.processed, summary.reason, dict(summary.committed))
     assert RECORDS == acknowledged(cluster)
-
-
-def run_all(processor: ShareProcessor) -> Summary:
-    """Run until all records are finished. Returns the summary."""
-    ended = threading.Event()
-
-    def stop() -> None:
-        while not ended.wait(0.005):
-            summary = processor.summary()
-            if summary.processed + summary.failed >= RECORDS:
-                processor.stop()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
-    try:
-        return processor.run()
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_rejected_records(cluster: FakeCluster) -> None:
@@ -273,7 +255,9 @@ def test_rejected_records(cluster: FakeCluster) -> None:
 
     with member(cluster) as source:
         retry = Retry(attempts=3, backoff_s=0.001)
-        summary = run_all(ShareProcessor(source, handle, order="none", on_failure="skip", retry=retry))
+        summary = run_until_finished(
+            ShareProcessor(source, handle, order="none", on_failure="skip", retry=retry), RECORDS
+        )
     assert (RECORDS - 1, 1, 2, 3) == (summary.processed, summary.failed, summary.retries, attempts[b"55"])
     assert RECORDS == acknowledged(cluster)
 
