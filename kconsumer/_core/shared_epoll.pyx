@@ -54,7 +54,7 @@ cdef class SharedEpoll:
         self.descriptor = -1
         self.sockets = []
         if not KC_SYSTEM_WAITS:
-            raise NotImplementedError("epoll")
+            raise NotImplementedError("this system has no epoll")
         self.descriptor = kc_open_epoll()
         if self.descriptor < 0:
             raise OSError(-self.descriptor, os.strerror(-self.descriptor))
