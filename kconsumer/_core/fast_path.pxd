@@ -70,7 +70,7 @@ cdef class FastPath:
         self, int count, double now, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes
     )
     cdef int exchange_empties(self, int count, double now) except -2
-    cdef bint is_waiting(self) noexcept
+    cpdef bint is_waiting(self) noexcept
     cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY
     cdef FastConnection connection_of(self, int descriptor)
     cdef bint receive(

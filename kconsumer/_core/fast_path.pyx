@@ -383,8 +383,8 @@ cdef class FastPath:
                 others += 1
         return others
 
-    cdef bint is_waiting(self) noexcept:
-        """Returns True if the poll that `begin_poll` has begun still waits."""
+    cpdef bint is_waiting(self) noexcept:
+        """Returns True if the poll that `begin_poll` has begun still waits, and the fast path was not settled since."""
         return self.waiting and self.generation == self.polling
 
     cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY:

@@ -162,7 +162,12 @@ class AsyncFastPath(FastPathControl):
             super()._wake()
             return
         with contextlib.suppress(RuntimeError):  # the loop was closed while a task waited
-            self._shared.loop.call_soon_threadsafe(self._ready)
+            self._shared.loop.call_soon_threadsafe(self._end_settled)
+
+    def _end_settled(self) -> None:
+        """End the wait of a poll whose fast path was settled. Does not call `_ready`: nothing calls this again."""
+        if not self.path.is_waiting():
+            self._end_wait(None)
 
     # --- in the event loop ---------------------------------------------------------------------------------------
 

@@ -189,7 +189,8 @@ def test_a_callback_that_raises_does_not_end_the_others(cluster: FakeCluster, mo
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-        async with idle_consumers(cluster) as readings:
+        # With telemetry, the poll may continue without the fast path.
+        async with idle_consumers(cluster, enable_metrics_push=False) as readings:
             failing = readings[0][0]
             control = control_of(failing)
             original = control._ready
@@ -209,6 +210,34 @@ def test_a_callback_that_raises_does_not_end_the_others(cluster: FakeCluster, mo
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert ["broken"] * 3 == [str(error) for error in reported]
+
+
+@pytest.mark.fast_path
+def test_a_settled_poll_continues_although_a_callback_raises(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another thread settles the fast path, the poll continues without it. No error can let it wait for its timeout.
+
+    The poll is not woken a second time, so what wakes it must not be what processes responses.
+    """
+
+    def settle(control: AsyncFastPath) -> None:
+        with control._parts.lock:
+            pass
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        async with idle_consumers(cluster) as readings:
+            for consumer, _ in readings:
+                control = control_of(consumer)
+                monkeypatch.setattr(control, "_ready", lambda: 1 / 0)
+                before = control.path.last_poll
+                await loop.run_in_executor(None, settle, control)
+                while control.path.last_poll == before:
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.fast_path
