@@ -59,13 +59,16 @@ def throughput(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
     return readings
 
 
-def many(kafka: Kafka, topic: str, rounds: int) -> Readings:
-    """Return readings of one consumer, and of many consumers that read at the same time in one event loop."""
+def many(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
+    """Return readings of one consumer, and of many consumers that read at the same time in one event loop.
+
+    One consumer reads the whole topic, each of many a part of one partition.
+    """
     readings: Readings = {}
     for _ in range(rounds):
         for count in (1, CONSUMERS):
-            records = RECORDS_PER_CONSUMER * max(count, PARTITIONS)
-            words = (kafka.bootstrap_servers, topic, str(records), str(PARTITIONS), "kconsumer", "batches")
+            total = records if count == 1 else RECORDS_PER_CONSUMER * count
+            words = (kafka.bootstrap_servers, topic, str(total), str(PARTITIONS), "kconsumer", "batches")
             take(readings, f"{count} consumers", READ, *words, *([str(count)] if count > 1 else []))
     return readings
 
@@ -161,7 +164,7 @@ def main() -> None:
             found = results[corpus.name] = throughput(kafka, topic, corpus.records, rounds)
             print(f"\n{corpus.title}\n\n{speed_table(found, 'kconsumer-blocking, batches')}", flush=True)
             if corpus.name == TOPICS[0] and not options.quick:
-                results["many"] = many(kafka, topic, rounds)
+                results["many"] = many(kafka, topic, corpus.records, rounds)
                 print(f"\n{speed_table(results['many'], '1 consumers')}", flush=True)
             kafka.delete_topic(topic)
         results["latency"] = latency(kafka, rounds, 50 if options.quick else 600)

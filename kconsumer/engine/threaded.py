@@ -74,6 +74,7 @@ class ThreadedDriver(Driver):
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
+        self._always_polls_fetch = parts.fetch in parts.managers
 
     def _make_signal(self) -> Signal:
         parts = self._components
@@ -353,7 +354,7 @@ class ThreadedDriver(Driver):
         wait_ms = min(self._poll_safely(manager, now) for manager in parts.managers)
         if self._event.active and self._event.joining and parts.group is not None:
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
-        if now < self._fetch_until:
+        if now < self._fetch_until and not self._always_polls_fetch:
             wait_ms = min(wait_ms, self._poll_safely(parts.fetch, now))
         telemetry = parts.telemetry
         if telemetry.due <= now:

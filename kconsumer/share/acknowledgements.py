@@ -16,6 +16,7 @@ from kconsumer.errors import KafkaError, StateError
 from kconsumer.managers import FOREVER, Promise
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import GAP, AcknowledgeType
+from kconsumer.share.uniform_offsets import UniformOffsets, values_of
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ class AcknowledgementBatch(NamedTuple):
 
 def to_batches(types: Mapping[int, int]) -> list[AcknowledgementBatch]:
     """Returns the acknowledgements `types` (offset -> acknowledge type) as batches without gaps."""
+    if isinstance(types, UniformOffsets):
+        return [AcknowledgementBatch(types.offsets[0], types.offsets[-1], [types.value])]
     batches: list[AcknowledgementBatch] = []
     offsets = sorted(types)
     kinds = set(types.values())
-    if len(kinds) == 1 and offsets[-1] - offsets[0] + 1 == len(offsets):  # by far the most frequent case
+    if len(kinds) == 1 and offsets[-1] - offsets[0] + 1 == len(offsets):
         return [AcknowledgementBatch(offsets[0], offsets[-1], list(kinds))]
     for _, numbered in groupby(enumerate(offsets), key=lambda pair: pair[1] - pair[0]):
         mixed: list[tuple[int, int]] = []
@@ -129,9 +132,9 @@ class AcquiredBatch:
         self.partition = partition
         self.topic_partition = topic_partition
         #: Records without an acknowledgement, by offset. Those of `run` are None.
-        self.records: dict[int, ShareRecord | None] = {}
+        self.records: dict[int, ShareRecord | None] | UniformOffsets[None] = {}
         self.run: RecordRun | None = None  # all records, of which no object exists yet; only in implicit mode
-        self.types: dict[int, int] = {}  # acknowledgements that were not taken yet
+        self.types: dict[int, int] | UniformOffsets[int] = {}  # acknowledgements that were not taken yet
         self._all_have_types = False  # True: no record is without an acknowledgement
         self.renewing: dict[int, ShareRecord] = {}  # records whose renewal was not confirmed yet
         self.renewed: dict[int, ShareRecord] = {}  # records that the next poll returns again
@@ -151,7 +154,11 @@ class AcquiredBatch:
     def take_run(self, run: RecordRun, offsets: range) -> None:
         """Let this batch have the records of a run, which have these offsets."""
         self.run = run
-        self.records = dict.fromkeys(offsets)
+        self.records = UniformOffsets(offsets, None)
+
+    def add_records(self, records: Mapping[int, ShareRecord]) -> None:
+        """Let this batch have these records, too, by offset."""
+        self.records = {**self.records, **records}
 
     def returned(self) -> RecordRun:
         """Returns the records for the user. There must be some."""
@@ -172,14 +179,19 @@ class AcquiredBatch:
         """
         if offset not in self.records:
             return False
+        if isinstance(self.types, UniformOffsets):
+            self.types = dict(self.types)
         self.types[offset] = kind
         return True
 
     def set_all(self, kind: int, offsets: Iterable[int] | None = None) -> None:
         """Set the acknowledgement of those of these offsets that have none yet. The default are all records."""
         self._all_have_types |= offsets is None
+        if offsets is None and not self.types and isinstance(self.records, UniformOffsets):
+            self.types = UniformOffsets(self.records.offsets, kind)
+            return
         chosen = dict.fromkeys(self.records if offsets is None else offsets, kind)
-        self.types = chosen | self.types if self.types else chosen
+        self.types = {**chosen, **self.types} if self.types else chosen
 
     def unacknowledged(self) -> list[int]:
         """Returns the offsets of the records without an acknowledgement."""
@@ -195,12 +207,11 @@ class AcquiredBatch:
             renewing = (offset for offset, kind in types.items() if kind == AcknowledgeType.RENEW)
             found = ((offset, self.records[offset]) for offset in renewing)
             self.renewing.update((offset, record) for offset, record in found if record is not None)
-        if self._all_have_types or types.keys() >= self.records.keys():
-            self.records.clear()
+        if self._all_have_types:
+            self.records = {}
             self._all_have_types = False
         else:
-            for offset in types:
-                self.records.pop(offset, None)
+            self.records = {offset: record for offset, record in self.records.items() if offset not in types}
         return taken
 
     def renewals_done(self, offsets: Iterable[int], error: KafkaError | None, lock: LockTime = ALWAYS) -> None:
@@ -224,7 +235,7 @@ class AcquiredBatch:
     def take_renewed(self) -> Iterator[ShareRecord]:
         """Returns the renewed records, which can be acknowledged again from now on."""
         renewed, self.renewed = self.renewed, {}
-        self.records.update(renewed)
+        self.records = {**self.records, **renewed}
         self._all_have_types = False
         return iter(renewed.values())
 
@@ -234,10 +245,10 @@ class PartitionAcknowledgements:
 
     __slots__ = ("batch", "commit", "deadline", "renews", "types")
 
-    def __init__(self, batch: AcquiredBatch, types: dict[int, int]) -> None:
+    def __init__(self, batch: AcquiredBatch, types: Mapping[int, int]) -> None:
         self.batch = batch
         self.types = types
-        self.renews = AcknowledgeType.RENEW in types.values()  # one of them is a renewal
+        self.renews = AcknowledgeType.RENEW in values_of(types)  # one of them is a renewal
         self.deadline = float("inf")  # ms; not retried after this time
         self.commit: Commit | None = None
 

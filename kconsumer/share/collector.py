@@ -72,7 +72,7 @@ class ShareCollector:
                     run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
                     batch.take_run(run, range(first, end))
                     break
-                batch.records.update(acquired_records(run, ranges, self.acknowledger))
+                batch.add_records(acquired_records(run, ranges, self.acknowledger))
         except RecordDeserializationError as error:
             self._release(fetch, batch, error)
             end = fetch.next_offset
@@ -83,9 +83,8 @@ class ShareCollector:
         except BaseException:  # of a deserializer, as SystemExit: the records do not reach the user
             batch.set_all(AcknowledgeType.RELEASE, offsets_within(ranges, first, end))
             raise
-        acquired = offsets_within(ranges, first, end)
-        if len(acquired) != len(batch.records):
-            batch.set_all(GAP, [o for o in acquired if o not in batch.records])
+        if len(batch.records) != sum(map(len, parts_within(ranges, first, end))):
+            batch.set_all(GAP, [o for o in offsets_within(ranges, first, end) if o not in batch.records])
         self._metrics.records_returned(len(batch.records), now)
 
     @staticmethod
@@ -111,7 +110,7 @@ class ShareCollector:
             origin=error.origin,
         )
         self._error.__cause__ = error.__cause__
-        batch.types[error.offset] = AcknowledgeType.RELEASE
+        batch.set_all(AcknowledgeType.RELEASE, [error.offset])
         fetch.next_offset = error.offset + 1
         if fetch.next_offset <= fetch.acquired[-1].last_offset:
             self._buffer.put_back(fetch)
@@ -119,4 +118,9 @@ class ShareCollector:
 
 def offsets_within(ranges: list[tuple[int, int, int]], start: int, end: int) -> list[int]:
     """Returns the offsets of the acquired `ranges` that are at least `start` and less than `end`."""
-    return [o for first, last, _ in ranges for o in range(max(first, start), min(last + 1, end))]
+    return [offset for part in parts_within(ranges, start, end) for offset in part]
+
+
+def parts_within(ranges: list[tuple[int, int, int]], start: int, end: int) -> list[range]:
+    """Returns the parts of the acquired `ranges` whose offsets are at least `start` and less than `end`."""
+    return [range(max(first, start), min(last + 1, end)) for first, last, _ in ranges]

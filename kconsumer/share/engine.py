@@ -207,7 +207,8 @@ class ShareEngine(ClientEngine):
         self._batches = [batch for batch in self._batches if not batch.done]
         if taken:
             self.components.fetch.acknowledge(taken)
-            self.driver.flush_managers(self.components.membership, self.components.fetch)
+            if self.components.fetch.may_acknowledge:
+                self.driver.flush_managers(self.components.membership, self.components.fetch)
 
     def release(self, batches: Iterable[AcquiredBatch]) -> None:
         """Release the records of these batches that have no acknowledgement."""

@@ -80,6 +80,8 @@ class ShareManager:
         self._delays = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._handler = ShareResponseHandler(cluster, metadata, buffer, metrics)
         self._brokers: dict[int, BrokerState] = {}
+        self._leaders: dict[int, Wanted] = {}  # the partitions to fetch, by the node id of their leader
+        self._leaders_version: tuple[int, int] | None = None  # of the assignment and the metadata that it is for
         self._wants_records = False
         self._ahead = False  # one more fetch may be sent when the poll has its records
         self._last_fetched = -1  # the broker of the last fetch; record_limit fetches from one broker at a time
@@ -97,6 +99,11 @@ class ShareManager:
             or self._ahead
             or any(broker.unsent or broker.closing for broker in self._brokers.values())
         )
+
+    @property
+    def may_acknowledge(self) -> bool:
+        """True if `poll` may return acknowledgements now. Otherwise the next response lets it return them."""
+        return any(broker.unsent and not broker.in_flight for broker in self._brokers.values())
 
     @property
     def lock_timeout_ms(self) -> int | None:
@@ -163,19 +170,28 @@ class ShareManager:
         return PollResult(requests, wait_ms)
 
     def _wanted(self) -> dict[int, Wanted]:
-        """Returns the partitions to fetch, by the node id of their leader."""
-        wanted: dict[int, Wanted] = {}
-        for tp in self._subscription.assigned():
-            leader, topic_id = self._cluster.leader(tp).leader, self._cluster.topic_id(tp.topic)
-            if leader is None or topic_id is None:
-                self._metadata.request_leaders()
-            else:
-                wanted.setdefault(leader.id, {})[TopicIdPartition(topic_id, tp.partition)] = tp
+        """Returns the partitions to fetch now, by the node id of their leader."""
+        version = self._subscription.assignment_version, self._cluster.update_version
+        if version != self._leaders_version:
+            self._leaders_version = version if self._find_leaders() else None
+        wanted = self._leaders
         if self._config.share_acquire_mode == "record_limit" and wanted:
             self._rotation = len(wanted)
             chosen = self._one_broker(sorted(wanted))
             wanted = {} if chosen is None else {chosen: wanted[chosen]}
         return wanted
+
+    def _find_leaders(self) -> bool:
+        """Find the leaders of the assigned partitions. Requests metadata, and returns False, if some are unknown."""
+        self._leaders, complete = {}, True
+        for tp in self._subscription.assigned():
+            leader, topic_id = self._cluster.leader(tp).leader, self._cluster.topic_id(tp.topic)
+            if leader is None or topic_id is None:
+                self._metadata.request_leaders()
+                complete = False
+            else:
+                self._leaders.setdefault(leader.id, {})[TopicIdPartition(topic_id, tp.partition)] = tp
+        return complete
 
     def _one_broker(self, nodes: list[int]) -> int | None:
         """Returns the broker that follows the last one, or None while a fetch is in flight.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 
 from kconsumer.config.option_groups import GroupRebalanceConfig
-from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH
+from kconsumer.coordinator.consumer_protocol.state import JOIN_EPOCH, LocalAssignment
 from kconsumer.coordinator.consumer_protocol.topic_names import TopicNames
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.member_epochs import MemberEpochHeartbeats
@@ -45,6 +45,7 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         self._assignments = metrics
         self._subscription = subscription
         self._names = names
+        self._applied: tuple[LocalAssignment, int, int] | None = None  # the last assignment, and the versions it had
         self._sent_topics: frozenset[str] | None = None  # the subscription that the coordinator has; None: unknown
         self._left_idle = False  # the member leaves because the user does not poll
         self._fatal: KafkaError | None = None
@@ -131,16 +132,23 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         """Assign the partitions that the coordinator has assigned, except those of topics without a known name."""
         if self._member.state is not ShareMemberState.STABLE or not self._subscription.is_group_managed:
             return
-        _, wanted = self._names.resolve(self._member.target)
+        target = self._member.target
+        applied = target, self._names.version, self._subscription.assignment_version
+        if applied == self._applied:
+            return
+        _, wanted = self._names.resolve(target)
         if wanted != frozenset(self._subscription.assigned()):
             self._subscription.assign_from_group(wanted)
             owned = ", ".join(map(str, sorted(wanted)))
             if self._assignments is not None:
                 self._assignments.assigned(self._subscription.now)
             log.info("share group %s: assigned %s", self._member.group_id, owned or "none")
+        # While a name is missing, each call requests metadata.
+        self._applied = applied if self._names.in_metadata(target) else None
 
     def _drop_assignment(self) -> None:
         self._names.forget()
+        self._applied = None
         if self._subscription.is_group_managed:
             self._subscription.assign_from_group(())
 

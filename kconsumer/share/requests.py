@@ -109,9 +109,10 @@ def acknowledge_request(member: ShareMember, epoch: int, acknowledgements: Ackno
 
 
 def _by_partition(acknowledgements: Acknowledgements) -> Mapping[TopicIdPartition, list[AcknowledgementBatch]]:
-    types: dict[TopicIdPartition, dict[int, int]] = {}
+    types: dict[TopicIdPartition, Mapping[int, int]] = {}
     for each in acknowledgements:
-        types.setdefault(each.partition, {}).update(each.types)
+        earlier = types.get(each.partition)
+        types[each.partition] = each.types if earlier is None else {**earlier, **each.types}
     return {partition: to_batches(offsets) for partition, offsets in types.items()}
 
 

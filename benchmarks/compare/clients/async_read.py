@@ -1,7 +1,8 @@
 """Reads a topic in an event loop: async_read.py BROKER TOPIC RECORDS PARTITIONS CLIENT STYLE [CONSUMERS].
 
 STYLE is `batches` or `records` (see async_peers.py). With CONSUMERS, that many consumers of one event loop read the
-topic at the same time, each a share of RECORDS.
+topic at the same time, each a share of RECORDS. As with one consumer, connecting does not count: the consumers wait for
+each other after their first records, which are not counted.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from async_peers import PEERS, AsyncPeer, value_of
 from meter import Meter
 
 
-async def read_batches(peer: AsyncPeer, meter: Meter) -> None:
+async def read_batches(peer: AsyncPeer, meter: Meter | Shared) -> None:
     """Count the records of whole batches."""
     async for batch in peer.batches():
+        if isinstance(meter, Shared) and not meter.began and batch:
+            await meter.begin()
+            continue
         records = size = 0
         for record in batch:
             records += 1
@@ -26,7 +30,7 @@ async def read_batches(peer: AsyncPeer, meter: Meter) -> None:
             return
 
 
-async def read_records(peer: AsyncPeer, meter: Meter) -> None:
+async def read_records(peer: AsyncPeer, meter: Meter | Shared) -> None:
     """Count record by record."""
     async for record in peer.records():
         meter.add(1, len(value_of(record)))
@@ -43,12 +47,18 @@ def shares(total: int, count: int) -> Iterator[int]:
 class Shared:
     """A meter that several consumers use. Each reads its share of the records."""
 
-    def __init__(self, meter: Meter, share: int) -> None:
-        self._meter, self._left = meter, share
+    def __init__(self, meter: Meter, share: int, barrier: asyncio.Barrier) -> None:
+        self._meter, self._left, self._barrier = meter, share, barrier
+        self.began = False
 
     @property
     def done(self) -> bool:
         return self._left <= 0
+
+    async def begin(self) -> None:
+        """Wait until each consumer has received records."""
+        self.began = True
+        await self._barrier.wait()
 
     def add(self, records: int, size: int) -> None:
         self._left -= records
@@ -62,7 +72,8 @@ async def main() -> None:
     count = int(rest[0]) if rest else 1
     read = {"batches": read_batches, "records": read_records}[style]
     peers = [PEERS[name]() for _ in range(count)]
-    meters = [Shared(meter, share) for share in shares(meter.total, count)]
+    barrier = asyncio.Barrier(count)
+    meters = [meter] if count == 1 else [Shared(meter, share, barrier) for share in shares(meter.total, count)]
     for number, peer in enumerate(peers):
         chosen = meter.partitions if count == 1 else [meter.partitions[number % len(meter.partitions)]]
         await peer.assign(meter.bootstrap, meter.topic, chosen)

@@ -20,6 +20,15 @@ class TopicNames:
         self._metadata = metadata
         self._names: dict[bytes, str] = {}
 
+    @property
+    def version(self) -> int:
+        """The version of the metadata. Until it changes, `resolve` finds the same names."""
+        return self._cluster.update_version
+
+    def in_metadata(self, target: LocalAssignment) -> bool:
+        """Returns True if the metadata have the names of all topics of an assignment."""
+        return all(self._cluster.topic_name(topic_id) for topic_id in target.partitions)
+
     def resolve(self, target: LocalAssignment) -> tuple[LocalAssignment, frozenset[TopicPartition]]:
         """Find the topic names of the target assignment. Requests metadata of topics whose name is unknown.
 

@@ -11,6 +11,7 @@ from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializati
 from kconsumer.share.acknowledgements import AcquiredBatch, Commit, LockTime, check_acknowledged, to_batches
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import AcknowledgeType
+from kconsumer.share.uniform_offsets import UniformOffsets, values_of
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
 from support.harnesses.share_harness import ShareHarness, completed
@@ -108,6 +109,43 @@ def test_records_are_created_by_iteration() -> None:
     assert {0: None, 1: None} == batch.records
     found = [record for record in batch.returned() if isinstance(record, ShareRecord)]
     assert [(0, b"a", 3), (1, b"b", 3)] == [(record.offset, record.value, record.delivery_count) for record in found]
+
+
+def test_a_whole_run_is_acknowledged_without_an_entry_for_each_offset() -> None:
+    """The acknowledgement of a run is one value for all of its offsets, until a part of it has another type."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 4), [(0, 3, 1)]))
+    batch = share.collect()
+    batch.set_all(ACCEPT)
+    assert isinstance(batch.types, UniformOffsets)
+    assert batch.acknowledge(2, REJECT)
+    taken = batch.take()
+    assert taken is not None
+    assert ([(0, 3, [1, 1, 3, 1])], True) == ([tuple(row) for row in to_batches(taken.types)], batch.done)
+
+
+def test_a_part_of_a_run_stays_unacknowledged() -> None:
+    """Records of a run that a `for` loop has not reached can be acknowledged after the others were sent."""
+    share = ShareHarness()
+    share.buffer.add(completed(build_batch([Rec()] * 4), [(0, 3, 1)]))
+    batch = share.collect()
+    batch.set_all(ACCEPT, [0, 1])
+    first = batch.take()
+    assert first is not None
+    assert ({0: 1, 1: 1}, [2, 3]) == (first.types, batch.unacknowledged())
+    batch.set_all(RELEASE)
+    second = batch.take()
+    assert second is not None
+    assert ({2: 2, 3: 2}, True) == (second.types, batch.done)
+
+
+def test_uniform_offsets_are_a_mapping() -> None:
+    """A mapping with one value equals the dictionary with the same entries, and has no other offsets."""
+    mapping = UniformOffsets(range(5, 8), ACCEPT)
+    assert dict.fromkeys([5, 6, 7], ACCEPT) == mapping
+    assert (3, [5, 6, 7], None, {ACCEPT}) == (len(mapping), [*mapping], mapping.get(8), values_of(mapping))
+    with pytest.raises(KeyError):
+        mapping[4]
 
 
 def test_records_of_a_part_of_a_batch() -> None:

@@ -239,6 +239,36 @@ def test_acknowledgements_go_with_the_next_fetch() -> None:
     assert [""] == failed(share)
 
 
+def test_acknowledgements_wait_for_the_response_of_their_broker() -> None:
+    """While a fetch is in flight, its broker gets no acknowledgements, so that no thread need be woken for them."""
+    share = ShareHarness(assigned=[0])
+    (batch,) = share.fetched(p0=[(0, 1)])
+    share.manager.want_records()
+    request = share.request()
+    share.acknowledge(batch)
+    assert (False, {}) == (share.manager.may_acknowledge, share.requests())
+    share.acquire(request)
+    assert share.manager.may_acknowledge
+    assert {0: [(0, 1, [1])]} == acknowledged(share.request())
+    assert not share.manager.may_acknowledge
+
+
+def test_partitions_follow_their_leaders() -> None:
+    """A change of the metadata or of the assignment changes what is fetched from which broker."""
+    share = ShareHarness(assigned=[0, 1])
+    share.learn({1: 1})
+    share.manager.want_records()
+    request = share.request()
+    assert ("1", [0, 1]) == (request.node, named(request))
+    share.acquire(request)
+    share.cluster.forget()
+    assert {} == share.requests()
+    share.learn({0: 2, 1: 2})
+    share.subscription.assign_from_group([TP])
+    request = share.request()
+    assert ("2", [0]) == (request.node, named(request))
+
+
 def test_acknowledgements_go_alone_without_a_poll() -> None:
     """If no fetch is due, acknowledgements are sent by themselves, in the same session."""
     share = ShareHarness(assigned=[0])
