@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers import kafka as brokers
 from support.brokers import kafka_run
 from support.brokers.kafka import Kafka, KafkaCluster
 from support.brokers.kafka_admin import java_hash, wait_until
@@ -33,6 +35,16 @@ def test_shared_broker_takes_topics_and_records(kafka: Kafka, topic_name: str) -
     kafka.create_topic(topic_name, partitions=3)
     assert 5 == kafka.produce(topic_name, [b"a", b"b", b"c", None, b"e"], partition=1)
     assert {0: 0, 1: 5, 2: 0} == kafka.end_offsets(topic_name)
+
+
+def test_a_broker_that_does_not_start_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a port of a broker is in use, the error says so, and not only what the broker did after that."""
+    free = brokers.free_ports
+    with socket.create_server((brokers.HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(brokers, "free_ports", lambda count: [port, *free(count - 1)])
+        with pytest.raises(RuntimeError, match="Address already in use"), KafkaCluster():
+            pass
 
 
 def test_old_broker_serves(kafka39: Kafka, topic_name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -121,6 +122,12 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def errors_in(log: str) -> str:
+    """Returns the lines of a broker's log that tell of errors, or the whole log if there are none."""
+    lines = [line for line in log.splitlines() if re.search(r" (ERROR|FATAL) |Exception|Caused by", line)]
+    return "\n".join(lines) or log
+
+
 class KafkaNode:
     """One JVM of a cluster."""
 
@@ -211,11 +218,11 @@ class KafkaNode:
             self.pid = int(out.readline() or 0)
 
     def wait_ready(self) -> None:
-        """Wait until the broker serves requests. Raises RuntimeError with the end of its log if it exits instead."""
+        """Wait until the broker serves requests. Raises RuntimeError with the errors in its log if it exits instead."""
 
         def ready() -> bool:
             if not self.alive:
-                raise RuntimeError(f"broker {self.node_id} did not start:\n{self.log_text()[-4000:]}")
+                raise RuntimeError(f"broker {self.node_id} did not start:\n{errors_in(self.log_text())[-4000:]}")
             return STARTED in self.log_text()
 
         wait_until(ready, START_TIMEOUT_S, f"start of broker {self.node_id} (log: {self.log})")
