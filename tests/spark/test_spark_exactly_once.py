@@ -220,8 +220,10 @@ def test_every_row_is_there_once(topic_name: str, tmp_path: Path, form: str) -> 
         )
         pipeline = KilledPipeline(tmp_path, load.write, SEED)
         run_with_kills(pipeline, kafka, target)
-        load.close_windows()
-        pipeline.finish()
+        # Before pyspark 4.2, a run with available_now writes windows that have ended with the records of the next run.
+        for _ in range(2):
+            load.close_windows()
+            pipeline.finish()
         load.check_topic()
         rows, windows = target.read()
         batches = {query: pipeline.newest(query, "commits") + 1 for query in ("rows", "windows")}
