@@ -37,7 +37,7 @@ def test_shared_broker_takes_topics_and_records(kafka: Kafka, topic_name: str) -
     assert {0: 0, 1: 5, 2: 0} == kafka.end_offsets(topic_name)
 
 
-def test_a_broker_that_does_not_start_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_broker_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a port of a broker is in use, the error says so, and not only what the broker did after that."""
     free = brokers.free_ports
     with socket.create_server((brokers.HOST, 0)) as taken:

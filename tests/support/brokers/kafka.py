@@ -123,7 +123,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def errors_in(log: str) -> str:
-    """Returns the lines of a broker's log that tell of errors, or the whole log if there are none."""
+    """Returns the lines of a broker's log that contain errors, or the whole log if there are none."""
     lines = [line for line in log.splitlines() if re.search(r" (ERROR|FATAL) |Exception|Caused by", line)]
     return "\n".join(lines) or log
 
