@@ -209,8 +209,11 @@ class Connection:
     @property
     def sole_request(self) -> InFlight | None:
         """The request in flight, if the connection is READY and does nothing else: there is only one request, all of
-        its bytes were written, and no part of the response has arrived. Else None."""
-        if self.state is not ConnectionState.READY or len(self._in_flight) != 1 or self.outgoing or self.receiving:
+        its bytes were written, no part of the response has arrived, and no authentication has begun, whose first
+        request is sent when the credentials have been read. Else None."""
+        if self.state is not ConnectionState.READY or self._authenticator is not None:
+            return None
+        if len(self._in_flight) != 1 or self.outgoing or self.receiving:
             return None
         return self._in_flight[0]
 
