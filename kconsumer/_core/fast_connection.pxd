@@ -81,11 +81,15 @@ cdef class FastConnection:
     cdef bint expects_empty                  # the last response was empty
     cdef EmptyResponse unrecorded[MAX_EMPTY]  # the empty responses whose metrics are not recorded yet
     cdef int unrecorded_count
+    cdef int parts                           # of the response that is arriving, so far
+    cdef int low_water                       # how many bytes the socket must have before it is reported
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)
     cdef Py_ssize_t receive(self) except -2
     cdef Py_ssize_t send_bytes(self, bytes data) except -1
     cdef int send_request(self) except -1
+    cdef int wait_for_rest(self) noexcept
+    cpdef void wait_for_any(self) noexcept
 
 
 cdef inline int32_t following_epoch(int32_t epoch) noexcept:

@@ -21,11 +21,13 @@ cdef extern from "fast_socket.h" nogil:
     const int KC_SYSTEM_SOCKETS
     int kc_receive(int descriptor, unsigned char* bytes, int size)
     int kc_send(int descriptor, const unsigned char* bytes, int size)
+    void kc_set_low_water_mark(int descriptor, int count)
 
 
 cdef enum:
     KEY_BYTES = TOPIC_ID_BYTES + 4     # topic id and partition
     MAX_RECEIVE_BYTES = 1 << 30        # of one system call
+    MAX_LOW_WATER_BYTES = 1 << 15      # as in net/node.py
 
 
 @cython.final
@@ -82,6 +84,7 @@ cdef class FastConnection:
         self.session_id, self.epoch = session_id, epoch
         self.correlation_id, self.sent_at = correlation_id, sent_at
         self.partitions = {}
+        self.low_water = 1
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number):
         """Returns the partition with this topic id and number, or None if its response needs the general path."""
@@ -141,3 +144,22 @@ cdef class FastConnection:
         except (OSError, KafkaError) as error:
             self.error = error
             return 0
+
+    cdef int wait_for_rest(self) noexcept:
+        """Let epoll report the socket when the rest of a response has arrived, from its second part on.
+
+        `NodeConnection.read` does the same, and says why.
+        """
+        cdef Py_ssize_t missing = 0 if self.frames.partial is None else self.frames.partial.size - self.frames.filled
+        self.parts += 1
+        if self.parts > 1 and missing > 0 and self.is_socket and KC_SYSTEM_SOCKETS:
+            self.low_water = <int> min(missing, MAX_LOW_WATER_BYTES)
+            kc_set_low_water_mark(self.descriptor, self.low_water)
+        return 0
+
+    cpdef void wait_for_any(self) noexcept:
+        """Let epoll report the socket when any bytes have arrived, after a response or for the general path."""
+        self.parts = 0
+        if self.low_water > 1:
+            kc_set_low_water_mark(self.descriptor, 1)
+            self.low_water = 1

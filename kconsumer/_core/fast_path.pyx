@@ -443,7 +443,9 @@ cdef class FastPath:
             return self.give_up("the response is invalid")
         connection.received += count
         if not frames and connection.frames.incomplete <= MAX_FRAME_BYTES and not blocked:
+            connection.wait_for_rest()
             return True      # brokers often send the records of a response after its other fields
+        connection.wait_for_any()
         self.pending.append((connection, frames, connection.received))
         if blocked:
             return self.give_up("TLS has more bytes, or must write")

@@ -35,6 +35,13 @@ static inline int kc_send(int descriptor, const unsigned char *bytes, int size)
     return count < 0 ? -errno : count;
 }
 
+/* Let epoll report the socket only when `count` bytes have arrived, the peer has closed the connection, or the socket's
+ * buffer is full. If that fails, it is reported as before. */
+static inline void kc_set_low_water_mark(int descriptor, int count)
+{
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
+}
+
 #else
 
 #define KC_SYSTEM_SOCKETS 0
@@ -55,6 +62,11 @@ static inline int kc_send(int descriptor, const unsigned char *bytes, int size)
 {
     (void)descriptor, (void)bytes, (void)size;
     return -1;
+}
+
+static inline void kc_set_low_water_mark(int descriptor, int count)
+{
+    (void)descriptor, (void)count;
 }
 
 #endif

@@ -337,6 +337,11 @@ cdef class FrameBuffer:
         """The size of the incomplete frame in bytes; 0 if no part has arrived, or only a part of its size prefix."""
         return 0 if self.partial is None else self.partial.size
 
+    @property
+    def missing(self):
+        """The number of bytes of the incomplete frame that have not arrived; 0 if its size is not known yet."""
+        return 0 if self.partial is None else self.partial.size - self.filled
+
 
 # --- for tests ---------------------------------------------------------------------------------------
 

@@ -353,6 +353,7 @@ class FastPathControl:
         self._waker.wake()
 
     def _settle_connection(self, connection: FastConnection) -> None:
+        connection.wait_for_any()
         if not connection.responded_at:
             return
         node, flight = connection.node, connection.flight

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kconsumer.net.sasl.authenticator import NewAuthenticator
     from kconsumer.net.sasl.credentials import CredentialsProvider
 
-MAX_SMALL_BYTES = 1 << 14
+MAX_SMALL_BYTES = 1 << 16
 """The fast path is used while responses are expected to have at most this many bytes."""
 
 __all__ = ["MAX_IN_FLIGHT", "ClientRequest", "ClientResponse", "NetworkClient"]

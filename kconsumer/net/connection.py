@@ -551,6 +551,11 @@ class Connection:
         """Returns whether part of a response has arrived."""
         return self._frames.pending > 0
 
+    @property
+    def missing(self) -> int:
+        """Returns how many bytes of an incomplete response have not arrived, or 0 if that is not known."""
+        return self._frames.missing
+
     def postpone(self, progress_at: float, now: float) -> bool:
         """Extend the deadlines that have passed, because the response to the oldest request is still arriving. The
         timeouts then count from `progress_at`, when the last bytes arrived. Returns whether all deadlines are in the

@@ -41,6 +41,8 @@ READY = ConnectionState.READY
 # broker waits until the client receives.
 MIN_BACKGROUND_BYTES = 1 << 18
 
+MAX_LOW_WATER_BYTES = 1 << 15  # with more, the broker's and the client's buffers could be full before the client reads
+
 CLOSES_BETWEEN_PROBES = 4  # after a probe, the next one is due after this many disconnects
 
 ReceivedBytes = tuple[bytes | None, int, int]
@@ -71,6 +73,7 @@ class NodeConnection:
 
     __slots__ = (
         "_metrics",
+        "_parts",
         "address",
         "attempt_errors",
         "backoff_until",
@@ -127,6 +130,7 @@ class NodeConnection:
         self.last_used = 0.0  # when a request was sent or bytes arrived last
         self.progress_at = -FOREVER  # when bytes of the present connection arrived last
         self._metrics = metrics
+        self._parts = 0  # reads in a row that completed no response
 
     @property
     def is_bootstrap(self) -> bool:
@@ -335,15 +339,27 @@ class NodeConnection:
                 return WOULD_BLOCK
             count = transport.recv_into(view)
             if count <= 0:
+                self._wait_for_rest(connection, transport)
                 return count
             self.progress_at = now
             completed = connection.received(count, now, responses)
+            self._parts = 0 if completed else self._parts + 1
             if self._metrics is not None:
                 self._metrics.received(self.id, count, completed)
             # If the view is full, the socket may have more bytes. Another read costs less than another select. But if
             # every request has its response, no more bytes are expected.
             if (count < len(view) or not connection.has_in_flight) and (transport.plain or not transport.pending):
+                self._wait_for_rest(connection, transport)
                 return count
+
+    def _wait_for_rest(self, connection: Connection, transport: Transport) -> None:
+        """Let the selector report the socket when the rest of an incomplete response has arrived.
+
+        A broker writes the records of each partition separately, so a response arrives in twice as many parts as it has
+        partitions. Most responses have two parts; for them, a change of the socket costs more than it saves.
+        """
+        missing = connection.missing if self._parts > 1 else 0
+        transport.set_low_water(min(missing, MAX_LOW_WATER_BYTES) if missing else 1)
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
         """Process bytes that the background receiver has put into the frame buffer. Appends completed responses to
@@ -377,6 +393,8 @@ class NodeConnection:
 
     def lease(self, leased: bool) -> None:
         """Set whether the fast path of another thread uses the socket."""
+        if leased and self.transport is not None:
+            self.transport.set_low_water(1)
         self.leased = leased
 
     def continue_request(self, correlation_id: int, sent_at: float) -> None:
@@ -405,6 +423,7 @@ class NodeConnection:
             self.transport.close()
         self.connection = self.transport = None
         self.progress_at = -FOREVER
+        self._parts = 0
 
     def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
         """Count a disconnect that may mean a refused authentication. Returns the error `refusal` if it is at least the

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -118,6 +119,11 @@ class Transport(Protocol):
         """Send as many bytes as fit into the socket's buffer. Returns their number, which may be 0."""
         ...
 
+    def set_low_water(self, count: int) -> None:
+        """Let selectors report the socket as readable only when `count` bytes have arrived, the peer has closed the
+        connection, or the socket's buffer is full. Initially 1. Does nothing where that is not possible."""
+        ...
+
     def close(self) -> None:
         """Close the descriptor. Sends nothing and never blocks, so a forked child may call it."""
         ...
@@ -161,7 +167,7 @@ def resolve_canonical(host: str, port: int) -> list[Address]:
 class TcpTransport:
     """A TCP socket that never blocks."""
 
-    __slots__ = ("_sock",)
+    __slots__ = ("_low_water", "_sock")
     plain = True
     crossed = False
 
@@ -196,6 +202,7 @@ class TcpTransport:
             sock.close()
             raise
         self._sock = sock
+        self._low_water = 1  # the value of SO_RCVLOWAT, or a larger one if a signal handler has interrupted the change
 
     @property
     def pending(self) -> bool:
@@ -246,6 +253,14 @@ class TcpTransport:
             return self._sock.send(data)
         except BlockingIOError:
             return 0
+
+    def set_low_water(self, count: int) -> None:
+        """Set SO_RCVLOWAT. Only Linux also reports a socket whose buffer is full."""
+        if count == self._low_water or sys.platform != "linux":
+            return
+        self._low_water = max(count, self._low_water)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        self._low_water = count
 
     def close(self) -> None:
         """Close the descriptor. The TCP connection ends once no other process, such as a fork's parent, has it open."""

@@ -9,6 +9,7 @@ import selectors
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,6 +114,59 @@ def test_responses_byte_by_byte(drivers: Any) -> None:
         driver.send()
         [response] = driver.poll()
         assert "c" * 200 == response.message.cluster_id
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the low-water mark is set only on Linux")
+def test_a_response_in_many_parts_is_read_few_times(drivers: Any) -> None:
+    """From the second part on, the selector reports the socket only when the rest of the response has arrived."""
+    with ScriptedBroker(chunk=1) as broker:
+        broker.on(METADATA, METADATA.response(cluster_id="c" * 5000))
+        driver = drivers(broker.port)
+        driver.connect()
+        node = driver.client._loop.nodes["-1"]
+        for _ in range(2):
+            node.transport = counter = CountingReader(node.transport)
+            driver.send()
+            [response] = driver.poll()
+            assert "c" * 5000 == response.message.cluster_id
+            # Up to three parts of the size prefix, two of the response, and the rest.
+            assert counter.reads <= 6
+            node.transport = counter.transport
+
+
+class CountingReader:
+    """A transport that counts its reads."""
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
+
+    def recv_into(self, view: memoryview) -> int:
+        self.reads += 1
+        return self.transport.recv_into(view)
+
+
+def test_a_disconnect_in_the_middle_of_a_response(drivers: Any) -> None:
+    """A broker that closes the connection while the rest of a response is missing is noticed at once."""
+    whole = response_bytes(API_VERSIONS, 0, 0, API_VERSIONS.response())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        driver = drivers(listener.getsockname()[1], reconnect_backoff_ms=60_000)
+        assert not driver.client.ready("-1", driver.clock.now())
+        while not select.select([listener], [], [], 0)[0]:
+            driver.poll(1)
+        peer, _ = listener.accept()
+        with peer:
+            for size in (6, 1, 1):
+                peer.sendall(whole[:size])
+                whole = whole[size:]
+                driver.poll(5)
+        began = driver.clock.now()
+        while driver.client.connection_failed("-1", driver.clock.now()) is None:
+            driver.poll()
+        assert driver.clock.now() - began < 5_000
 
 
 def test_a_large_response(drivers: Any) -> None:

@@ -233,6 +233,9 @@ class TlsTransport(TcpTransport):
             raise self._read_alert() or HandshakeClosedError(CLOSED_IN_HANDSHAKE) from error
         return True
 
+    def set_low_water(self, count: int) -> None:
+        """Do nothing: OpenSSL may have received a part of the bytes that a selector would wait for."""
+
     def recv_into(self, view: memoryview) -> int:
         """Decrypt records into `view`, until it is full or no more have arrived. Stops after MAX_READ_BYTES, because a
         broker may send as fast as this decrypts, and the call could then exceed the caller's timeout.

@@ -109,6 +109,9 @@ class FakeTransport:
     def wants_write(self) -> bool:
         return True
 
+    def set_low_water(self, count: int) -> None:
+        """Do nothing, as systems other than Linux."""
+
     def recv_into(self, view: memoryview) -> int:
         self._check()
         if not self.inbox:

@@ -69,6 +69,7 @@ class SimulatedSocket(Descriptor):
         self._handshake_received = False  # the broker's part of the TLS handshake has arrived
         self._secured = not tls  # the TLS handshake has ended
         self._input = bytearray()
+        self._low_water = 1
         self._backlog = bytearray()  # what the broker sends when the client has read
         self._unread = 0  # bytes that the broker has sent, and the client has not read
         self._ends = False  # the broker closes the connection after the backlog
@@ -97,7 +98,8 @@ class SimulatedSocket(Descriptor):
         if not self._secured:
             waits = self._handshake_sent and not self._handshake_received and not self._ended
             return 0 if waits else READ | WRITE
-        return WRITE | (READ if self._input or self._ended else 0)
+        full = bool(self.network.window_bytes) and len(self._input) >= self.network.window_bytes
+        return WRITE | (READ if len(self._input) >= self._low_water or full or self._ended else 0)
 
     def finish_connect(self) -> bool:
         """Returns True, but False during the TLS handshake. Raises OSError if the connection was refused or closed."""
@@ -113,6 +115,10 @@ class SimulatedSocket(Descriptor):
     def wants_write(self) -> bool:
         """Returns True until the socket is connected, and False during the TLS handshake."""
         return not self._handshake_sent
+
+    def set_low_water(self, count: int) -> None:
+        """Report the socket as readable once it has `count` bytes."""
+        self._low_water = count
 
     def recv_into(self, view: memoryview) -> int:
         """Receive into `view`. Returns the number of bytes, 0 at the end, or WOULD_BLOCK."""

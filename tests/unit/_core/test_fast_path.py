@@ -8,6 +8,7 @@ import select
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -330,6 +331,35 @@ def test_records_between_empty_responses(pair: tuple[socket.socket, socket.socke
         seen += [record.offset for record in records]
         peer.recv(1000)
     assert (seen, steady.path.responses, steady.path.handed_over) == ([10, 11, 12, 13], 12, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the low-water mark is set only on Linux")
+def test_the_rest_of_a_response_is_reported_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
+    """From the second part of a response on, the socket is reported when it has the rest. After the response, and for
+    the general path, it is reported when it has any bytes.
+    """
+    mine, peer = pair
+    steady = Steady({A0: 10}, raw=mine)
+
+    def low_water() -> int:
+        return mine.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+    for number in range(2):
+        data = steady.respond(
+            partition(A0, build_batch([b"x"], base_offset=10 + number)), correlation_id=CORRELATION + number
+        )
+        for end, expected in ((20, 1), (30, len(data) - 30), (50, len(data) - 50)):
+            peer.sendall(data[:end][-10 if end == 30 else -20 :])
+            assert steady.poll(1.0) is ConsumerRecords.EMPTY
+            assert expected == low_water()
+        if number:
+            steady.connection.wait_for_any()
+            assert 1 == low_water()
+        peer.sendall(data[50:])
+        records = steady.poll(10.0)
+        assert records is not None
+        assert [10 + number] == [record.offset for record in records]
+        assert 1 == low_water()
 
 
 @pytest.mark.parametrize(

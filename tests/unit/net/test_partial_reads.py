@@ -1,0 +1,92 @@
+"""NodeConnection: how many bytes a selector waits for while a response arrives in parts."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from kconsumer._core.wire import FrameBuffer
+from kconsumer.net.node import MAX_LOW_WATER_BYTES, NodeConnection
+from kconsumer.net.transport import WOULD_BLOCK
+
+
+class Socket:
+    """A transport whose bytes the test gives."""
+
+    plain = True
+    low_water = 1
+
+    def __init__(self) -> None:
+        self.input = b""
+
+    def recv_into(self, view: memoryview) -> int:
+        size = min(len(view), len(self.input))
+        view[:size], self.input = self.input[:size], self.input[size:]
+        return size or WOULD_BLOCK
+
+    def set_low_water(self, count: int) -> None:
+        self.low_water = count
+
+
+class Responses:
+    """A connection with requests in flight, which drops their responses."""
+
+    has_in_flight = True
+
+    def __init__(self) -> None:
+        self._frames = FrameBuffer()
+        self.recv_view = self._frames.recv_view
+
+    @property
+    def missing(self) -> int:
+        return self._frames.missing
+
+    def received(self, count: int, _now: float, _responses: object) -> int:
+        return len(self._frames.received(count))
+
+
+def frame(size: int) -> bytes:
+    """Returns a response of this size."""
+    return struct.pack(">i", size) + bytes(size)
+
+
+HUGE = 2 * MAX_LOW_WATER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("stream", "cuts", "expected"),
+    [
+        (frame(100), [104], [1]),
+        (frame(100), [50, 104], [1, 1]),
+        (frame(100), [50, 60, 70, 104], [1, 44, 34, 1]),
+        (frame(100), [2, 4, 10, 104], [1, 100, 94, 1]),
+        (frame(100) + frame(100), [50, 60, 104, 208], [1, 44, 1, 1]),
+        (frame(100) + frame(100), [50, 60, 150, 160, 208], [1, 44, 1, 48, 1]),
+        (frame(HUGE), [50, 60, HUGE - 16, HUGE + 4], [1, MAX_LOW_WATER_BYTES, 20, 1]),
+    ],
+    ids=["whole", "two parts", "four parts", "cut prefix", "two responses", "cut second response", "huge"],
+)
+def test_the_selector_waits_for_the_rest(stream: bytes, cuts: list[int], expected: list[int]) -> None:
+    """From the second part of a response on, the selector waits for its rest. After it, it waits for any byte, although
+    another request is in flight.
+    """
+    node: Any = NodeConnection("1", "h", 9092)
+    node.transport, node.connection = socket, connection = Socket(), Responses()
+    found = []
+    for begin, end in zip([0, *cuts], cuts, strict=False):
+        socket.input += stream[begin:end]
+        node.read(0.0, [], lambda *_: False)
+        found.append(socket.low_water)
+    assert expected == found
+    assert 0 == connection.missing
+
+
+def test_a_leased_socket_is_reported_for_any_byte() -> None:
+    """The fast path gets a socket whose low-water mark is 1."""
+    node: Any = NodeConnection("1", "h", 9092)
+    node.transport = Socket()
+    node.transport.low_water = 44
+    node.lease(True)
+    assert 1 == node.transport.low_water
