@@ -59,7 +59,7 @@ class BackgroundReceiver:
                 if self.receiver.fileno() not in selector.get_map():
                     selector.register(self.receiver.fileno(), READ, self.receiver)
                 self._registered_with = selector
-            transport.set_low_water(1)  # the receiver sets its own
+            node.wait_for_any()  # the receiver has a low-water mark of its own
             job = self.receiver.begin(transport.fileno(), view, node, framed, channel)
             if job is not None:
                 self.jobs[node] = job

@@ -72,6 +72,7 @@ class NodeConnection:
     """The state of one connection id. `connection` and `transport` are both set while there is a socket, else None."""
 
     __slots__ = (
+        "_low_water",
         "_metrics",
         "_parts",
         "address",
@@ -131,6 +132,7 @@ class NodeConnection:
         self.progress_at = -FOREVER  # when bytes of the present connection arrived last
         self._metrics = metrics
         self._parts = 0  # reads in a row that completed no response
+        self._low_water = 1  # bytes that the socket must have before the selector reports it, or a larger number
 
     @property
     def is_bootstrap(self) -> bool:
@@ -339,7 +341,8 @@ class NodeConnection:
                 return WOULD_BLOCK
             count = transport.recv_into(view)
             if count <= 0:
-                self._wait_for_rest(connection, transport)
+                if self._parts > 1 or self._low_water > 1:
+                    self._wait_for_rest(connection, transport)
                 return count
             self.progress_at = now
             completed = connection.received(count, now, responses)
@@ -349,7 +352,8 @@ class NodeConnection:
             # If the view is full, the socket may have more bytes. Another read costs less than another select. But if
             # every request has its response, no more bytes are expected.
             if (count < len(view) or not connection.has_in_flight) and (transport.plain or not transport.pending):
-                self._wait_for_rest(connection, transport)
+                if self._parts > 1 or self._low_water > 1:
+                    self._wait_for_rest(connection, transport)
                 return count
 
     def _wait_for_rest(self, connection: Connection, transport: Transport) -> None:
@@ -359,7 +363,18 @@ class NodeConnection:
         partitions. Most responses have two parts; for them, a change of the socket costs more than it saves.
         """
         missing = connection.missing if self._parts > 1 else 0
-        transport.set_low_water(min(missing, MAX_LOW_WATER_BYTES) if missing else 1)
+        self._set_low_water(transport, min(missing, MAX_LOW_WATER_BYTES) if missing else 1)
+
+    def _set_low_water(self, transport: Transport, count: int) -> None:
+        if count != self._low_water:
+            self._low_water = max(count, self._low_water)  # the larger one if a signal handler interrupts the call
+            transport.set_low_water(count)
+            self._low_water = count
+
+    def wait_for_any(self) -> None:
+        """Let the selector report the socket when any bytes have arrived, before other code reads it."""
+        if self.transport is not None:
+            self._set_low_water(self.transport, 1)
 
     def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
         """Process bytes that the background receiver has put into the frame buffer. Appends completed responses to
@@ -393,8 +408,8 @@ class NodeConnection:
 
     def lease(self, leased: bool) -> None:
         """Set whether the fast path of another thread uses the socket."""
-        if leased and self.transport is not None:
-            self.transport.set_low_water(1)
+        if leased:
+            self.wait_for_any()
         self.leased = leased
 
     def continue_request(self, correlation_id: int, sent_at: float) -> None:
@@ -423,7 +438,7 @@ class NodeConnection:
             self.transport.close()
         self.connection = self.transport = None
         self.progress_at = -FOREVER
-        self._parts = 0
+        self._parts, self._low_water = 0, 1
 
     def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
         """Count a disconnect that may mean a refused authentication. Returns the error `refusal` if it is at least the

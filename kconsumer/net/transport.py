@@ -167,7 +167,7 @@ def resolve_canonical(host: str, port: int) -> list[Address]:
 class TcpTransport:
     """A TCP socket that never blocks."""
 
-    __slots__ = ("_low_water", "_sock")
+    __slots__ = ("_sock",)
     plain = True
     crossed = False
 
@@ -202,7 +202,6 @@ class TcpTransport:
             sock.close()
             raise
         self._sock = sock
-        self._low_water = 1  # the value of SO_RCVLOWAT, or a larger one if a signal handler has interrupted the change
 
     @property
     def pending(self) -> bool:
@@ -256,11 +255,8 @@ class TcpTransport:
 
     def set_low_water(self, count: int) -> None:
         """Set SO_RCVLOWAT. Only Linux also reports a socket whose buffer is full."""
-        if count == self._low_water or sys.platform != "linux":
-            return
-        self._low_water = max(count, self._low_water)
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-        self._low_water = count
+        if sys.platform == "linux":
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def close(self) -> None:
         """Close the descriptor. The TCP connection ends once no other process, such as a fork's parent, has it open."""

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <Consumer:ResourceWarni
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_MS = 10 * MINUTE_MS
+# Tried first, because the others seldom find the defect.
+FIRST_SEEDS = {"lookup-stays-in-flight": [16], "unsubscribe-cancelled": [10]}
 SEEDS = range(24)  # a mutation must be found with one of them, because each may miss the moment that a defect needs
 COMMITTING = (Program.COMMIT, Program.COMMIT_ASYNC, Program.COMMIT_IN_CALLBACK)
 
@@ -242,7 +244,8 @@ def _found(mutation: Mutation, name: str, seed: int, text: str) -> bool:
 def test_the_simulation_finds_the_defect(mutation: Mutation) -> None:
     """A scenario violates a rule with the mutation, and none without it."""
     name, text = EXPECTED[mutation.name]
-    seed = next((seed for seed in SEEDS if _found(mutation, name, seed, text)), None)
+    seeds = dict.fromkeys([*FIRST_SEEDS.get(mutation.name, ()), *SEEDS])
+    seed = next((seed for seed in seeds if _found(mutation, name, seed, text)), None)
     assert seed is not None, f"not found: {mutation.description}"
     assert _violations(name, seed) == ()
 

@@ -68,10 +68,11 @@ def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Pat
     }  # fmt: skip
     first, again, last = run(table_formats.jars(form), document)
     assert (RECORDS, RECORDS, MORE) == (first["rows"], again["rows"], last["rows"])
-    for found, rows in ((first, RECORDS), (again, RECORDS), (last, RECORDS + MORE)):
+    # Before pyspark 4.2, windows that have ended are written by the next run.
+    for found, rows, before in ((first, RECORDS, 0), (again, RECORDS, 0), (last, RECORDS + MORE, RECORDS)):
         assert list(range(rows)) == [number for number, _ in found["table"]]
         assert None not in {date for _, date in found["table"]}
-        ended = (rows - 1 - WATERMARK_S) // 60
+        ended = (before - 1 - WATERMARK_S) // 60
         assert [[OPENS_MS + minute * 60_000, 60] for minute in range(ended)] == found["windows"]
 
 

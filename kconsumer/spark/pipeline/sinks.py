@@ -183,11 +183,27 @@ class DeltaSink:
 
     runs_all = False
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, spark: Any, sink: Sink) -> None:
+        self._spark, self._sink = spark, sink
+        self._began = False  # only the first batch of a run may be in the table already
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Append the rows."""
+        """Append the rows. If Delta has skipped the batch, run its plan: Spark needs the state of aggregates."""
+        before = None if self._began else self._version()
+        self._append(frame, batch)
+        if not self._began and self._version() == before:
+            run_plan(frame)
+        self._began = True
+
+    def _version(self) -> int:
+        """Returns the newest version of the table, or -1 if it does not exist."""
+        assert self._sink.path is not None
+        if not Folder(self._spark, f"{self._sink.path}/_delta_log").exists():
+            return -1
+        path = self._sink.path.replace("`", "``")
+        return int(self._spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()["version"])
+
+    def _append(self, frame: Any, batch: Batch) -> None:
         writer = limit_tasks(frame, self._sink).write.format("delta").mode("append")
         writer = writer.partitionBy(*self._sink.partition_by)
         writer = writer.option("txnAppId", batch.query).option("txnVersion", batch.number)
@@ -262,7 +278,7 @@ def make(spark: Any, sink: Sink) -> BatchSink:
         sink = Sink(**{**sink.__dict__, "options": {**sink.options, **limit}})
     makers: dict[str, Callable[[], BatchSink]] = {
         "parquet": lambda: FileSink(spark, sink),
-        "delta": lambda: DeltaSink(sink),
+        "delta": lambda: DeltaSink(spark, sink),
         "iceberg": lambda: IcebergSink(spark, sink),
         "jdbc": lambda: JdbcSink(spark, sink),
         "console": lambda: ConsoleSink(sink),

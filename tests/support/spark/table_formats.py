@@ -16,7 +16,7 @@ __all__ = ["FORMATS", "jars", "placed"]
 FORMATS: dict[str, dict[str, Any]] = {
     "delta": {
         "artifacts": tuple(
-            Artifact("io.delta", name, "4.2.0", NOTHING_ELSE)
+            Artifact("io.delta", name, "4.4.0", NOTHING_ELSE)
             for name in ("delta-spark_4.1_2.13", "delta-storage", "delta-kernel-api", "delta-kernel-defaults")
         ),
         "sink": {"path": "{folder}/rows"},
@@ -36,6 +36,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "spark": {
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.cache-enabled": "false",  # else a session sees what another wrote 30 s later
             "spark.sql.catalog.lake.warehouse": "{folder}/lake",
         },
     },
@@ -44,7 +45,8 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 def jars(form: str) -> list[str]:
     """Returns the paths of the jars of a format. The first use downloads them."""
-    return [str(jar) for jar in resolve(f"spark-{form}", *FORMATS[form]["artifacts"])]
+    artifacts = FORMATS[form]["artifacts"]
+    return [str(jar) for jar in resolve(f"spark-{form}-{artifacts[0].version}", *artifacts)]
 
 
 def placed(texts: dict[str, str], folder: object) -> dict[str, str]:
