@@ -95,13 +95,22 @@ class OffsetTracker:
         """
         if self.end < 0:
             return None
-        unfinished = list(self.unfinished.items())  # atomic: other threads finish records meanwhile
+        unfinished = self._still_unfinished()
         offset = unfinished[0][0] if unfinished else self.end
         metadata, complete = encode(offset, self._finished_beyond(unfinished), limit)
         self.pressed = not complete or len(metadata) > PRESSURE * limit
         while len(self._epochs) > 1 and self._epochs[0][0] < offset:
             self._epochs.popleft()
         return OffsetAndMetadata(offset, metadata, self._epochs[0][1])
+
+    def _still_unfinished(self) -> list[tuple[int, int]]:
+        """Returns the offset and the number of each unfinished record, while other threads finish records.
+
+        Copying the keys is atomic. Copying the items is not: each is a new tuple, so the garbage collector may run, and
+        with it other threads (until Python 3.11).
+        """
+        number_of = self.unfinished.get
+        return [(offset, number) for offset in list(self.unfinished) if (number := number_of(offset)) is not None]
 
     def _finished_beyond(self, unfinished: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Returns the finished ranges beyond the first unfinished record.

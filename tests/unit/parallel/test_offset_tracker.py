@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,19 @@ def take(tracker: OffsetTracker, offsets: Sequence[int], next_offset: int | None
     """Take records. Returns the offsets of those to process."""
     position = offsets[-1] + 1 if next_offset is None else next_offset
     return [record.offset for record in tracker.take(records(offsets), position, epoch)]
+
+
+@contextmanager
+def garbage_collections(callback: Callable[[str, object], None]) -> Iterator[None]:
+    """Run the garbage collector after every few allocations, and call a function at its begin and end."""
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(callback)
+    gc.set_threshold(5)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(callback)
 
 
 def test_the_lowest_unfinished_offset_is_committed() -> None:
@@ -88,6 +103,24 @@ def test_the_commit_says_when_the_metadata_are_almost_too_long() -> None:
         tracker.finish(offset)
     tracker.to_commit(400)
     assert not tracker.pressed
+
+
+def test_records_that_are_finished_during_a_garbage_collection() -> None:
+    """Other threads run while the garbage collector calls Python code. What they finish does not disturb a commit."""
+    tracker, count = OffsetTracker(TP), 5000  # more than the tuples that the interpreter keeps for reuse
+    take(tracker, range(count))
+    unfinished = iter(range(count - 1, 0, -1))
+
+    def finish_one(phase: str, _info: object) -> None:
+        if phase == "start" and (offset := next(unfinished, None)) is not None:
+            tracker.finish(offset)
+
+    with garbage_collections(finish_one):
+        commit = tracker.to_commit()
+    assert len(tracker.unfinished) < count
+    assert commit is not None
+    finished = {offset for start, end in decode(commit.metadata, commit.offset) for offset in range(start, end)}
+    assert (0, set()) == (commit.offset, finished & set(tracker.unfinished))
 
 
 def test_records_that_go_back_do_not_follow() -> None:
