@@ -7,7 +7,7 @@ Contents:
     FastConnection            the copy of the state of one connection
 """
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 
 from kconsumer._core.metric_events cimport NodeSensors
 from kconsumer._core.wire cimport FrameBuffer, Slice, Span
@@ -78,6 +78,7 @@ cdef class FastConnection:
     cdef NodeSensors sensors                 # None without metrics
     cdef bint is_socket                      # `recv_into` and `send` only call the system
     cdef bytes empty_request                 # what follows an empty response; None: it is not sent by `exchange_empty`
+    cdef uint32_t max_wait_ms                # in `head`: how long the broker may wait for records
     cdef bint expects_empty                  # the last response was empty
     cdef EmptyResponse unrecorded[MAX_EMPTY]  # the empty responses whose metrics are not recorded yet
     cdef int unrecorded_count

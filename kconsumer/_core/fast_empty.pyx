@@ -1,13 +1,14 @@
 """Handles Fetch responses without partitions, which brokers send to idle consumers.
 
 Such a response changes nothing but the correlation id and the fetch session epoch, and the next request differs from
-the last one only in these two. So a response is compared with the expected bytes, and the next request is changed in
+the last one only in these two, and in how long the broker may wait. So a response is compared with the expected bytes, and the next request is changed in
 place. No Python code runs meanwhile, and the GIL is held. So no other thread sees the copies half changed, and the
 engine's lock is not needed.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN
+from libc.math cimport ceil, fmod
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp, memset
 
@@ -19,7 +20,7 @@ from kconsumer._core.metric_events cimport (
     record_exchange,
     record_fetch_latency,
 )
-from kconsumer._core.wire cimport kc_store_be32
+from kconsumer._core.wire cimport kc_load_be32, kc_store_be32
 
 import os
 
@@ -36,13 +37,29 @@ cdef enum:
     EMPTY_BYTES = 4 + 4 + 1 + 4 + 2 + 4 + 1 + 1
     SESSION_ID_AT = 15
     TOPICS_AT = 19
+    # How far before the topics of a request the field begins. It is followed by the least number of bytes, the largest
+    # number of bytes, the isolation level, the session id and the session epoch.
+    MAX_WAIT_BYTES = 4 + 4 + 4 + 1 + 4 + 4
 
 
 cdef int prepare_exchange(FastConnection connection) except -1:
     """Encode the request that follows an empty response, if `exchange_empty` may use the socket."""
+    cdef unsigned char* head
     if connection.is_socket and KC_SYSTEM_SOCKETS:
         connection.empty_request = next_request(connection, [], NULL)
+        head = <unsigned char*> PyBytes_AS_STRING(connection.head)
+        connection.max_wait_ms = kc_load_be32(head + len(connection.head) - MAX_WAIT_BYTES)
     return 0
+
+
+cdef uint32_t aligned_wait_ms(uint32_t max_wait_ms, double now) noexcept:
+    """Returns how long (ms) the broker may wait, so that it responds to all idle consumers at the same times.
+
+    These times are the multiples of `max_wait_ms` on the monotonic clock. A response at another time is followed by at
+    most one wait that ends between them, after half of `max_wait_ms` or more.
+    """
+    cdef double left = max_wait_ms - fmod(now, max_wait_ms) if max_wait_ms else 0.0
+    return <uint32_t> ceil(max(left, max_wait_ms / 2.0))
 
 
 cdef int record_empty(FastConnection connection, ConnectionEvents network, FetchEvents fetches) except -1:
@@ -67,11 +84,17 @@ cdef int record_empty(FastConnection connection, ConnectionEvents network, Fetch
 
 
 cdef bint exchange_empty(
-    FastConnection connection, double now, double waited_ms, ConnectionEvents network, FetchEvents fetches
+    FastConnection connection,
+    double now,
+    double waited_ms,
+    ConnectionEvents network,
+    FetchEvents fetches,
+    bint align,
 ) except -1:
     """Receive an empty response, and send the next request. Returns False if it is not empty. Nothing was done then.
 
-    As after `send_request`, `request` is not None if the socket has not taken all of it.
+    With `align`, the broker is asked to respond at the same time as to other consumers. As after `send_request`,
+    `request` is not None if the socket has not taken all of it.
     """
     cdef unsigned char expected[EMPTY_BYTES]
     cdef unsigned char found[EMPTY_BYTES + 1]
@@ -101,6 +124,10 @@ cdef bint exchange_empty(
     connection.sent_at = connection.responded_at = now
     kc_store_be32(data + CORRELATION_ID_AT, <uint32_t> connection.correlation_id)
     kc_store_be32(data + len(connection.head) - EPOCH_BYTES, <uint32_t> connection.epoch)
+    kc_store_be32(
+        data + len(connection.head) - MAX_WAIT_BYTES,
+        aligned_wait_ms(connection.max_wait_ms, now) if align else connection.max_wait_ms,
+    )
     count = kc_send(connection.descriptor, data, size)
     if count == size:
         return True

@@ -71,7 +71,7 @@ cdef class FastPath:
     )
     cdef int exchange_empties(self, int count, double now) except -2
     cpdef bint is_waiting(self) noexcept
-    cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY
+    cdef Exchange exchange(self, FastConnection connection, double now, bint align) except? NOT_EMPTY
     cdef FastConnection connection_of(self, int descriptor)
     cdef bint receive(
         self,

@@ -375,7 +375,7 @@ cdef class FastPath:
         cdef Exchange result
         for index in range(count):
             connection = self.connection_of(self.ready[index])
-            result = NOT_EMPTY if connection is None else self.exchange(connection, now)
+            result = NOT_EMPTY if connection is None else self.exchange(connection, now, False)
             if result == REFUSED:
                 return -1
             if result == NOT_EMPTY:
@@ -387,11 +387,14 @@ cdef class FastPath:
         """Returns True if the poll that `begin_poll` has begun still waits, and the fast path was not settled since."""
         return self.waiting and self.generation == self.polling
 
-    cdef Exchange exchange(self, FastConnection connection, double now) except? NOT_EMPTY:
-        """Handle an empty response. After REFUSED the fast path must be disarmed. Runs no Python code."""
+    cdef Exchange exchange(self, FastConnection connection, double now, bint align) except? NOT_EMPTY:
+        """Handle an empty response. After REFUSED the fast path must be disarmed. Runs no Python code.
+
+        `align`: see `exchange_empty`.
+        """
         self.waited_ms += now - self.woken
         self.woken = now
-        if not exchange_empty(connection, now, self.waited_ms, self.network, self.fetches):
+        if not exchange_empty(connection, now, self.waited_ms, self.network, self.fetches, align):
             return NOT_EMPTY
         self.responses += 1
         self.waited_ms = 0.0

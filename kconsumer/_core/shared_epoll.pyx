@@ -3,6 +3,9 @@
 Most of what arrives are empty responses of idle consumers. They are handled here, one after the other, without Python
 code and without a task of the event loop for each. Everything else is left to the consumer to which the socket belongs.
 
+Brokers respond to idle consumers when `fetch_max_wait_ms` has passed. If there are several, the next wait ends at the
+same time for all of them, as `fast_empty.pyx` says. So the event loop wakes up less often.
+
 The GIL is held from the system call that reports the sockets until their empty responses are handled. So no other
 thread settles a fast path meanwhile. A socket is watched only while a poll waits for it.
 """
@@ -48,6 +51,7 @@ cdef class SharedEpoll:
 
     cdef int descriptor         # of the epoll set; -1: it was closed
     cdef int process            # the process that has opened it: a child of a fork must not change it
+    cdef int watched            # the number of sockets
     cdef list sockets           # the WatchedSocket of each descriptor, or None; the index is the descriptor
 
     def __cinit__(self):
@@ -97,6 +101,7 @@ cdef class SharedEpoll:
             if result < 0:
                 self.unwatch(path)
                 raise OSError(-result, os.strerror(-result))
+            self.watched += self.sockets[connection.descriptor] is None
             self.sockets[connection.descriptor] = watched
         return True
 
@@ -109,6 +114,7 @@ cdef class SharedEpoll:
             # Another consumer may have a socket with this descriptor by now.
             if watched is not None and watched.path is path:
                 self.sockets[connection.descriptor] = None
+                self.watched -= 1
                 if self.process == kc_process():
                     kc_remove_descriptor(self.descriptor, connection.descriptor)
 
@@ -117,6 +123,7 @@ cdef class SharedEpoll:
         cdef int descriptors[MAX_READY]
         cdef int count, index
         cdef double now
+        cdef bint align
         cdef WatchedSocket watched
         cdef list others = []
         count = kc_wait(self.descriptor, descriptors, MAX_READY, 0)
@@ -124,12 +131,12 @@ cdef class SharedEpoll:
             if count == -EINTR:
                 return
             raise OSError(-count, os.strerror(-count))
-        now = kc_monotonic_ms()
+        now, align = kc_monotonic_ms(), self.watched > 1
         for index in range(count):
             watched = self.find(descriptors[index])
             if watched is None:
                 continue
-            if not watched.path.is_waiting() or watched.path.exchange(watched.connection, now) != DONE:
+            if not watched.path.is_waiting() or watched.path.exchange(watched.connection, now, align) != DONE:
                 others.append(watched)
         for watched in others:
             watched.ready()

@@ -282,8 +282,7 @@ class Engine(ClientEngine):
                 return ConsumerRecords.EMPTY
             if fast_path is not None and fast_path.arm(self._clock.now()):
                 return ARMED
-            deadline = timer.deadline if fast_path is None else min(timer.deadline, fast_path.retry_at)
-            wait = Wait(deadline, joining=True, fetching=True)
+            wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
         """Raise the error of a partition if only the user can resolve it. Every poll without records calls this."""

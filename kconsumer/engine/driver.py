@@ -146,6 +146,10 @@ class Driver(ABC):
         """Returns whether the calling thread may use the sockets of another thread now. The caller holds the lock."""
         return False
 
+    def notify(self) -> None:
+        """End the wait of the calling thread. Another thread calls this."""
+        self._notify()
+
     def on_iteration(self, call: Callable[[float], object]) -> None:
         """Set a function that the network thread calls with the time (ms) when it has acquired the lock, if there is
         such a thread."""

@@ -41,9 +41,6 @@ COROUTINE_DESERIALIZERS = "not usable with deserializers that are coroutine func
 EPOLL: Any = getattr(selectors, "EpollSelector", None)
 ATTEMPT_INTERVAL_MS = 10.0
 """The time between two attempts to arm the fast path by polls that do not wait."""
-MIN_PAUSE_MS = 0.5
-"""Half of the first pause before the fast path is armed again while the network thread is busy. Each pause is twice as
-long as the one before."""
 
 
 class FastPathControl:
@@ -56,8 +53,6 @@ class FastPathControl:
         self._metrics = metrics
         self._not_before = 0.0  # ms; the fast path is not armed earlier
         self._next_attempt = 0.0  # ms; polls that do not wait try to arm it from then on
-        self.retry_at = FOREVER  # ms; when to arm it again, if it was not because the network thread was busy
-        self._pause_ms = MIN_PAUSE_MS
         self._templates: dict[str, _Template] = {}  # by connection id
         self._leases = driver.has_network_thread  # a network thread uses the sockets
         self._leased: list[NodeConnection] = []  # the nodes whose sockets are leased
@@ -114,9 +109,9 @@ class FastPathControl:
     def arm(self, now: float) -> bool:
         """Arm the fast path if the consumer is in the steady state. Returns whether it is armed now.
 
-        The caller has checked that no manager has to be polled now.
+        The caller has checked that no manager has to be polled now. If it is not armed only because the network thread
+        is busy, that thread ends the wait of the calling thread when it is not.
         """
-        self.retry_at = FOREVER
         if self._unusable or now < self._not_before:
             return False
         # The network thread must not use or close a socket between the first check and the lease.
@@ -132,9 +127,7 @@ class FastPathControl:
             return False
         if loop.selector is None or parts.closed or self._disabled or parts.collector.busy:
             return False
-        if self._leases and (self._leased or not self._driver.can_lease()):
-            self._pause_ms = min(2 * self._pause_ms, RETRY_AFTER_MS)
-            self.retry_at = now + self._pause_ms
+        if self._leases and not self._sockets_free():
             return False
         until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
         connections, timeouts = [], []
@@ -159,7 +152,16 @@ class FastPathControl:
             return False
         descriptor = descriptor_of(selector) if type(selector) is EPOLL else -1
         self.path.arm(connections, selector.select, descriptor, until, room)
-        self._pause_ms = MIN_PAUSE_MS
+        return True
+
+    def _sockets_free(self) -> bool:
+        """Returns whether the sockets can be leased. If not, the network thread notifies the driver when it waits."""
+        loop = self._parts.client.loop
+        # Before the thread is checked, because it first sets `selecting`, and then calls `on_wait`.
+        loop.on_wait = self._driver.notify
+        if self._leased or not self._driver.can_lease():
+            return False
+        loop.on_wait = None
         return True
 
     def _next_due(self) -> float:

@@ -248,8 +248,12 @@ class ThreadedDriver(Driver):
         self._signal.notify()
 
     def can_lease(self) -> bool:
-        """Returns whether the network thread waits for its sockets, and does not use them."""
-        return self._network is not None and self._components.client.loop.selecting
+        """Returns whether the network thread waits for its sockets, and does not use them.
+
+        A thread that was woken is about to use them, although it still waits.
+        """
+        loop = self._components.client.loop
+        return self._network is not None and loop.selecting and not loop.waker.is_set
 
     def on_iteration(self, call: Callable[[float], object]) -> None:
         """Set a function that the network thread calls with the time (ms) when it has acquired the lock."""

@@ -62,6 +62,7 @@ class ConnectionLoop:
         self.make_waker = make_waker
         self.closed = False
         self.selecting = False  # `poll` waits; it handles the events of no connection
+        self.on_wait: Callable[[], object] | None = None  # `poll` calls it once, when it is about to wait
         self.lease_lock = threading.RLock()  # `poll` does not end its wait while another thread holds it
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
@@ -123,6 +124,9 @@ class ConnectionLoop:
             selector = self._interest.selector or self._open()  # it may have been replaced in the last round
             self.selecting = True
             try:
+                if self.on_wait is not None and wait_ms > 0:
+                    on_wait, self.on_wait = self.on_wait, None
+                    on_wait()
                 found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             finally:
                 with self.lease_lock:

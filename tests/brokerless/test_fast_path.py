@@ -17,6 +17,8 @@ import pytest
 from kconsumer import Consumer, TopicPartition
 from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.state_dump import full_report
+from kconsumer.engine.threaded import ThreadedDriver
+from kconsumer.engine.waiting import Wait
 from kconsumer.errors import ForkedConsumerError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
@@ -257,6 +259,61 @@ def test_which_path_is_in_use_is_visible(cluster: FakeCluster, consumer: Consume
     counts = f"{control.path.responses} responses processed, 1 handed over"
     reason = "(last: the response has more records than a poll may return, or corrupt ones)"
     assert f"fast path: not armed, {counts} {reason}" in full_report(consumer).splitlines()
+
+
+def test_a_busy_network_thread_does_not_keep_the_fast_path_from_use(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll that could not arm the fast path, because the network thread was busy, arms it when that thread waits.
+
+    Nothing else ends the wait of the poll: there are no records, and brokers wait for longer than the test.
+    """
+    original = ThreadedDriver._poll_managers
+
+    def slow(driver: ThreadedDriver, now: float) -> float:
+        time.sleep(0.1)
+        return original(driver, now)
+
+    monkeypatch.setattr(ThreadedDriver, "_poll_managers", slow)
+    waits: list[Wait] = []
+    begin = ThreadedDriver._begin_wait
+
+    def noted(driver: ThreadedDriver, wait: Wait, *rest: Any) -> float:
+        waits.append(wait)
+        return begin(driver, wait, *rest)
+
+    monkeypatch.setattr(ThreadedDriver, "_begin_wait", noted)
+    wait_ms = int(4 * LIMIT_S * 1000)
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        engine="threaded",
+        fetch_max_wait_ms=wait_ms,
+        request_timeout_ms=2 * wait_ms,
+        enable_metrics_push=False,
+    ) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        consumer.seek_to_beginning()
+        cluster.produce(TOPIC, [b"v"])
+        assert [b"v"] == [record.value for record in consumer.poll(LIMIT_S)]
+        control = consumer._engine._fast_path
+        assert control is not None
+        waits.clear()
+
+        def poll() -> None:
+            with pytest.raises(WakeupError):
+                consumer.poll(2 * LIMIT_S)
+
+        polling = threading.Thread(target=poll)
+        polling.start()
+        end = time.monotonic() + LIMIT_S
+        while not control.path.armed and time.monotonic() < end:
+            time.sleep(0.001)
+        armed, count = control.path.armed, len(waits)
+        consumer.wakeup()
+        polling.join(LIMIT_S)
+        consumer.close(0)  # the broker would end the fetch session after the fetch in flight
+    assert armed
+    assert count < 6, "the poll has waited for the network thread, and has not tried again and again"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

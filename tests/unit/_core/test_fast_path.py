@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import select
 import selectors
@@ -21,6 +22,7 @@ from kconsumer._core.codec import encode, encode_request
 from kconsumer._core.fast_connection import FastConnection, FastPartition
 from kconsumer._core.fast_path import FastPath, count_fork
 from kconsumer._core.settling_lock import SettlingLock
+from kconsumer._core.shared_epoll import AVAILABLE, SharedEpoll
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.metrics import ConsumerMetrics
@@ -58,10 +60,10 @@ def template(version: int) -> tuple[bytes, bytes]:
     return data[: tail - 1], data[tail:]
 
 
-def request(epoch: int, topics: list[FetchTopic]) -> FetchRequest:
+def request(epoch: int, topics: list[FetchTopic], max_wait_ms: int = 500) -> FetchRequest:
     """Returns a request of the session."""
     return FetchRequest(
-        max_wait_ms=500,
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=1 << 20,
         isolation_level=0,
@@ -312,6 +314,50 @@ def test_empty_responses_on_a_socket(version: int, pair: tuple[socket.socket, so
     for _ in range(2):
         assert steady.path.take_samples()[0] == []
         assert totals() == [count, count, count * size, count]
+
+
+def multiples_of(max_wait_ms: int, began_ms: float, ended_ms: float) -> set[int]:
+    """Returns how long a broker may wait after a response between these times, so that it responds at a multiple."""
+    steps = int((ended_ms - began_ms) * 100) + 2
+    times = [began_ms + (ended_ms - began_ms) * step / (steps - 1) for step in range(steps)]
+    return {math.ceil(max(max_wait_ms - now % max_wait_ms, max_wait_ms / 2)) for now in times}
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the system has no epoll")
+def test_idle_consumers_of_a_loop_wait_for_the_same_times() -> None:
+    """With several idle consumers, the broker is asked to respond at multiples of `fetch_max_wait_ms`, or in one more
+    response before that. With one consumer, it may wait for `fetch_max_wait_ms`.
+    """
+    epoll = SharedEpoll()
+    with contextlib.ExitStack() as stack:
+        waiting: list[tuple[Steady, socket.socket]] = []
+        for count in (1, 2):
+            mine, peer = (stack.enter_context(end) for end in socket.socketpair())
+            mine.setblocking(False)
+            steady = Steady({A0: 10}, raw=mine)
+            assert steady.path.begin_poll()
+            assert epoll.watch(steady.path, pytest.fail)
+            waiting.append((steady, peer))
+            for _ in range(20):
+                number = steady.path.responses
+                peer.sendall(steady.respond({}, correlation_id=CORRELATION + number))
+                began = time.monotonic() * 1000
+                epoll.serve()
+                ended = time.monotonic() * 1000
+                sent = peer.recv(1000)
+                waits = {500} if count == 1 else multiples_of(500, began, ended)
+                expected = [request(EPOCH + number + 1, [], max_wait_ms=wait) for wait in waits]
+                assert sent in [
+                    encode_request(FETCH, steady.version, CORRELATION + number + 1, "client", message)
+                    for message in expected
+                ]
+                time.sleep(0.013)
+        epoll.unwatch(steady.path)
+        steady, peer = waiting[0]
+        peer.sendall(steady.respond({}, correlation_id=CORRELATION + 20))
+        epoll.serve()
+        assert peer.recv(1000) == sent_after(steady, 21, EPOCH + 21)
+    epoll.close()
 
 
 def test_records_between_empty_responses(pair: tuple[socket.socket, socket.socket]) -> None:
