@@ -23,6 +23,9 @@ ENGINES: dict[str, dict[str, Any]] = {
     "consumer": {"group_protocol": "consumer"},
 }
 LIMIT = 200
+ATTEMPTS = (
+    5  # if a manager is due between the poll that arms the fast path and the response, the general path handles it
+)
 
 
 class Recorder:
@@ -302,7 +305,10 @@ def run(scenario: Callable[[Reader], Any], engine: str, *, on: bool) -> tuple[An
 @pytest.mark.parametrize("engine", ENGINES)
 def test_user_code_has_the_same_results(engine: str, scenario: Callable[[Reader], Any]) -> None:
     """Each scenario, on the fast path and on the general path."""
-    result, log, responses = run(scenario, engine, on=True)
+    for _ in range(ATTEMPTS):
+        result, log, responses = run(scenario, engine, on=True)
+        if responses:
+            break
     assert responses > 0
     assert run(scenario, engine, on=False) == (result, log, 0)
 
