@@ -13,16 +13,18 @@ import argparse
 import json
 import sys
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.compare import report
-from benchmarks.compare.catalog import Reading, run
+from benchmarks.compare.catalog import CLIENTS, LIMITS, Reading, run
 from benchmarks.compare.run import machine
-from benchmarks.data import CORPORA, PARTITIONS, compile_sources, load
+from benchmarks.data import CORPORA, PARTITIONS, Corpus, compile_sources, load
 from benchmarks.latency import RATE, Pulse, percentile
 from support.brokers.kafka import JVM_FULL, Kafka, KafkaCluster
 
@@ -34,16 +36,22 @@ STYLES = {"batches": 1, "records": 2}  # reading record by record is slower: a s
 CONFLUENT_RECORDS = 10  # each poll() of a single record is a task of a thread pool: a much smaller share
 LEAST_RECORDS = 100_000  # a client may return all of less at once, and what it returns first is not counted
 CONSUMERS = 100
+ONE = "1 consumer"
 RECORDS_PER_CONSUMER = 100_000
+PARTS = ("throughput", "many", "latency", "idle")
 IDLE = (("default options", ()), ("fetch_max_wait_ms=5000", ("fetch_max_wait_ms=5000",)))
 
 Readings = dict[str, list[Reading]]
 
 
-def throughput(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
-    """Return readings by client and style, in rounds."""
+def throughput(kafka: Kafka, topic: str, corpus: Corpus, rounds: int) -> Readings:
+    """Return readings by client and style, and of the bare sockets, in rounds."""
     readings: Readings = {}
+    records = corpus.records
     for _ in range(rounds):
+        for limit in LIMITS:
+            chosen = (kafka.bootstrap_servers, topic, str(records), str(PARTITIONS), *CLIENTS[limit].words)
+            take(readings, limit, CLIENTS[limit].script, *chosen, *corpus.words)
         for style, fraction in STYLES.items():
             for client, share in SHARES.items():
                 part = share * fraction * (CONFLUENT_RECORDS if (client, style) == ("confluent", "records") else 1)
@@ -62,14 +70,19 @@ def throughput(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
 def many(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
     """Return readings of one consumer, and of many consumers that read at the same time in one event loop.
 
-    One consumer reads the whole topic, each of many a part of one partition.
+    One consumer reads the whole topic, or one partition. Each of many reads a part of one partition. A response has at
+    most 1 MB of each partition, so one consumer of one partition gets as many responses per record as each of many.
     """
     readings: Readings = {}
+    cases = {
+        ONE: (records, PARTITIONS, 1),
+        "1 consumer of 1 partition": (records // PARTITIONS, 1, 1),
+        f"{CONSUMERS} consumers": (RECORDS_PER_CONSUMER * CONSUMERS, PARTITIONS, CONSUMERS),
+    }
     for _ in range(rounds):
-        for count in (1, CONSUMERS):
-            total = records if count == 1 else RECORDS_PER_CONSUMER * count
-            words = (kafka.bootstrap_servers, topic, str(total), str(PARTITIONS), "kconsumer", "batches")
-            take(readings, f"{count} consumers", READ, *words, *([str(count)] if count > 1 else []))
+        for name, (total, partitions, count) in cases.items():
+            words = (kafka.bootstrap_servers, topic, str(total), str(partitions), "kconsumer", "batches")
+            take(readings, name, READ, *words, *([str(count)] if count > 1 else []))
     return readings
 
 
@@ -145,8 +158,25 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small part of everything, only to show that it runs")
     parser.add_argument("--rounds", type=int, help="readings per client (default 3, 1 when quick)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the tables (default: all)")
     parser.add_argument("--output", type=Path, help="also write all figures to this file as JSON")
     return parser.parse_args()
+
+
+def measure_reading(kafka: Kafka, results: dict[str, Any], parts: Sequence[str], rounds: int, *, quick: bool) -> None:
+    """Measure the parts that read whole topics, and print their tables."""
+    for corpus in CORPORA:
+        if corpus.name not in TOPICS:
+            continue
+        part = corpus.quick() if quick else replace(corpus, records=min(corpus.records, 3_000_000))
+        topic = load(kafka, part)
+        if "throughput" in parts:
+            found = results[corpus.name] = throughput(kafka, topic, part, rounds)
+            print(f"\n{part.title}\n\n{speed_table(found, 'kconsumer-blocking, batches')}", flush=True)
+        if "many" in parts and corpus.name == TOPICS[0] and not quick:
+            results["many"] = many(kafka, topic, part.records, rounds)
+            print(f"\n{speed_table(results['many'], ONE)}", flush=True)
+        kafka.delete_topic(topic)
 
 
 def main() -> None:
@@ -156,21 +186,14 @@ def main() -> None:
     results = report.new_results(machine(), rounds)
     compile_sources()
     with KafkaCluster(jvm=JVM_FULL) as kafka:
-        corpora = [
-            replace(corpus, records=min(corpus.records, 3_000_000)) for corpus in CORPORA if corpus.name in TOPICS
-        ]
-        for corpus in [corpus.quick() for corpus in corpora] if options.quick else corpora:
-            topic = load(kafka, corpus)
-            found = results[corpus.name] = throughput(kafka, topic, corpus.records, rounds)
-            print(f"\n{corpus.title}\n\n{speed_table(found, 'kconsumer-blocking, batches')}", flush=True)
-            if corpus.name == TOPICS[0] and not options.quick:
-                results["many"] = many(kafka, topic, corpus.records, rounds)
-                print(f"\n{speed_table(results['many'], '1 consumers')}", flush=True)
-            kafka.delete_topic(topic)
-        results["latency"] = latency(kafka, rounds, 50 if options.quick else 600)
-        print(f"\n{latency_table(results['latency'])}", flush=True)
-        results["idle"] = idle(kafka, 3 if options.quick else 15, (10,) if options.quick else (100, 1000))
-        print(f"\n{idle_table(results['idle'])}", flush=True)
+        if {"throughput", "many"} & set(options.only):
+            measure_reading(kafka, results, options.only, rounds, quick=options.quick)
+        if "latency" in options.only:
+            results["latency"] = latency(kafka, rounds, 50 if options.quick else 600)
+            print(f"\n{latency_table(results['latency'])}", flush=True)
+        if "idle" in options.only:
+            results["idle"] = idle(kafka, 3 if options.quick else 15, (10,) if options.quick else (100, 1000))
+            print(f"\n{idle_table(results['idle'])}", flush=True)
     if options.output:
         options.output.write_text(json.dumps(results) + "\n")
 
