@@ -1,9 +1,9 @@
 """Handles Fetch responses without partitions, which brokers send to idle consumers.
 
-Such a response changes nothing but the correlation id and the fetch session epoch, and the next request differs from
-the last one only in these two, and in how long the broker may wait. So a response is compared with the expected bytes, and the next request is changed in
-place. No Python code runs meanwhile, and the GIL is held. So no other thread sees the copies half changed, and the
-engine's lock is not needed.
+Such a response changes nothing but the correlation id and the fetch session epoch. The next request differs from the
+last one only in these two, and in how long the broker may wait. So a response is compared with the expected bytes, and
+the next request is changed in place. No Python code runs meanwhile, and the GIL is held. So no other thread sees the
+copies half changed, and the engine's lock is not needed.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
