@@ -157,11 +157,10 @@ class FastPathControl:
     def _sockets_free(self) -> bool:
         """Returns whether the sockets can be leased. If not, the network thread notifies the driver when it waits."""
         loop = self._parts.client.loop
-        # Before the thread is checked, because it first sets `selecting`, and then calls `on_wait`.
-        loop.on_wait = self._driver.notify
+        loop.call_before_wait(self._driver.notify)  # before `selecting` is checked, which the network thread sets first
         if self._leased or not self._driver.can_lease():
             return False
-        loop.on_wait = None
+        loop.call_before_wait(None)
         return True
 
     def _next_due(self) -> float:

@@ -62,7 +62,7 @@ class ConnectionLoop:
         self.make_waker = make_waker
         self.closed = False
         self.selecting = False  # `poll` waits; it handles the events of no connection
-        self.on_wait: Callable[[], object] | None = None  # `poll` calls it once, when it is about to wait
+        self._on_wait: Callable[[], object] | None = None  # see `call_before_wait`
         self.lease_lock = threading.RLock()  # `poll` does not end its wait while another thread holds it
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
@@ -124,8 +124,8 @@ class ConnectionLoop:
             selector = self._interest.selector or self._open()  # it may have been replaced in the last round
             self.selecting = True
             try:
-                if self.on_wait is not None and wait_ms > 0:
-                    on_wait, self.on_wait = self.on_wait, None
+                if self._on_wait is not None and wait_ms > 0:
+                    on_wait, self._on_wait = self._on_wait, None
                     on_wait()
                 found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             finally:
@@ -194,6 +194,13 @@ class ConnectionLoop:
     def metrics(self) -> ConnectionMetrics | None:
         """The metrics of the connections; None without metrics."""
         return self._metrics
+
+    def call_before_wait(self, on_wait: Callable[[], object] | None) -> None:
+        """Let `poll` call a function once, after it has set `selecting`, when it is about to wait. None: call nothing.
+
+        Any thread may call this.
+        """
+        self._on_wait = on_wait
 
     def lease(self, node: NodeConnection) -> None:
         """Stop using the socket of a node. The caller holds `lease_lock`, and another thread waits in `poll`."""
