@@ -68,6 +68,11 @@ class AvroDecoder:
         """The type of the decoded column."""
         return self._kind
 
+    @property
+    def reads_schema_ids(self) -> bool:
+        """True if values begin with the id of a schema; see header_ids.py."""
+        return self._writers is not None
+
     def decode(self, values: pa.Array) -> Decoded:
         """Decode the values one by one. Raises what `writers` raises, except UnknownSchemaError."""
         rows: list[Any] = []

@@ -106,6 +106,8 @@ class ConfluentDecoder:
     If `inner` is None, the rest stays bytes.
     """
 
+    reads_schema_ids = True  # see header_ids.py
+
     def __init__(self, inner: Decoder | None) -> None:
         self._inner = inner
 
@@ -124,8 +126,7 @@ class ConfluentDecoder:
                 unframed[row] = value[start:]
             else:
                 bad[row], unframed[row] = "has no Confluent header", None
-        values = pa.array(unframed, values.type)
         if self._inner is None:
-            return Decoded(values, bad)
-        found = self._inner.decode(values)
+            return Decoded(pa.array(unframed, pa.binary()), bad)  # without ids from headers, the values fit this type
+        found = self._inner.decode(pa.array(unframed, values.type))
         return Decoded(found.column, {**bad, **found.bad})

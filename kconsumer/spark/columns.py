@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kconsumer.formats.decoders import Decoded, Decoder
+from kconsumer.formats.header_ids import decode_column
 from kconsumer.spark.schema import VALUE_BYTES, VALUE_ERROR, Projection
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def with_errors(batch: pa.RecordBatch, decoder: Decoder | None) -> pa.RecordBatc
     import pyarrow as pa
 
     index = batch.schema.get_field_index("value")
-    found = decoder.decode(batch.column(index)) if decoder else Decoded(batch.column(index), {})
+    values = batch.column(index)
+    found = decode_column(decoder, values, _headers(batch), "value") if decoder else Decoded(values, {})
     reasons = [found.bad.get(row) for row in range(batch.num_rows)] if found.bad else pa.nulls(batch.num_rows)
     batch = batch.set_column(index, "value", found.column)
     return batch.append_column(VALUE_ERROR, pa.array(reasons, pa.string()))
@@ -71,10 +73,10 @@ def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.R
     """
     import pyarrow as pa
 
-    undecoded, bad = batch, dict[int, tuple[str, str]]()
+    undecoded, headers, bad = batch, _headers(batch), dict[int, tuple[str, str]]()
     for name, decoder in decoders.items():
         index = batch.schema.get_field_index(name)
-        found = decoder.decode(batch.column(index))
+        found = decode_column(decoder, batch.column(index), headers, name)
         batch = batch.set_column(index, name, found.column)
         bad = {row: (name, why) for row, why in found.bad.items()} | bad
     if not bad:
@@ -86,6 +88,11 @@ def decode(batch: pa.RecordBatch, decoders: Mapping[str, Decoder]) -> tuple[pa.R
     return kept, [
         {**record, "column": bad[row][0], "reason": bad[row][1]} for row, record in zip(rows, records, strict=True)
     ]
+
+
+def _headers(batch: pa.RecordBatch) -> pa.Array | None:
+    """Returns the column `headers` if the batch has it. The ids of schemas may be there."""
+    return batch.column("headers") if "headers" in batch.schema.names else None
 
 
 def as_map(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -185,11 +185,11 @@ ROWS = (
     SourceOption("valueMessage", _text, None, "both",
                  "Full name of the message, for protobuf.", True, "package.Message"),
     SourceOption("valueFraming", _one_of("none", "confluent"), "none", "both",
-                 "`confluent`: each value begins with the five bytes of Confluent's serializers; the schema id in them "
-                 "is ignored without valueRegistry.", True, "none, confluent"),
+                 "`confluent`: the id of a schema is before each value, or in the header `__value_schema_id`, as "
+                 "Confluent's serializers write it. It is ignored without valueRegistry.", True, "none, confluent"),
     SourceOption("valueRegistry", _text, None, "both",
-                 "Address of a schema registry. Avro values are decoded with the schema whose id they begin with, and "
-                 "converted to valueSchema.", True, "http://host:8081"),
+                 "Address of a schema registry. Avro values are decoded with the schema of their id, and converted to "
+                 "valueSchema.", True, "http://host:8081"),
     SourceOption("maxBytesPerTrigger", _at_least(1), None, "stream",
                  "Maximum bytes of keys and values in a micro-batch, estimated from a sample of each partition.",
                  True, POSITIVE),

@@ -69,13 +69,17 @@ class Projection:
         """Returns a decoder for each column of the query that is decoded: the key, the value, both or none."""
         found: dict[str, Decoder | None] = {"key": TextDecoder() if self.value.keys_are_text else None}
         found["value"] = self.value.decoder()
-        wanted = {*self.columns, *(["value"] if VALUE_ERROR in self.columns else [])}
-        return {name: decoder for name, decoder in found.items() if decoder is not None and name in wanted}
+        return {name: decoder for name, decoder in found.items() if decoder is not None and self._decodes(name)}
+
+    def _decodes(self, name: str) -> bool:
+        return name in self.columns or (name == "value" and VALUE_ERROR in self.columns)
 
     @property
     def record_columns(self) -> tuple[str, ...]:
         """The columns of records that the columns of the query are made of."""
         needed = dict.fromkeys("value" if name in (VALUE_BYTES, VALUE_ERROR) else name for name in self.columns)
+        if self.value.framed and self._decodes("value"):
+            needed["headers"] = None  # the id of the schema may be there
         return tuple(needed)
 
     def arrow_schema(self) -> pyarrow.Schema:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 
 from support.brokers.kafka import Kafka
 from support.registry import values
@@ -142,3 +142,28 @@ def test_avro_with_a_registry(spark: Any, kafka: Kafka, topic_name: str) -> None
         query = load(spark, options, **asked)
         rows = query.sort("offset").select("value.number", "value.text").collect()
     assert [(1, "none"), (2, "b"), (None, None)] == [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize("serializer", [header_schema_id_serializer, values.number_in_header])
+def test_avro_with_ids_in_headers(spark: Any, kafka: Kafka, topic_name: str, serializer: Any) -> None:
+    """Ids of schemas are found in headers, as GUIDs and as numbers, and before values."""
+    kafka.create_topic(topic_name)
+    with registry_server() as address, SchemaRegistryClient({"url": address}) as client:
+        for schema, value in ((values.OLD, {"number": 1}), (values.NEW, {"number": 2, "text": "b"})):
+            data, headers = values.in_header(client, schema, value, topic=topic_name, serializer=serializer)
+            kafka.produce(topic_name, [data, None], headers=[("other", b"x"), *headers])
+        kafka.produce(topic_name, [values.avro(client, values.NEW, {"number": 3}, topic_name)])
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic_name}
+        asked = {
+            "valueFormat": "avro",
+            "valueFraming": "confluent",
+            "valueSchema": values.NEW,
+            "valueRegistry": address,
+        }
+        query = load(spark, options, **asked)
+        assert "headers" not in query.columns
+        rows = query.sort("offset").select("value.number", "value.text").collect()
+        with_headers = load(spark, options, **asked, includeHeaders="true").sort("offset").collect()
+    assert [(1, "none"), (None, None), (2, "b"), (None, None), (3, "none")] == [tuple(row) for row in rows]
+    assert [["other", "__value_schema_id"]] * 4 == [[h.key for h in row.headers] for row in with_headers[:4]]
+    assert [1, 2, 3] == [row.value.number for row in with_headers if row.value is not None]

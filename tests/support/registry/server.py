@@ -50,14 +50,18 @@ def _version(client: Any, subject: str, version: str, _body: Any) -> dict[str, A
 Respond = Callable[..., dict[str, Any]]
 #: (method, path) -> (client, *groups of the path, body) -> response
 ROUTES: dict[tuple[str, str], Respond] = {
-    ("POST", r"/subjects/([^/]+)/versions"): lambda client, subject, body: {
-        "id": client.register_schema(subject, _schema(body))
-    },
+    ("POST", r"/subjects/([^/]+)/versions"): lambda client, subject, body: _registered(
+        client.register_schema_full_response(subject, _schema(body))
+    ),
     ("POST", r"/subjects/([^/]+)"): lambda client, subject, body: _registered(
         client.lookup_schema(subject, _schema(body))
     ),
     ("GET", r"/subjects/([^/]+)/versions/(\w+)"): _version,
     ("GET", r"/schemas/ids/(\d+)"): lambda client, number, body: _shown(client.get_schema(int(number))),
+    ("GET", r"/schemas/guids/([\w-]+)"): lambda client, guid, body: {
+        "guid": guid,
+        **_shown(client.get_schema_by_guid(guid)),
+    },
 }
 
 

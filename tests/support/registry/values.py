@@ -12,6 +12,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from kconsumer.formats.framing import HEADERS
+
 Field = descriptor_pb2.FieldDescriptorProto
 
 OLD = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "number", "type": "int"}]})
@@ -63,21 +65,35 @@ def json_value(client: Any, value: Any, topic: str = "orders-json") -> bytes:
     return data
 
 
-def in_header(client: Any, schema: Any, value: Any, field: str = "value") -> tuple[bytes, list[tuple[str, bytes]]]:
+def number_in_header(payload: bytes, context: Any, schema_id: Any) -> bytes:
+    """Write the number of a schema into a header, for registries without GUIDs. Returns the value without the id."""
+    context.headers.append((HEADERS[context.field.value], schema_id.id_to_bytes()))
+    return payload
+
+
+def in_header(
+    client: Any,
+    schema: Any,
+    value: Any,
+    field: str = "value",
+    topic: str = "headers",
+    serializer: Any = header_schema_id_serializer,
+) -> tuple[bytes, list[tuple[str, bytes]]]:
     """Returns a value and the headers of its record, as a serializer writes them that puts the id into a header.
 
-    `schema` is an Avro schema, `ORDER_JSON`, or the class of the message.
+    `schema` is an Avro schema, `ORDER_JSON`, or the class of the message. The default of `serializer`, which writes the
+    id, is confluent-kafka's, for GUIDs.
     """
-    configuration = {"schema.id.serializer": header_schema_id_serializer}
+    configuration = {"schema.id.serializer": serializer}
     if not isinstance(schema, str):
-        serializer: Any = ProtobufSerializer(schema, client, {"use.deprecated.format": False, **configuration})
+        serialize: Any = ProtobufSerializer(schema, client, {"use.deprecated.format": False, **configuration})
     elif schema == ORDER_JSON:
-        serializer = JSONSerializer(schema, client, conf=configuration)
+        serialize = JSONSerializer(schema, client, conf=configuration)
     else:
-        serializer = AvroSerializer(client, schema, conf={**CONFIGURATION, **configuration})
+        serialize = AvroSerializer(client, schema, conf={**CONFIGURATION, **configuration})
     headers: list[Any] = []
     place = MessageField.KEY if field == "key" else MessageField.VALUE
-    data: bytes = serializer(value, SerializationContext("headers", place, headers))
+    data: bytes = serialize(value, SerializationContext(topic, place, headers))
     return data, headers
 
 
