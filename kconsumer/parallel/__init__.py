@@ -132,7 +132,7 @@ def process(
         if executor != "asyncio":
             raise ConfigError("with an AsyncConsumer, handlers run in its event loop: use executor='asyncio'")
         return AsyncProcessor(consumer, handler, **arguments).run()
-    if type(consumer).__module__.startswith("kconsumer.share"):
+    if any(base.__module__.startswith("kconsumer.share") for base in type(consumer).__mro__):
         from kconsumer.parallel.share_processor import ShareProcessor  # imported when used
 
         return ShareProcessor(consumer, handler, executor=executor, **arguments).run()

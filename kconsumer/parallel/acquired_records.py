@@ -119,12 +119,11 @@ class AcquiredRecords:
         self._trackers = {tracker: None for tracker in self._trackers if tracker in in_use}
 
     def release(self) -> None:
-        """Release all records that are not finished."""
+        """Release all records that are not finished, except those whose locks are being renewed."""
         for acquired in list(self._acquired.values()):
             if acquired.waits_until is None:
                 acquired.kind = AcknowledgeType.RELEASE
                 self._acknowledge(acquired)
-        self._acquired.clear()
 
     def _acknowledge(self, acquired: Acquired) -> bool:
         if acquired.kind is None or acquired.waits_until is not None:

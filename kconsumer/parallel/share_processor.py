@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -140,12 +141,30 @@ class ShareProcessor(ProcessorBase):
         yield partial(self._executor.stop, EXIT_TIMEOUT_S if state.abandoned == before else 0.0)
         self._acquired.acknowledge_finished()
         self._acquired.release()
+        if polls:
+            self._take_renewed(max(deadline, self._now() + 1000 * MAX_POLL_S))
         self._commit()
 
     def _keep_locks(self) -> bool:
         """Renew locks while the run ends. Returns False if polls fail."""
+        return self._polls_at_the_end(self._renew)
+
+    def _take_renewed(self, deadline: float) -> None:
+        """Poll until no lock is being renewed, and acknowledge the records that the polls return.
+
+        A record can be acknowledged only after a poll has returned it. If its handler has returned while its lock was
+        being renewed, and the run has ended before that poll, it would be delivered again.
+        """
+        polls = True
+        while polls and self._acquired.renewing and self._now() < deadline:
+            polls = self._polls_at_the_end(partial(self._poll, MAX_POLL_S))
+            self._acquired.release()
+            self._acquired.forget_lost(self._now())
+
+    def _polls_at_the_end(self, poll: Callable[[], None]) -> bool:
+        """Call a function that polls. Returns False if it fails."""
         try:
-            self._renew()
+            poll()
         except Exception as error:  # user code, such as a deserializer; the run ends already
             log.warning("a poll failed while the run ended: %s", error)
             return False

@@ -316,6 +316,48 @@ def test_locks_are_renewed(cluster: FakeCluster) -> None:
     assert RECORDS == acknowledged(cluster)
 
 
+def test_a_stop_while_locks_are_renewed(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that returns while the renewal of its lock is in flight, and the run ends: its record is accepted."""
+    configure_group(cluster.bootstrap_servers, "shared", {"share.record.lock.duration.ms": "1000"})
+    started, released = threading.Event(), threading.Event()
+    finished: list[bytes] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.value == b"7":
+            started.set()
+            released.wait(30)
+        finished.append(record.value)
+
+    with member(cluster, max_poll_records=1000) as source:
+        processor = ShareProcessor(source, handle, order="none")
+        poll = source.poll
+
+        def stop_at_the_renewal(timeout: Any) -> Any:
+            if started.is_set() and not released.is_set():
+                processor.stop()  # so that this poll raises WakeupError, after the renewal was started
+                released.set()
+            return poll(timeout)
+
+        monkeypatch.setattr(source, "poll", stop_at_the_renewal)
+        summary = processor.run()
+    assert b"7" in finished
+    assert (len(finished), "stop") == (summary.processed, summary.reason)
+    assert len(finished) == acknowledged(cluster)
+
+
+def test_a_class_of_the_application(cluster: FakeCluster) -> None:
+    """`process` accepts classes that are derived from ShareConsumer."""
+
+    class Own(ShareConsumer):
+        """A class in a module of the application."""
+
+    finished = Calls()
+    options: dict[str, Any] = {"group_id": "shared", "share_acknowledgement_mode": "explicit"}
+    with Own("t", bootstrap_servers=cluster.bootstrap_servers, **options) as source:
+        summary = process(source, finished.add, workers=4, order="none")
+    assert (RECORDS, RECORDS) == (summary.processed, acknowledged(cluster))
+
+
 def test_wrong_arguments(cluster: FakeCluster) -> None:
     """What is not possible with a kind of consumer raises an error that says what to use."""
 
