@@ -49,6 +49,8 @@ REAL_BROKER_TWINS: dict[str, str] = {
     "test_groups_failover.py": FAILOVER,
     "test_range_log_changes.py::test_a_compacted_partition": COMPACTION,
     "test_parallel.py::test_members_are_killed_and_stopped[consumer]": COORDINATOR,
+    "test_parallel.py::test_members_with_a_share_consumer_are_killed_and_stopped": SHARES,
+    "test_parallel.py::test_members_with_an_async_consumer_are_killed_and_stopped[consumer]": COORDINATOR,
     "test_ranges.py": SEGMENTS,
     "test_parallel_sources.py": SHARES,
     "test_share_consumer.py::test_a_lock_that_times_out": SHARES,

@@ -15,9 +15,9 @@ from kconsumer import ConsumerRecord
 
 @dataclass(frozen=True)
 class Entry:
-    """A start or an end of a handler, or the end of a member."""
+    """A start or an end of a handler, what became of a record of a share group, or the end of a member."""
 
-    kind: str  # "start", "end", "fail", or "killed"
+    kind: str  # "start", "end", "fail", "accepted", "lost", or "killed"
     member: str
     process: int
     partition: int
@@ -33,6 +33,8 @@ class Journal:
     longest_ms: float = 2.0
     member: str = "-"
     fails: float = 0.0  # how many of the attempts raise an error
+    slow: float = 0.0  # how many of the attempts take `slow_s`
+    slow_s: float = 0.0
 
     def killed(self, member: str) -> None:
         """Note that a member was killed. Its handlers have ended."""
@@ -40,8 +42,11 @@ class Journal:
 
     def write(self, kind: str, record: ConsumerRecord) -> None:
         """Append an entry. Other processes append to the same file."""
-        key = "" if record.key is None else record.key.decode()
-        self._append(f"{kind} {self.member} {os.getpid()} {record.partition} {record.offset} {key}\n")
+        self.note(kind, record.partition, record.offset, "" if record.key is None else record.key.decode())
+
+    def note(self, kind: str, partition: int, offset: int, key: str = "") -> None:
+        """Append an entry of this member."""
+        self._append(f"{kind} {self.member} {os.getpid()} {partition} {offset} {key}\n")
 
     def _append(self, line: str) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -53,14 +58,17 @@ class Journal:
     def process(self, record: ConsumerRecord) -> None:
         """The handler for threads and processes."""
         self.write("start", record)
-        time.sleep(random.random() * self.longest_ms / 1000)
+        time.sleep(self._duration_s())
         self._end(record)
 
     async def process_async(self, record: ConsumerRecord) -> None:
         """The handler for an event loop."""
         self.write("start", record)
-        await asyncio.sleep(random.random() * self.longest_ms / 1000)
+        await asyncio.sleep(self._duration_s())
         self._end(record)
+
+    def _duration_s(self) -> float:
+        return self.slow_s if random.random() < self.slow else random.random() * self.longest_ms / 1000
 
     def _end(self, record: ConsumerRecord) -> None:
         failed = random.random() < self.fails

@@ -1,0 +1,167 @@
+"""Groups of members that run `kconsumer.parallel`, and storms in which members are killed, stopped and replaced."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from kconsumer import TopicPartition, groups
+from support.brokers.kafka import Kafka
+from support.harnesses.parallel_journal import Entry, Journal, out_of_order, overlaps
+from support.harnesses.share_journal import not_accepted, repeated
+from support.members.members import MemberProcess, wait_for
+from support.members.share_groups import configure_group
+
+SCRIPT = Path(__file__).with_name("parallel_member.py")
+PARTITIONS, KEYS, BATCH = 6, 40, 300
+SESSION_MS, LOCK_MS = 6000, 5000
+RESPONSE_S = 90.0
+
+
+class ParallelGroup:
+    """A group of members that process one topic, and what was written to it."""
+
+    source = "consumer"  # a key of SOURCES in parallel_member.py
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    slow_s = 0.0  # how long 0.4 % of the handlers take
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        folder: Path,
+        stack: ExitStack,
+        *,
+        order: str,
+        options: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the topic. `options` are those of the consumers, and `arguments` those of `process`."""
+        self.kafka, self.topic, self.order = kafka, topic, order
+        self.journal = Journal(folder / "journal")
+        self.produced = 0
+        self.members: list[MemberProcess] = []
+        self._settings = {
+            "source": self.source,
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "group_id": topic,
+            "topics": [topic],
+            "journal": str(self.journal.path),
+            "longest_ms": 20.0,
+            "slow": 0.004 if self.slow_s else 0.0,
+            "slow_s": self.slow_s,
+            "arguments": {"workers": 4, "commit_interval_s": 0.3, "order": order, **arguments},
+            **self.options,
+            **(options or {}),
+        }
+        self._names = (f"member-{number}" for number in count())
+        self._stack = stack
+        kafka.create_topic(topic, partitions=PARTITIONS)
+
+    def produce(self) -> None:
+        """Write a batch of records."""
+        values = [b"%d" % (self.produced + n) for n in range(BATCH)]
+        self.kafka.produce(self.topic, values, keys=[b"key-%d" % random.randrange(KEYS) for _ in values])
+        self.produced += BATCH
+
+    def start(self) -> None:
+        """Start a member."""
+        self.members.append(self._stack.enter_context(MemberProcess(next(self._names), self._settings, SCRIPT)))
+
+    def kill(self) -> None:
+        """Kill one of the older members, which process records, by SIGKILL."""
+        member = self.members.pop(random.randrange(len(self.members) - 1))
+        member.kill()
+        self.journal.killed(str(member.pid))
+
+    def stop(self) -> None:
+        """Stop the oldest member, when it runs, by SIGTERM. Check that it has abandoned nothing."""
+        member = self.members[0]
+        wait_for(lambda: member.seen("running"), f"the run of {member.name}", self.members, RESPONSE_S)
+        self.members.remove(member)
+        os.kill(member.pid, signal.SIGTERM)
+        member.stop()
+        [summary] = member.seen("summary")
+        assert ("SIGTERM", 0) == (summary["reason"], summary["abandoned"])
+
+    def process(self, records: int) -> None:
+        """Wait until this number of records was processed."""
+        wait_for(lambda: self.journal.has_finished(records), f"{records} processed records", self.members, RESPONSE_S)
+
+    def run_storms(self, storms: int, seconds: float = 0.0) -> None:
+        """Kill, stop and start members under load: this number of times, and until the time is over. Then check."""
+        end = time.monotonic() + seconds
+        self.produce()
+        for _ in range(3):
+            self.start()
+        self.process(BATCH // 3)
+        while storms > 0 or time.monotonic() < end:
+            storms -= 1
+            self.produce()
+            self.process(self.produced - BATCH // 2)
+            self.kill()
+            self.start()
+            self.produce()
+            self.stop()
+            self.start()
+            self.process(self.produced - BATCH)
+        self.process(self.produced)
+        self.settle()
+        while self.members:
+            self.stop()
+        finished = self.journal.finished()
+        print(f"{self.produced} records, {sum(finished.values()) - len(finished)} repeated")
+        assert self.written() == set(finished)
+        self.check(self.journal.entries())
+
+    def written(self) -> set[tuple[int, int]]:
+        """Returns the partition and the offset of each record."""
+        return {(p, n) for p, end in self.kafka.end_offsets(self.topic).items() for n in range(end)}
+
+    def settle(self) -> None:
+        """Wait until members may be stopped at the end."""
+
+    def check(self, entries: list[Entry]) -> None:
+        """Check the order of records, and what is committed at the end."""
+        assert ([], []) == (overlaps(entries, self.order), out_of_order(entries, self.order))
+        assert self.kafka.end_offsets(self.topic) == self.kafka.committed(self.topic, self.topic)
+
+
+class AsyncParallelGroup(ParallelGroup):
+    """A group whose members have an AsyncConsumer."""
+
+    source = "async_consumer"
+
+
+class ShareParallelGroup(ParallelGroup):
+    """A share group. A few of its handlers take longer than the time after which locks are renewed."""
+
+    source = "share_consumer"
+    options: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "max_poll_records": 50}
+    slow_s = LOCK_MS / 2000
+
+    def __init__(self, kafka: Kafka, topic: str, folder: Path, stack: ExitStack, **options: Any) -> None:
+        super().__init__(kafka, topic, folder, stack, **options)
+        config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": str(LOCK_MS)}
+        configure_group(kafka.bootstrap_servers, topic, config)
+
+    def settle(self) -> None:
+        """Wait until the broker has an acknowledgement of each record."""
+        wait_for(self._has_no_lag, "the acknowledgements of all records", self.members, RESPONSE_S)
+
+    def _has_no_lag(self) -> bool:
+        offsets = groups.offsets(self.topic, bootstrap_servers=self.kafka.bootstrap_servers)
+        tps = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
+        return all(tp in offsets and offsets[tp].lag == 0 for tp in tps)
+
+    def check(self, entries: list[Entry]) -> None:
+        """Check that each record was accepted, and that none was repeated without a reason."""
+        lost = sum(entry.kind == "lost" for entry in entries)
+        print(f"{lost} locks lost")
+        assert ([], []) == (repeated(entries), not_accepted(entries, self.written()))
