@@ -270,6 +270,7 @@ INTERNAL_MODULES = {
     "kconsumer.formats.column_types": "the types of decoded columns",
     "kconsumer.formats.decoders": "the interface of decoders",
     "kconsumer.formats.json_columns": "the decoder of JSON",
+    "kconsumer.formats.header_ids": "schema ids in the headers of records",
     "kconsumer.formats.protobuf_columns": "the decoder of Protocol Buffers",
     "kconsumer.metrics.registry": "the metrics of a pipeline",
     "kconsumer.metrics.reporters": "the reporters of its metrics, which are those of a consumer",

@@ -1,6 +1,6 @@
 """kconsumer.parallel in a group whose members are killed, stopped and replaced: nothing is lost, and orders hold.
 
-With KCONSUMER_CHAOS_SECONDS, each test goes on for this time.
+With KCONSUMER_CHAOS_SECONDS, each test continues for this time.
 """
 
 from __future__ import annotations
