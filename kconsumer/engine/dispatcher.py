@@ -80,7 +80,8 @@ class Dispatcher:
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
         """Send the waiting requests, as the first part of a step. Returns how long (ms) the network may then wait."""
-        self._flush(now)
+        if self._waiting:
+            self._flush(now)
         if self._failed:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms

@@ -113,6 +113,7 @@ class Connection:
         self.name = name  # for errors
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
+        self._negotiated: dict[tuple[int, int, int], int] = {}  # versions by API key and allowed versions
         self.next_deadline = float("inf")
         self.throttle_ms = 0  # the throttle time of responses since `take_throttle`
         self.probe = probe
@@ -194,7 +195,12 @@ class Connection:
 
     def negotiated(self, api: Api, min_version: int = 0, max_version: int = 32767) -> int:
         """Returns the version to send a request with. Raises UnsupportedVersionError if there is no common version."""
-        return common_version(self.name, self.api_versions or {}, api, min_version, max_version)
+        key = api.key, min_version, max_version
+        version = self._negotiated.get(key)
+        if version is None:
+            version = common_version(self.name, self.api_versions or {}, api, min_version, max_version)
+            self._negotiated[key] = version
+        return version
 
     def send(self, request: ClientRequest, now: float) -> None:
         """Encode a request and append it to `outgoing`.
@@ -382,7 +388,7 @@ class Connection:
             self._find_deadline()
 
     def _find_deadline(self) -> None:
-        self.next_deadline = min((entry.deadline for entry in self._in_flight), default=float("inf"))
+        self.next_deadline = min(entry.deadline for entry in self._in_flight) if self._in_flight else float("inf")
         if self._authenticator is not None:
             self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
@@ -523,6 +529,7 @@ class Connection:
             raise ProtocolError(f"{self.name} responded to ApiVersions with garbage: {error}") from error
         self._note_throttle(entry, message)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
+        self._negotiated.clear()
         self.transition_to(ConnectionState.READY)
 
     # --- the probe ---

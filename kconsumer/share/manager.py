@@ -49,10 +49,15 @@ class BrokerState:
         self.closing = False  # the session must end before another fetch
         self.backoff = backoff
 
-    @property
-    def committing(self) -> bool:
-        """True if a commit waits for one of the unsent acknowledgements, or if one of them is a renewal."""
-        return any(each.commit is not None or each.renews for each in self.unsent)
+    def may_piggyback(self, wanted: Wanted) -> bool:
+        """Returns True if a fetch of the `wanted` partitions may carry the unsent acknowledgements.
+
+        It may not if a commit waits for one of them, or if one of them is a renewal or of another partition.
+        """
+        for each in self.unsent:
+            if each.commit is not None or each.renews or each.batch.partition not in wanted:
+                return False
+        return True
 
 
 class ShareManager:
@@ -99,6 +104,16 @@ class ShareManager:
             or self._ahead
             or any(broker.unsent or broker.closing for broker in self._brokers.values())
         )
+
+    @property
+    def awaits_responses(self) -> bool:
+        """True if each broker of the last poll has a request in flight, so that another poll returns no requests."""
+        found = False
+        for broker in self._brokers.values():
+            if not broker.in_flight:
+                return False
+            found = True
+        return found
 
     @property
     def may_acknowledge(self) -> bool:
@@ -149,11 +164,14 @@ class ShareManager:
     def poll(self, now: float) -> PollResult:
         """Returns the requests to send now, at most one per broker."""
         wanted = self._wanted() if self._wants_records or self._ahead else {}
+        for node_id in wanted:
+            if node_id not in self._brokers:
+                self._broker(node_id)
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
-        for node_id in [*self._brokers, *(set(wanted) - self._brokers.keys())]:
-            broker = self._broker(node_id)
-            self._expire(broker, now)
+        for node_id, broker in self._brokers.items():
+            if broker.unsent:
+                self._expire(broker, now)
             if broker.in_flight:
                 continue
             if broker.closing:
@@ -234,9 +252,7 @@ class ShareManager:
         session = broker.session
         if broker.unsent and not session.open:
             self._fail(broker, error_for(Errors.SHARE_SESSION_NOT_FOUND, "acknowledging records"), now)
-        if broker.unsent and (
-            not wanted or broker.committing or not {each.partition for each in broker.unsent} <= wanted.keys()
-        ):
+        if broker.unsent and not (wanted and broker.may_piggyback(wanted)):
             return [self._acknowledge_request(broker, session.epoch)]
         if not wanted:
             return []
@@ -244,14 +260,9 @@ class ShareManager:
         max_wait_ms = self._max_wait_ms()
         self._ahead = self._ahead and self._wants_records
         acknowledgements, broker.unsent = broker.unsent, []
+        added, forgotten = session.changes(wanted)
         message = fetch_request(
-            self._config,
-            self._member,
-            session.epoch,
-            session.added(wanted),
-            session.forgotten(wanted),
-            acknowledgements,
-            max_wait_ms,
+            self._config, self._member, session.epoch, added, forgotten, acknowledgements, max_wait_ms
         )
         broker.in_flight = True
         return [
@@ -298,7 +309,8 @@ class ShareManager:
         else:
             broker.backoff.reset()
         for each in acknowledgements:
-            self._complete(each, result.acknowledged(each.partition, each.topic_partition), reply.now)
+            batch = each.batch
+            self._complete(each, result.acknowledged(batch.partition, batch.topic_partition), reply.now)
 
     def _on_acknowledged(
         self, broker: BrokerState, acknowledgements: list[PartitionAcknowledgements], reply: Reply, *, closing: bool

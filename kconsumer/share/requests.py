@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kconsumer.config.option_groups import ShareConfig
 from kconsumer.schema.share_group import (
@@ -31,7 +30,7 @@ def fetch_request(
     member: ShareMember,
     epoch: int,
     added: Iterable[TopicIdPartition],
-    forgotten: Iterable[TopicIdPartition],
+    forgotten: Collection[TopicIdPartition],
     acknowledgements: Acknowledgements,
     max_wait_ms: int,
 ) -> ShareFetchRequest:
@@ -51,28 +50,12 @@ def fetch_request(
         batch_size=config.max_poll_records,
         share_acquire_mode=ACQUIRE_MODES[config.share_acquire_mode],
         topics=[
-            ShareFetchTopic(
-                topic_id=topic_id,
-                partitions=[
-                    ShareFetchPartition(
-                        partition_index=row.partition,
-                        acknowledgement_batches=[
-                            ShareFetchAcknowledgementBatch(
-                                first_offset=batch.first_offset,
-                                last_offset=batch.last_offset,
-                                acknowledge_types=batch.types,
-                            )
-                            for batch in batches.get(row, ())
-                        ],
-                    )
-                    for row in rows
-                ],
-            )
-            for topic_id, rows in _by_topic({*added, *batches})
+            ShareFetchTopic(topic_id=topic_id, partitions=[_fetched(row, batches.get(row, ())) for row in rows])
+            for topic_id, rows in _by_topic({*added, *batches}).items()
         ],
         forgotten_topics_data=[
             ShareForgottenTopic(topic_id=topic_id, partitions=[row.partition for row in rows])
-            for topic_id, rows in _by_topic(forgotten)
+            for topic_id, rows in (_by_topic(forgotten).items() if forgotten else ())
         ],
     )
 
@@ -86,24 +69,32 @@ def acknowledge_request(member: ShareMember, epoch: int, acknowledgements: Ackno
         share_session_epoch=epoch,
         is_renew_ack=any(each.renews for each in acknowledgements),
         topics=[
-            ShareAcknowledgeTopic(
-                topic_id=topic_id,
-                partitions=[
-                    ShareAcknowledgePartition(
-                        partition_index=row.partition,
-                        acknowledgement_batches=[
-                            ShareAcknowledgementBatch(
-                                first_offset=batch.first_offset,
-                                last_offset=batch.last_offset,
-                                acknowledge_types=batch.types,
-                            )
-                            for batch in batches[row]
-                        ],
-                    )
-                    for row in rows
-                ],
+            ShareAcknowledgeTopic(topic_id=topic_id, partitions=[_acknowledged(row, batches[row]) for row in rows])
+            for topic_id, rows in _by_topic(batches).items()
+        ],
+    )
+
+
+def _fetched(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]) -> ShareFetchPartition:
+    return ShareFetchPartition(
+        partition_index=row.partition,
+        acknowledgement_batches=[
+            ShareFetchAcknowledgementBatch(
+                first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=batch.types
             )
-            for topic_id, rows in _by_topic(batches)
+            for batch in batches
+        ],
+    )
+
+
+def _acknowledged(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]) -> ShareAcknowledgePartition:
+    return ShareAcknowledgePartition(
+        partition_index=row.partition,
+        acknowledgement_batches=[
+            ShareAcknowledgementBatch(
+                first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=batch.types
+            )
+            for batch in batches
         ],
     )
 
@@ -111,10 +102,15 @@ def acknowledge_request(member: ShareMember, epoch: int, acknowledgements: Ackno
 def _by_partition(acknowledgements: Acknowledgements) -> Mapping[TopicIdPartition, list[AcknowledgementBatch]]:
     types: dict[TopicIdPartition, Mapping[int, int]] = {}
     for each in acknowledgements:
-        earlier = types.get(each.partition)
-        types[each.partition] = each.types if earlier is None else {**earlier, **each.types}
+        partition = each.batch.partition
+        earlier = types.get(partition)
+        types[partition] = each.types if earlier is None else {**earlier, **each.types}
     return {partition: to_batches(offsets) for partition, offsets in types.items()}
 
 
-def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[TopicIdPartition]]]:
-    return [(topic_id, list(rows)) for topic_id, rows in groupby(sorted(partitions), key=lambda row: row.topic_id)]
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[TopicIdPartition]]:
+    """Returns the partitions by topic id, sorted."""
+    topics: dict[bytes, list[TopicIdPartition]] = {}
+    for row in sorted(partitions):
+        topics.setdefault(row.topic_id, []).append(row)
+    return topics

@@ -6,7 +6,7 @@ Buffers acquired records, stores leaders that a response names, and translates e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kconsumer.deferred_calls import get_logger
@@ -15,6 +15,7 @@ from kconsumer.errors import KafkaError, TopicAuthorizationError, error_for
 from kconsumer.managers import FOREVER, Reply
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema.share_group import (
+    AcquiredRecords,
     ShareAcknowledgeResponse,
     ShareFetchPartitionData,
     ShareFetchResponse,
@@ -111,13 +112,14 @@ class ShareResponseHandler:
         response: ShareFetchResponse = reply.message
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
-        locked_until = self.lock_time(reply).until
+        locked_until = self._locked_until(reply)
         result = Result()
         for topic in response.responses:
             for data in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, data.partition_index)
+                if data.acknowledge_error_code:
+                    self._check_leader(data.acknowledge_error_code)
                 result.add(partition, data.acknowledge_error_code, data.acknowledge_error_message)
-                self._check_leader(partition, data.acknowledge_error_code)
                 tp = wanted.get(partition)
                 if tp is not None:
                     self._partition(node_id, partition, tp, data, result, locked_until)
@@ -145,13 +147,17 @@ class ShareResponseHandler:
             return
         if data.acquired_records:
             result.acquired = True
-            acquired = sorted(data.acquired_records, key=lambda row: row.first_offset)
+            acquired: Sequence[AcquiredRecords] = data.acquired_records
+            if len(acquired) > 1:
+                acquired = sorted(acquired, key=lambda row: row.first_offset)
             self._buffer.add(CompletedShareFetch(node_id, partition, tp, data.records, acquired, locked_until))
 
     def lock_time(self, reply: Reply) -> LockTime:
         """Returns when the records that a request has acquired or renewed are locked."""
-        until = FOREVER if self.lock_timeout_ms is None else reply.sent_at + self.lock_timeout_ms
-        return LockTime(reply.sent_at, until)
+        return LockTime(reply.sent_at, self._locked_until(reply))
+
+    def _locked_until(self, reply: Reply) -> float:
+        return FOREVER if self.lock_timeout_ms is None else reply.sent_at + self.lock_timeout_ms
 
     def handle_acknowledgement(self, node_id: int, reply: Reply) -> Result:
         """Returns what the response to a ShareAcknowledge says about partitions."""
@@ -163,14 +169,14 @@ class ShareResponseHandler:
             for data in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, data.partition_index)
                 result.add(partition, data.error_code, data.error_message)
-                self._check_leader(partition, data.error_code)
+                self._check_leader(data.error_code)
                 name = self._cluster.topic_name(topic.topic_id)
                 if data.error_code in NAMES_LEADER and name is not None:
                     tp = TopicPartition(name, data.partition_index)
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
         return result
 
-    def _check_leader(self, partition: TopicIdPartition, code: int) -> None:
+    def _check_leader(self, code: int) -> None:
         if ACKNOWLEDGE_ACTIONS[code] is AcknowledgeErrorAction.MOVED:
             self._metadata.request_update()
 
