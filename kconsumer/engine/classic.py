@@ -6,7 +6,7 @@ lock only if it is free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.callbacks import Callbacks
@@ -139,25 +139,36 @@ class ClassicDriver(Driver):
         return min(self._heartbeat_once(group), float(self._components.config.heartbeat_interval_ms))
 
     def _heartbeat_once(self, group: Group) -> float:
+        # If the calling thread is inside a call, its steps send heartbeats. Check again when the next one is due.
+        busy_ms = group.heartbeat.time_to_next_ms(self._clock.now())
+        return self._try_step(lambda now: self._send_heartbeat(group, now), busy_ms)
+
+    def _send_heartbeat(self, group: Group, now: float) -> float:
+        parts = self._components
+        retry_ms = float(parts.config.retry_backoff_ms)
+        # The response to a JoinGroup must be handled at once: from then on, the coordinator expects heartbeats.
+        in_flight = group.heartbeat.in_flight or group.membership.in_flight
+        if not group.member.heartbeating and not in_flight:
+            return retry_ms
+        self.flush_managers(group.heartbeat, group.coordinator)
+        parts.dispatcher.step(0.0)
+        in_flight = group.heartbeat.in_flight or group.membership.in_flight
+        if in_flight or group.coordinator.connection_id is None or parts.client.receiving:
+            return retry_ms
+        return max(1.0, group.heartbeat.time_to_next_ms(now))
+
+    def _try_step(self, step: Callable[[float], float], busy_ms: float) -> float:
+        """Call `step(now)` on the heartbeat thread, unless the calling thread holds the lock. Stores errors.
+
+        Returns how long (ms) the heartbeat thread may sleep: the result of `step`, or `busy_ms` if it was not called.
+        """
         parts = self._components
         retry_ms = float(parts.config.retry_backoff_ms)
         now = self._clock.now()
         if not parts.lock.acquire(blocking=False):
-            # The calling thread is inside a call, and its steps send heartbeats. Check again when the next one is due.
-            return max(retry_ms, group.heartbeat.time_to_next_ms(now))
+            return max(retry_ms, busy_ms)
         try:
-            if parts.closed or parts.step.unfinished:
-                return FOREVER
-            # The response to a JoinGroup must be handled at once: from then on, the coordinator expects heartbeats.
-            in_flight = group.heartbeat.in_flight or group.membership.in_flight
-            if not group.member.heartbeating and not in_flight:
-                return retry_ms
-            self.flush_managers(group.heartbeat, group.coordinator)
-            parts.dispatcher.step(0.0)
-            in_flight = group.heartbeat.in_flight or group.membership.in_flight
-            if in_flight or group.coordinator.connection_id is None or parts.client.receiving:
-                return retry_ms
-            return max(1.0, group.heartbeat.time_to_next_ms(now))
+            return FOREVER if parts.closed or parts.step.unfinished else step(now)
         except KafkaError as error:
             self._failure = error
             return retry_ms

@@ -60,7 +60,11 @@ class ShareBuffer:
     @property
     def records(self) -> int:
         """The number of acquired offsets in the buffer."""
-        return sum(row.last_offset - row.first_offset + 1 for fetch in self._fetches for row in fetch.acquired)
+        count = 0
+        for fetch in self._fetches:
+            for row in fetch.acquired:
+                count += row.last_offset - row.first_offset + 1
+        return count
 
     def has_data(self) -> bool:
         """Returns True if a poll would find records."""
@@ -80,8 +84,10 @@ class ShareBuffer:
 
     def drop_expired(self, now: float) -> None:
         """Drop data whose locks have expired: the group may have delivered its records again."""
-        if any(fetch.locked_until <= now for fetch in self._fetches):
-            self._fetches = deque(fetch for fetch in self._fetches if fetch.locked_until > now)
+        for fetch in self._fetches:
+            if fetch.locked_until <= now:
+                self._fetches = deque(fetch for fetch in self._fetches if fetch.locked_until > now)
+                return
 
     def drop_from(self, node_id: int) -> None:
         """Drop the data of a broker whose share session has ended: the broker has released the records."""

@@ -50,50 +50,53 @@ class ShareCollector:
         error, self._error = self._error, None
         return error
 
-    def collect(
-        self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True
-    ) -> None:
-        """Decode the records of one partition into `batch`. With `deserialize` False, deserializers do not run.
+    def collect(self, fetch: CompletedShareFetch, batch: AcquiredBatch, now: float, *, deserialize: bool = True) -> int:
+        """Decode the records of one partition into `batch`, and return their number.
 
-        If a record has an error, the records before it are in `batch`, and the next poll raises the error. The data
-        after a record that cannot be deserialized is put back into the buffer.
+        With `deserialize` False, deserializers do not run. If a record has an error, the records before it are in
+        `batch`, and the next poll raises the error. The data after a record that cannot be deserialized is put back
+        into the buffer.
         """
-        ranges = [(row.first_offset, row.last_offset, row.delivery_count) for row in fetch.acquired]
-        first, end = fetch.next_offset, ranges[-1][1] + 1
+        first, end = fetch.next_offset, fetch.acquired[-1].last_offset + 1
         try:
             data = PartitionFetch(fetch.topic_partition, fetch.records, first, check_crcs=self._check_crcs)
             while not data.exhausted and data.next_offset < end:
                 run = data.take(MAX_RECORDS)
                 if deserialize and (self._key is not None or self._value is not None):
                     run.deserialize(self._key, self._value)
-                if not len(run):
+                size = len(run)
+                if not size:
                     break
-                if not self._explicit and self._is_whole(fetch, run, first, end):
+                if not self._explicit and self._is_whole(fetch, run, size, end):
                     run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
                     batch.take_run(run, range(first, end))
-                    break
-                batch.add_records(acquired_records(run, ranges, self.acknowledger))
+                    self._metrics.records_returned(size, now)
+                    return size
+                batch.add_records(acquired_records(run, _ranges(fetch), self.acknowledger))
         except RecordDeserializationError as error:
             self._release(fetch, batch, error)
             end = fetch.next_offset
         except CorruptRecordError as error:
             self._error = error
             rest = max(batch.records, default=first - 1) + 1
-            batch.set_all(AcknowledgeType.REJECT, offsets_within(ranges, rest, end))
+            batch.set_all(AcknowledgeType.REJECT, offsets_within(_ranges(fetch), rest, end))
         except BaseException:  # of a deserializer, as SystemExit: the records do not reach the user
-            batch.set_all(AcknowledgeType.RELEASE, offsets_within(ranges, first, end))
+            batch.set_all(AcknowledgeType.RELEASE, offsets_within(_ranges(fetch), first, end))
             raise
-        if len(batch.records) != sum(map(len, parts_within(ranges, first, end))):
-            batch.set_all(GAP, [o for o in offsets_within(ranges, first, end) if o not in batch.records])
-        self._metrics.records_returned(len(batch.records), now)
+        size = len(batch.records)
+        if size != sum(map(len, parts_within(_ranges(fetch), first, end))):
+            batch.set_all(GAP, [o for o in offsets_within(_ranges(fetch), first, end) if o not in batch.records])
+        self._metrics.records_returned(size, now)
+        return size
 
     @staticmethod
-    def _is_whole(fetch: CompletedShareFetch, run: RecordRun, first: int, end: int) -> bool:
-        """Returns True if a run contains each offset from `first` to `end - 1`, all acquired together, and no other.
+    def _is_whole(fetch: CompletedShareFetch, run: RecordRun, size: int, end: int) -> bool:
+        """Returns True if a run of `size` records has each acquired offset before `end`, all acquired together, and no
+        other.
 
         In implicit mode, the records of such a run are created when the user iterates over them.
         """
-        return len(fetch.acquired) == 1 and len(run) == end - first and run.next_offset <= end
+        return size == end - fetch.next_offset and len(fetch.acquired) == 1 and run.next_offset <= end
 
     def _release(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: RecordDeserializationError) -> None:
         """Release the record that has failed, and put the data after it back."""
@@ -114,6 +117,11 @@ class ShareCollector:
         fetch.next_offset = error.offset + 1
         if fetch.next_offset <= fetch.acquired[-1].last_offset:
             self._buffer.put_back(fetch)
+
+
+def _ranges(fetch: CompletedShareFetch) -> list[tuple[int, int, int]]:
+    """Returns the first offset, the last offset and the delivery count of each acquired range."""
+    return [(row.first_offset, row.last_offset, row.delivery_count) for row in fetch.acquired]
 
 
 def offsets_within(ranges: list[tuple[int, int, int]], start: int, end: int) -> list[int]:

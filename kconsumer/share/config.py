@@ -29,7 +29,7 @@ REFUSED: dict[str, str] = {
     "group_remote_assignor": NO_ASSIGNOR,
     "group_instance_id": "the members of a share group are never static",
     "group_protocol": "a share consumer always uses the protocol of share groups",
-    "engine": "a share consumer always has a network thread",
+    "engine": "a share consumer has only one engine",
     "interceptors": "a share consumer calls no interceptors",
 }
 

@@ -1,8 +1,8 @@
 """ShareEngine: what the public methods of a share consumer call. It polls, acknowledges, commits and closes.
 
-Operations are generators, as in `engine/waiting.py`. Managers and network run on the network thread of a
-`ThreadedDriver`. Records that a poll has taken from the buffer, but that do not reach the user because of an exception,
-are released.
+Operations are generators, as in `engine/waiting.py`. Managers and network run on the calling thread, see `driver.py`,
+or on the network thread of an `AsyncDriver`. Records that a poll has taken from the buffer, but that do not reach the
+user because of an exception, are released.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from kconsumer.engine.close_sequence import TELEMETRY_CLOSE_TIMEOUT_MS
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.operations import TELEMETRY_DISABLED
-from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.managers import Promise
@@ -34,7 +33,9 @@ from kconsumer.share.acknowledgements import (
     PartitionAcknowledgements,
     check_acknowledged,
 )
+from kconsumer.share.buffer import CompletedShareFetch
 from kconsumer.share.components import ShareComponents
+from kconsumer.share.driver import ShareDriver
 from kconsumer.share.fetch_ahead import MAX_POLLS_AHEAD, FetchAhead
 from kconsumer.share.metrics import SharePollMetrics
 from kconsumer.share.types import AcknowledgeType
@@ -47,6 +48,10 @@ Offsets = dict[TopicPartition, frozenset[int]]
 AcknowledgeCallback = Callable[[Offsets, KafkaError | None], object]
 Unreached = Callable[[], Iterable[ConsumerRecord]]
 """Returns the records of the last poll that a `for` loop over the consumer has not reached."""
+
+Data = tuple[CompletedShareFetch, AcquiredBatch]
+"""Data that a poll has taken from the buffer, and the batch for its records."""
+Found = Data | ConsumerRecords | None
 
 MAX_WAIT_SHARE = 3  # a poll that waits restarts the poll interval this many times within max_poll_interval_ms
 
@@ -62,7 +67,7 @@ class ShareEngine(ClientEngine):
         environment: Environment,
         group_id: str,
         on_acknowledge: AcknowledgeCallback | None,
-        make_driver: Callable[[ShareComponents, Callbacks], Driver] = ThreadedDriver,
+        make_driver: Callable[[ShareComponents, Callbacks], Driver] = ShareDriver,
         make_callbacks: Callable[[ShareComponents], Callbacks] = Callbacks,
     ) -> None:
         self.components = parts = ShareComponents(config, environment, group_id)
@@ -130,24 +135,28 @@ class ShareEngine(ClientEngine):
             raise StateError("nothing to read from yet: subscribe() to topics first")
         if self._leaving:  # called by a callback
             return ConsumerRecords.EMPTY
-        self._finish_last_poll(unreached)
-        self._polls.poll_began(self._clock.now())
-        while True:
+        self.driver.keep_alive()
+        with parts.changing():
+            self._finish_last_poll(unreached)
             self.driver.raise_wakeup()
-            records, renewing = self._take(taken, deserialize=deserialize)
-            if records is not None:
-                return self._return(records)
-            yield self._wait(timer, fetching=not renewing)
+            found = self._find(taken)
+        records = self._collect(found, taken, deserialize=deserialize)
+        while records is None:
+            yield self._wait(timer, fetching=not self._has_renewals)
             self._polls.wait_ended(self._clock.now())
             yield from self.callbacks.run_commits()
             if self._leaving or not parts.subscription.is_group_managed:  # by a callback, a signal handler or a task
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
-            records, _ = self._take(taken, deserialize=deserialize)
-            if records is not None:
-                return self._return(records)
-            if timer.expired:
-                return ConsumerRecords.EMPTY
+            with parts.changing():
+                parts.membership.poll_started(parts.subscription.now)
+                found = self._find(taken)
+            records = self._collect(found, taken, deserialize=deserialize)
+            if records is None:
+                if timer.expired:
+                    return ConsumerRecords.EMPTY
+                self.driver.raise_wakeup()
+        return self._return(records)
 
     def _return(self, records: ConsumerRecords) -> ConsumerRecords:
         """Returns the records of a poll, after the next fetch was sent."""
@@ -162,29 +171,32 @@ class ShareEngine(ClientEngine):
         return Wait(min(timer.deadline, limit), joining=True, fetching=fetching)
 
     def _finish_last_poll(self, unreached: Unreached) -> None:
+        """Acknowledge the records of the last poll. The caller holds the lock."""
         parts = self.components
-        with parts.changing():
-            left = _offsets_of(unreached())
-            for batch in self._batches if left else ():
-                released = left.get(batch.topic_partition, set())
-                batch.set_all(AcknowledgeType.RELEASE, batch.records.keys() & released)
-            if self.explicit:
-                check_acknowledged(self._batches)
-            else:
-                self._accept({})
-            parts.membership.user_polled(parts.subscription.now)
-            self._fetch_ahead()
-            self._send(None)
-            if parts.buffer.has_data() and parts.fetch.needs_poll:
-                self.driver.flush_managers(parts.fetch)  # now: this poll does not wait for the network thread
+        now = parts.subscription.now
+        left = _offsets_of(unreached())
+        for batch in self._batches if left else ():
+            released = left.get(batch.topic_partition, set())
+            batch.set_all(AcknowledgeType.RELEASE, batch.records.keys() & released)
+        if self.explicit:
+            check_acknowledged(self._batches)
+        else:
+            self._accept({})
+        parts.membership.user_polled(now)
+        self._polls.poll_began(now)
+        self._fetch_ahead(now)
+        self._send(None, flush=False)
+        # A poll that waits sends the acknowledgements with its fetch. One that does not wait sends them now.
+        if (parts.buffer.has_data() or parts.collector.failed) and parts.fetch.needs_poll:
+            self.driver.flush_managers(parts.fetch)
 
-    def _fetch_ahead(self) -> None:
+    def _fetch_ahead(self, now: float) -> None:
         """Let the manager fetch ahead if the caller is quick. The fetch carries the acknowledgements of the last poll.
 
         With record_limit, a poll returns at most `max_poll_records` records, and no others are locked.
         """
         parts, config = self.components, self._config
-        quick = self._ahead.poll_began(self._clock.now(), parts.fetch.lock_timeout_ms)
+        quick = self._ahead.poll_began(now, parts.fetch.lock_timeout_ms)
         if not quick or config.share_acquire_mode == "record_limit":
             return
         if parts.buffer.records < MAX_POLLS_AHEAD * config.max_poll_records:
@@ -196,10 +208,15 @@ class ShareEngine(ClientEngine):
             kept = unreached.get(batch.topic_partition)
             batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
 
-    def _send(self, commit: Commit | None, deadline: float | None = None) -> None:
-        """Pass the acknowledgements that were not sent yet to the manager. The caller holds the lock."""
+    def _send(self, commit: Commit | None, deadline: float | None = None, *, flush: bool = True) -> None:
+        """Pass the acknowledgements that were not sent yet to the manager. The caller holds the lock.
+
+        Unless `flush` is False, also poll the manager, so that it sends them.
+        """
         taken = [found for batch in self._batches if (found := batch.take()) is not None]
-        until = self._clock.now() + self._config.default_api_timeout_ms if deadline is None else deadline
+        until = deadline
+        if until is None:
+            until = self.components.subscription.now + self._config.default_api_timeout_ms
         for each in taken:
             each.deadline, each.commit = until, commit
             if commit is not None:
@@ -207,7 +224,7 @@ class ShareEngine(ClientEngine):
         self._batches = [batch for batch in self._batches if not batch.done]
         if taken:
             self.components.fetch.acknowledge(taken)
-            if self.components.fetch.may_acknowledge:
+            if flush and self.components.fetch.may_acknowledge:
                 self.driver.flush_managers(self.components.membership, self.components.fetch)
 
     def release(self, batches: Iterable[AcquiredBatch]) -> None:
@@ -215,58 +232,77 @@ class ShareEngine(ClientEngine):
         for batch in batches:
             batch.set_all(AcknowledgeType.RELEASE)
 
-    def _take(self, taken: list[AcquiredBatch], *, deserialize: bool) -> tuple[ConsumerRecords | None, bool]:
-        """Returns the records of this poll, or None, and whether records are being renewed.
+    def _find(self, taken: list[AcquiredBatch]) -> Found:
+        """Returns renewed records, or the next data of the buffer, or None. The caller holds the lock.
 
         While records are being renewed, no others are acquired: the poll returns the renewed ones.
         """
         parts = self.components
-        with parts.changing():
-            parts.membership.poll_started(parts.subscription.now)
-            now = self._clock.now()
-            for batch in self._batches:
-                batch.drop_expired(now)
-            renewed = [batch for batch in self._batches if batch.renewed]
-            if renewed:
-                taken += renewed
-                return _as_records([list(batch.take_renewed()) for batch in renewed]), False
-            if any(batch.has_renewals for batch in self._batches):
-                return None, True
-            error = parts.collector.take_error()
-            if error is not None:
-                raise error
-            parts.buffer.drop_expired(now)
-            if not parts.buffer.has_data():
-                parts.fetch.want_records()
-                return None, False
-        return self._collect(taken, deserialize=deserialize), False
+        now = parts.subscription.now
+        if self._batches and self._has_renewals:
+            records = self._take_renewed(taken, now)
+            if records is not None or self._has_renewals:
+                return records
+        error = parts.collector.take_error()
+        if error is not None:
+            raise error
+        found = self._next_fetch(taken, now)
+        if found is None:
+            parts.fetch.want_records()
+            self._send_gaps()
+        return found
 
-    def _collect(self, taken: list[AcquiredBatch], *, deserialize: bool) -> ConsumerRecords | None:
-        """Decode buffered data, up to about `max_poll_records` records: data of one response is not split."""
+    @property
+    def _has_renewals(self) -> bool:
+        return any(batch.has_renewals for batch in self._batches)
+
+    def _take_renewed(self, taken: list[AcquiredBatch], now: float) -> ConsumerRecords | None:
+        """Returns the renewed records, or None if there are none yet."""
+        for batch in self._batches:
+            batch.drop_expired(now)
+        renewed = [batch for batch in self._batches if batch.renewed]
+        taken += renewed
+        return _as_records([list(batch.take_renewed()) for batch in renewed]) if renewed else None
+
+    def _next_fetch(self, taken: list[AcquiredBatch], now: float) -> Data | None:
+        """Returns the next data of the buffer, and the batch for its records. Returns None if the buffer is empty.
+
+        Data of topics that are not subscribed to is released.
+        """
         parts = self.components
-        count = 0
-        while count < self._config.max_poll_records:
-            with parts.changing():
-                parts.buffer.drop_expired(self._clock.now())
-                if not parts.buffer.has_data():
-                    break
-                fetch = parts.buffer.pop()
-                batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition, fetch.locked_until)
-                self._batches.append(batch)
-                if fetch.topic_partition.topic not in parts.subscription.subscribed_topics():
-                    batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
-                    continue
+        parts.buffer.drop_expired(now)
+        while parts.buffer.has_data():
+            fetch = parts.buffer.pop()
+            batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition, fetch.locked_until)
+            self._batches.append(batch)
+            if fetch.topic_partition.topic in parts.subscription.subscribed_topics():
                 taken.append(batch)
+                return fetch, batch
+            batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
+        return None
+
+    def _collect(self, found: Found, taken: list[AcquiredBatch], *, deserialize: bool) -> ConsumerRecords | None:
+        """Decode buffered data, up to about `max_poll_records` records: data of one response is not split.
+
+        `found` is what `_find` has returned. Does not hold the lock while deserializers run.
+        """
+        parts = self.components
+        if found is None or isinstance(found, ConsumerRecords):
+            return found
+        count = 0
+        following: Data | None = found
+        while following is not None:
+            fetch, batch = following
             self._collecting = True
             try:
-                parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
+                count += parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
             finally:
                 self._collecting = False
-            count += len(batch.records)
-            if parts.collector.failed:
+            if parts.collector.failed or count >= self._config.max_poll_records:
                 break
-        with parts.changing():
-            self._send_gaps()
+            with parts.changing():
+                following = self._next_fetch(taken, parts.subscription.now)
+        self._send_gaps()
         error = parts.collector.take_error() if not count else None
         if error is not None:
             raise error
@@ -274,8 +310,11 @@ class ShareEngine(ClientEngine):
 
     def _send_gaps(self) -> None:
         """Acknowledge batches that have no records, but gaps, records that failed, or records not subscribed to."""
-        if any(batch.types and not batch.records for batch in self._batches):
-            self._send(None)
+        for batch in self._batches:
+            if not batch.records and batch.types:
+                with self.components.changing():
+                    self._send(None)
+                return
 
     # --- acknowledgements ------------------------------------------------------------------------------------------
 

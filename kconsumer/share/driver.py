@@ -1,0 +1,111 @@
+"""ShareDriver: managers and network of a share consumer on the calling thread.
+
+A ShareFetch acquires few records, so a cycle of request and response must cost little. No other thread takes part in
+it: the calling thread writes the request, waits for the socket, and handles the response. In the steady state it polls
+only the manager that fetches. Between calls, a thread sends heartbeats, and retries acknowledgements.
+"""
+
+from __future__ import annotations
+
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
+from kconsumer.engine.events import MAX_WAIT_MS
+from kconsumer.engine.heartbeat_thread import HeartbeatThread
+from kconsumer.engine.waiting import Wait
+from kconsumer.share.components import ShareComponents
+
+
+class ShareDriver(ClassicDriver):
+    """Polls managers and runs the network on the calling thread."""
+
+    has_fast_path = False
+
+    _components: ShareComponents
+
+    def __init__(self, parts: ShareComponents, callbacks: Callbacks) -> None:
+        super().__init__(parts, callbacks)
+        self._polled_all = False  # all managers were polled since `raise_errors` was called last
+
+    def _step(self, wait: Wait, timeout_ms: float) -> None:
+        parts = self._components
+        with parts.changing():
+            now = parts.subscription.now
+            wait_ms = self._poll_due_managers(now) if wait.fetching else self._poll_managers(now)
+            if self._must_not_wait(wait):
+                wait_ms = 0.0
+            parts.dispatcher.step(min(wait_ms, timeout_ms, MAX_WAIT_MS))
+            self._after_step(wait)
+
+    def _poll_due_managers(self, now: float) -> float:
+        """Poll all managers if that is due, otherwise only the one that fetches. Returns how long (ms) to wait."""
+        parts, left_ms = self._components, self.next_manager_poll - now
+        if left_ms <= 0 or not parts.dispatcher.quiet:
+            return self._poll_managers(now)
+        return left_ms if parts.fetch.awaits_responses else min(self._poll_safely(parts.fetch, now), left_ms)
+
+    def _poll_managers(self, now: float) -> float:
+        parts, telemetry = self._components, self._components.telemetry
+        wait_ms = min(self._poll_safely(manager, now) for manager in parts.managers)
+        if telemetry.due <= now:
+            self.push_telemetry(now)
+        wait_ms = min(wait_ms, max(0.0, telemetry.due - now))
+        parts.rebootstrap_if_wanted()
+        self.next_manager_poll = now + min(wait_ms, MAX_MANAGER_POLL_INTERVAL_MS)
+        self._polled_all = True
+        return wait_ms
+
+    def raise_errors(self, *, positions: bool = False) -> None:
+        """Raise an error as `Driver` does. Asks the managers for errors only if all of them were polled since the last
+        call, because the polls of a busy consumer poll only one of them, many times per second."""
+        if self._polled_all or self._failure is not None:
+            self._polled_all = False
+            super().raise_errors(positions=positions)
+
+    def _must_not_wait(self, wait: Wait) -> bool:
+        """Returns True if something must be done before the calling thread waits for the network."""
+        parts, promise = self._components, wait.promise
+        return bool(
+            (promise and promise.done)
+            or (wait.fetching and parts.buffer.has_data())
+            or self._callbacks.due
+            or self._failure is not None
+            or parts.user_calls.waiting
+            or (self.wakeup_requested and self.wakeup_enabled)
+        )
+
+    def _after_step(self, wait: Wait) -> None:
+        """Send the next fetch if records have arrived. Otherwise let the next step poll all managers."""
+        parts = self._components
+        if not wait.fetching or not parts.buffer.has_data():
+            self.next_manager_poll = 0.0
+        elif parts.fetch.needs_poll:
+            self._poll_safely(parts.fetch, parts.subscription.now)
+
+    # --- the heartbeat thread --------------------------------------------------------------------------------------
+
+    def keep_alive(self) -> None:
+        """Start the heartbeat thread unless it is running."""
+        if self._thread is None:
+            parts = self._components
+            thread = HeartbeatThread(
+                f"kconsumer-heartbeat-{parts.group_id}", self._step_between_calls, parts.environment
+            )
+            thread.start()
+            self._thread = thread
+
+    def release_to_caller(self, timeout_s: float) -> ClassicDriver:
+        """End the heartbeat thread. Returns this driver."""
+        self.stop()
+        return self
+
+    def _step_between_calls(self) -> float:
+        """Send requests that are due, and handle responses. Returns how long (ms) the heartbeat thread may sleep."""
+        return self._try_step(self._run_managers, self._components.membership.time_to_next_ms(self._clock.now()))
+
+    def _run_managers(self, now: float) -> float:
+        parts = self._components
+        parts.subscription.set_now(now)
+        wait_ms = self._poll_managers(now)
+        parts.dispatcher.step(0.0)
+        return max(1.0, wait_ms) if parts.dispatcher.idle else float(parts.config.retry_backoff_ms)
