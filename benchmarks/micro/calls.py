@@ -1,8 +1,9 @@
 """Counts the Python function calls of an operation: `python benchmarks/micro/calls.py [--trace] [--engine classic]`.
 
-The operations are a fetch cycle with one record, an empty poll, a commit and a heartbeat (see `operations.py`). Calls
-of Python functions and of builtin functions are counted, on the calling thread and on the network thread. Calls inside
-compiled code are not, nor are those of the heartbeat thread, which has its own times.
+The operations are a fetch cycle with one record, an empty poll, a commit, a heartbeat, and a share fetch cycle with one
+record (see `operations.py`). Calls of Python functions and of builtin functions are counted, on the calling thread and
+on the network thread. Calls inside compiled code are not, nor are those of the heartbeat thread, which has its own
+times.
 
 Each repetition has the same calls, so the count is exact. The result is the most frequent one of many repetitions,
 because a heartbeat or an automatic commit may run in one of them.
@@ -34,7 +35,8 @@ from operations import (
     ENGINES,
     FETCH,
     HEARTBEAT,
-    OPERATIONS,
+    SHARE,
+    SHARE_FETCH,
     Plan,
     Run,
     open_consumer,
@@ -46,6 +48,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     EMPTY: {"classic": 4, "threaded": 4, "consumer protocol": 4},
     COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
+    SHARE_FETCH: {SHARE: 324},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 
@@ -211,8 +214,8 @@ def trace(calls: list[Call]) -> str:
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", action="append", choices=ENGINES, help="only this engine (repeatable)")
-    parser.add_argument("--operation", action="append", choices=OPERATIONS, help="only this operation (repeatable)")
+    parser.add_argument("--engine", action="append", choices=[*ENGINES, SHARE], help="only this engine (repeatable)")
+    parser.add_argument("--operation", action="append", choices=BOUNDS, help="only this operation (repeatable)")
     parser.add_argument("--top", type=int, help="print only this number of functions")
     parser.add_argument("--trace", action="store_true", help="print every call in order, with its thread")
     parser.add_argument("--measured", nargs=3, help=argparse.SUPPRESS)
@@ -220,8 +223,8 @@ def main() -> None:
     if options.measured:
         measured(*options.measured)
         return
-    for operation in options.operation or OPERATIONS:
-        for engine in options.engine or ENGINES:
+    for operation in options.operation or BOUNDS:
+        for engine in options.engine or BOUNDS[operation]:
             calls = count(operation, engine)
             builtin = sum(":" not in call.function for call in calls)
             bound = BOUNDS[operation][engine]

@@ -9,6 +9,7 @@ of the consumer wait, so each repetition does the same.
 - empty poll: `poll(0)` while a fetch is in flight.
 - commit: `commit()`, from the call to its return.
 - heartbeat: a heartbeat while the consumer waits in `poll`, and its response.
+- share fetch cycle: as the fetch cycle, of a `ShareConsumer` in implicit mode. The next `poll` accepts the record.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kconsumer import Consumer, ConsumerRecords
+from kconsumer import Consumer, ConsumerRecords, ShareConsumer
 from kconsumer.testing import FakeCluster
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -32,6 +33,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "consumer protocol": {"group_protocol": "consumer"},
 }
 FETCH, EMPTY, COMMIT, HEARTBEAT = OPERATIONS = ("fetch cycle", "empty poll", "commit", "heartbeat")
+SHARE_FETCH = "share fetch cycle"
+SHARE = "share"  # in place of an engine: a ShareConsumer has only one
 TOPIC = GROUP = "operations"
 NO_OTHER_REQUESTS: dict[str, Any] = {"fetch_max_wait_ms": 30_000, "enable_auto_commit": False}
 NO_HEARTBEATS_MS = 14_000
@@ -58,19 +61,32 @@ class Plan(NamedTuple):
 # --- the measured process ---------------------------------------------------------------------------------------------
 
 
-def open_consumer(operation: str, engine: str, servers: str, plan: Plan) -> Consumer:
+def open_consumer(operation: str, engine: str, servers: str, plan: Plan) -> Consumer | ShareConsumer:
     """Returns a consumer that has read the first record. It runs on one processor, and sends no other requests."""
+    _be_quiet()
+    consumer = _open_share(servers) if operation == SHARE_FETCH else _open(operation, engine, servers, plan)
+    while not use(consumer.poll(TIMEOUT_S)):
+        pass
+    return consumer
+
+
+def _be_quiet() -> None:
+    """Run on one processor, with threads that give way to each other only where they wait."""
     processors = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, processors[os.getpid() % len(processors) :][:1])
     sys.setswitchinterval(10.0)  # threads give way to each other only where they wait
     gc.disable()
+
+
+def _open(operation: str, engine: str, servers: str, plan: Plan) -> Consumer:
     options = ENGINES[engine] | NO_OTHER_REQUESTS
     if options.get("group_protocol") != "consumer":
         options["heartbeat_interval_ms"] = heartbeat_ms(operation, plan)
-    consumer = Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest", **options)
-    while not use(consumer.poll(TIMEOUT_S)):
-        pass
-    return consumer
+    return Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest", **options)
+
+
+def _open_share(servers: str) -> ShareConsumer:
+    return ShareConsumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, fetch_max_wait_ms=30_000)
 
 
 def heartbeat_ms(operation: str, plan: Plan) -> int:
@@ -78,7 +94,7 @@ def heartbeat_ms(operation: str, plan: Plan) -> int:
     return plan.heartbeat_ms if operation == HEARTBEAT else NO_HEARTBEATS_MS
 
 
-def perform(operation: str, consumer: Consumer, plan: Plan, begin: Hook = bool, end: Hook = bool) -> list[float]:
+def perform(operation: str, consumer: Any, plan: Plan, begin: Hook = bool, end: Hook = bool) -> list[float]:
     """Repeat an operation. Calls `begin` after the warm-up of each batch, and `end` at its end.
 
     Returns how many operations each batch had, without its warm-up.
@@ -105,7 +121,7 @@ def use(records: ConsumerRecords) -> int:
     return count
 
 
-def _fetch(consumer: Consumer, times: int, _plan: Plan) -> None:
+def _fetch(consumer: Consumer | ShareConsumer, times: int, _plan: Plan) -> None:
     for _ in range(times):
         if use(consumer.poll(TIMEOUT_S)) != 1:
             raise SystemExit("a poll returned another number of records than one")
@@ -133,11 +149,12 @@ def _heartbeat_total(consumer: Consumer) -> float:
     return total
 
 
-REPETITIONS: dict[str, Callable[[Consumer, int, Plan], None]] = {
+REPETITIONS: dict[str, Callable[[Any, int, Plan], None]] = {
     FETCH: _fetch,
     EMPTY: _poll,
     COMMIT: _commit,
     HEARTBEAT: _wait_for_heartbeats,
+    SHARE_FETCH: _fetch,
 }
 
 
@@ -159,7 +176,9 @@ class Run:
         """Returns the last line that the process prints."""
         interval_ms = heartbeat_ms(self._operation, self._plan)
         with (
-            FakeCluster(group_consumer_heartbeat_interval_ms=interval_ms) as cluster,
+            FakeCluster(
+                group_consumer_heartbeat_interval_ms=interval_ms, group_share_heartbeat_interval_ms=NO_HEARTBEATS_MS
+            ) as cluster,
             self._process(cluster) as process,
         ):
             assert process.stdin is not None
@@ -169,7 +188,7 @@ class Run:
             for _ in range(self._plan.repetitions if self._operation != HEARTBEAT else 0):
                 wait_until_quiet(process)
                 self.began.append(time.monotonic_ns())
-                if self._operation == FETCH:
+                if self._operation in (FETCH, SHARE_FETCH):
                     cluster.produce(TOPIC, "value", partition=0)
                 else:
                     os.write(process.stdin.fileno(), b"\n")
@@ -179,6 +198,8 @@ class Run:
     def _process(self, cluster: FakeCluster) -> Iterator[subprocess.Popen[str]]:
         cluster.create_topic(TOPIC)
         cluster.produce(TOPIC, "first", partition=0)
+        if self._operation == SHARE_FETCH:
+            cluster.configure_group(GROUP, share_auto_offset_reset="earliest")
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
         command = self._command(cluster.bootstrap_servers)
         pipe = subprocess.PIPE

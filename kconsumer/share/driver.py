@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
-from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
 from kconsumer.engine.waiting import Wait
@@ -38,11 +37,20 @@ class ShareDriver(ClassicDriver):
             self._after_step(wait)
 
     def _poll_due_managers(self, now: float) -> float:
-        """Poll all managers if that is due, otherwise only the one that fetches. Returns how long (ms) to wait."""
-        parts, left_ms = self._components, self.next_manager_poll - now
-        if left_ms <= 0 or not parts.dispatcher.quiet:
+        """Poll all managers if one of them is due, or if a request has ended that may concern it.
+
+        Otherwise poll only the one that fetches. Returns how long (ms) to wait.
+        """
+        parts = self._components
+        due, ended = self._managers_due
+        if now >= due or ended != self._other_requests_ended or not parts.dispatcher.quiet:
             return self._poll_managers(now)
-        return left_ms if parts.fetch.awaits_responses else min(self._poll_safely(parts.fetch, now), left_ms)
+        return due - now if parts.fetch.awaits_responses else min(self._poll_safely(parts.fetch, now), due - now)
+
+    @property
+    def _other_requests_ended(self) -> int:
+        """The number of requests that have ended, without the fetches that concern no other manager."""
+        return self._components.dispatcher.ended - self._components.fetch.ordinary_responses
 
     def _poll_managers(self, now: float) -> float:
         parts, telemetry = self._components, self._components.telemetry
@@ -51,7 +59,7 @@ class ShareDriver(ClassicDriver):
             self.push_telemetry(now)
         wait_ms = min(wait_ms, max(0.0, telemetry.due - now))
         parts.rebootstrap_if_wanted()
-        self.next_manager_poll = now + min(wait_ms, MAX_MANAGER_POLL_INTERVAL_MS)
+        self._managers_due = now + wait_ms, self._other_requests_ended
         self._polled_all = True
         return wait_ms
 
@@ -75,11 +83,9 @@ class ShareDriver(ClassicDriver):
         )
 
     def _after_step(self, wait: Wait) -> None:
-        """Send the next fetch if records have arrived. Otherwise let the next step poll all managers."""
+        """Send the next fetch if records have arrived, before the caller processes them."""
         parts = self._components
-        if not wait.fetching or not parts.buffer.has_data():
-            self.next_manager_poll = 0.0
-        elif parts.fetch.needs_poll:
+        if wait.fetching and parts.buffer.has_data() and parts.fetch.needs_poll:
             self._poll_safely(parts.fetch, parts.subscription.now)
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------

@@ -137,9 +137,10 @@ class ShareEngine(ClientEngine):
             return ConsumerRecords.EMPTY
         self.driver.keep_alive()
         with parts.changing():
-            self._finish_last_poll(unreached)
+            now = parts.subscription.now
+            self._finish_last_poll(unreached, now)
             self.driver.raise_wakeup()
-            found = self._find(taken)
+            found = self._find(taken, now)
         records = self._collect(found, taken, deserialize=deserialize)
         while records is None:
             yield self._wait(timer, fetching=not self._has_renewals)
@@ -149,8 +150,9 @@ class ShareEngine(ClientEngine):
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
             with parts.changing():
-                parts.membership.poll_started(parts.subscription.now)
-                found = self._find(taken)
+                now = parts.subscription.now
+                parts.membership.poll_started(now)
+                found = self._find(taken, now)
             records = self._collect(found, taken, deserialize=deserialize)
             if records is None:
                 if timer.expired:
@@ -170,10 +172,9 @@ class ShareEngine(ClientEngine):
         limit = self._clock.now() + self._config.max_poll_interval_ms / MAX_WAIT_SHARE
         return Wait(min(timer.deadline, limit), joining=True, fetching=fetching)
 
-    def _finish_last_poll(self, unreached: Unreached) -> None:
+    def _finish_last_poll(self, unreached: Unreached, now: float) -> None:
         """Acknowledge the records of the last poll. The caller holds the lock."""
         parts = self.components
-        now = parts.subscription.now
         left = _offsets_of(unreached())
         for batch in self._batches if left else ():
             released = left.get(batch.topic_partition, set())
@@ -232,14 +233,13 @@ class ShareEngine(ClientEngine):
         for batch in batches:
             batch.set_all(AcknowledgeType.RELEASE)
 
-    def _find(self, taken: list[AcquiredBatch]) -> Found:
+    def _find(self, taken: list[AcquiredBatch], now: float) -> Found:
         """Returns renewed records, or the next data of the buffer, or None. The caller holds the lock.
 
         While records are being renewed, no others are acquired: the poll returns the renewed ones.
         """
         parts = self.components
-        now = parts.subscription.now
-        if self._batches and self._has_renewals:
+        if self._has_renewals:
             records = self._take_renewed(taken, now)
             if records is not None or self._has_renewals:
                 return records
@@ -254,7 +254,7 @@ class ShareEngine(ClientEngine):
 
     @property
     def _has_renewals(self) -> bool:
-        return any(batch.has_renewals for batch in self._batches)
+        return bool(self._batches) and any(batch.has_renewals for batch in self._batches)
 
     def _take_renewed(self, taken: list[AcquiredBatch], now: float) -> ConsumerRecords | None:
         """Returns the renewed records, or None if there are none yet."""
@@ -298,7 +298,7 @@ class ShareEngine(ClientEngine):
                 count += parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
             finally:
                 self._collecting = False
-            if parts.collector.failed or count >= self._config.max_poll_records:
+            if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
                 break
             with parts.changing():
                 following = self._next_fetch(taken, parts.subscription.now)

@@ -93,6 +93,7 @@ class ShareManager:
         self._empty_responses = 0  # the number of fetches since the last one that has acquired records
         self._rotation = 1  # the number of brokers that are fetched from in turn
         self._error: KafkaError | None = None
+        self.ordinary_responses = 0  # the number of ShareFetch responses without any error
 
     # --- what the engine calls -------------------------------------------------------------------------------------
 
@@ -304,6 +305,7 @@ class ShareManager:
         if result.acquired:
             self._wants_records = False
         self._error = result.error or self._error
+        self.ordinary_responses += not result.has_errors
         if result.failed:
             broker.backoff.failed(reply.now)
         else:

@@ -53,10 +53,11 @@ class Failure(NamedTuple):
 class Result:
     """What a response says about partitions."""
 
-    __slots__ = ("_codes", "acquired", "error", "failed")
+    __slots__ = ("_codes", "acquired", "error", "failed", "has_errors")
 
     def __init__(self) -> None:
         self.acquired = False  # the response contains acquired records
+        self.has_errors = False  # the response contains an error code
         self.failed = False  # a partition has an error, so the next fetch must wait
         self.error: KafkaError | None = None  # the user's next call raises it
         self._codes: dict[TopicIdPartition, tuple[int, str | None]] = {}  # results of acknowledgements
@@ -118,6 +119,7 @@ class ShareResponseHandler:
             for data in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, data.partition_index)
                 if data.acknowledge_error_code:
+                    result.has_errors = True
                     self._check_leader(data.acknowledge_error_code)
                 result.add(partition, data.acknowledge_error_code, data.acknowledge_error_message)
                 tp = wanted.get(partition)
@@ -138,7 +140,7 @@ class ShareResponseHandler:
     ) -> None:
         action = FETCH_ACTIONS[data.error_code]
         if action is not ShareFetchErrorAction.ACCEPT:
-            result.failed = True
+            result.failed = result.has_errors = True
             log.debug("share fetch from %s: error code %d", tp, data.error_code)
             if action is ShareFetchErrorAction.REFRESH:
                 self._metadata.request_update()
