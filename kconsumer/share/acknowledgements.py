@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kconsumer._core.record_run import RecordRun, run_of
@@ -69,6 +69,20 @@ def to_batches(types: Mapping[int, int]) -> list[AcknowledgementBatch]:
             batches.append(AcknowledgementBatch(same[0][0], same[-1][0], [kind]))
         _add_batch(batches, mixed)
     return batches
+
+
+def merged_batches(acknowledgements: Sequence[Mapping[int, int]]) -> list[AcknowledgementBatch]:
+    """Returns acknowledgements of one partition as batches. Of two for the same offset, the later one counts."""
+    if len(acknowledgements) == 1:
+        return to_batches(acknowledgements[0])
+    if all(isinstance(types, UniformOffsets) for types in acknowledgements):
+        batches = sorted(batch for types in acknowledgements for batch in to_batches(types))
+        if all(before.last_offset < after.first_offset for before, after in pairwise(batches)):
+            return batches
+    merged: dict[int, int] = {}
+    for types in acknowledgements:
+        merged.update(types)
+    return to_batches(merged)
 
 
 def _add_batch(batches: list[AcknowledgementBatch], pairs: list[tuple[int, int]]) -> None:

@@ -15,11 +15,22 @@ from kconsumer.schema.share_group import AcquiredRecords
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.types import TopicPartition
 
+MIN_POLL_SHARE = 2  # divided data has at least this part of the records of a poll
+
 
 class CompletedShareFetch:
     """The data of one partition in one ShareFetch response."""
 
-    __slots__ = ("acquired", "locked_until", "next_offset", "node_id", "partition", "records", "topic_partition")
+    __slots__ = (
+        "acquired",
+        "divisible",
+        "locked_until",
+        "next_offset",
+        "node_id",
+        "partition",
+        "records",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -29,6 +40,7 @@ class CompletedShareFetch:
         records: Slice | bytes | None,
         acquired: Sequence[AcquiredRecords],
         locked_until: float = FOREVER,
+        divisible: bool = False,
     ) -> None:
         self.node_id = node_id
         self.partition = partition
@@ -37,6 +49,26 @@ class CompletedShareFetch:
         self.acquired = acquired  # ranges of offsets in ascending order, with their delivery counts
         self.next_offset = acquired[0].first_offset  # the first offset that no poll has returned
         self.locked_until = locked_until  # ms; the locks do not expire earlier
+        self.divisible = divisible  # it was requested for several polls
+
+    def split(self, min_records: int) -> CompletedShareFetch | None:
+        """Returns the data of the first ranges with at least `min_records` offsets, and keeps the rest.
+
+        Returns None if there is no rest, or if the data was requested for one poll. No range is divided, because a
+        broker must do much more for acknowledgements of a part of what it has acquired together.
+        """
+        if not self.divisible or self.next_offset != self.acquired[0].first_offset:
+            return None
+        count = 0
+        for number, row in enumerate(self.acquired[:-1], 1):
+            count += row.last_offset - row.first_offset + 1
+            if count >= min_records:
+                head, self.acquired = self.acquired[:number], self.acquired[number:]
+                self.next_offset = self.acquired[0].first_offset
+                return CompletedShareFetch(
+                    self.node_id, self.partition, self.topic_partition, self.records, head, self.locked_until
+                )
+        return None
 
     def offsets(self) -> list[int]:
         """Returns the acquired offsets that no poll has returned."""
@@ -78,9 +110,9 @@ class ShareBuffer:
         """Make the rest of a fetch the first data of the next poll."""
         self._fetches.appendleft(fetch)
 
-    def pop(self) -> CompletedShareFetch:
-        """Returns the first data, which is no longer buffered."""
-        return self._fetches.popleft()
+    def pop(self, max_records: int) -> CompletedShareFetch:
+        """Returns the first data, which is no longer buffered: about `max_records` records if it can be divided."""
+        return self._fetches[0].split(max_records // MIN_POLL_SHARE) or self._fetches.popleft()
 
     def drop_expired(self, now: float) -> None:
         """Drop data whose locks have expired: the group may have delivered its records again."""

@@ -21,8 +21,6 @@ from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
 from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.types import GAP, AcknowledgeType
 
-MAX_RECORDS = (1 << 31) - 1
-
 Acknowledger = Callable[[ShareRecord, int], object]
 
 
@@ -61,7 +59,7 @@ class ShareCollector:
         try:
             data = PartitionFetch(fetch.topic_partition, fetch.records, first, check_crcs=self._check_crcs)
             while not data.exhausted and data.next_offset < end:
-                run = data.take(MAX_RECORDS)
+                run = data.take(end - data.next_offset)  # no acquired record is behind these
                 if deserialize and (self._key is not None or self._value is not None):
                     run.deserialize(self._key, self._value)
                 size = len(run)

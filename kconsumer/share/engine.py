@@ -36,7 +36,7 @@ from kconsumer.share.acknowledgements import (
 from kconsumer.share.buffer import CompletedShareFetch
 from kconsumer.share.components import ShareComponents
 from kconsumer.share.driver import ShareDriver
-from kconsumer.share.fetch_ahead import MAX_POLLS_AHEAD, FetchAhead
+from kconsumer.share.fetch_ahead import MAX_POLLS_BUFFERED, FetchAhead
 from kconsumer.share.metrics import SharePollMetrics
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.types import MetricName, TopicPartition
@@ -185,23 +185,28 @@ class ShareEngine(ClientEngine):
             self._accept({})
         parts.membership.user_polled(now)
         self._polls.poll_began(now)
-        self._fetch_ahead(now)
+        fetch_follows = self._fetch_ahead(now)
         self._send(None, flush=False)
-        # A poll that waits sends the acknowledgements with its fetch. One that does not wait sends them now.
-        if (parts.buffer.has_data() or parts.collector.failed) and parts.fetch.needs_poll:
+        # A poll that waits sends the acknowledgements with its fetch. One that does not wait sends them now, unless one
+        # of the next polls fetches soon.
+        waits = not parts.buffer.has_data() and not parts.collector.failed
+        if not waits and not fetch_follows and parts.fetch.needs_poll:
             self.driver.flush_managers(parts.fetch)
 
-    def _fetch_ahead(self, now: float) -> None:
-        """Let the manager fetch ahead if the caller is quick. The fetch carries the acknowledgements of the last poll.
+    def _fetch_ahead(self, now: float) -> bool:
+        """Let the manager fetch ahead if the caller is quick. The fetch carries the acknowledgements of the last polls.
 
-        With record_limit, a poll returns at most `max_poll_records` records, and no others are locked.
+        Returns True if the caller is quick, but has enough records for this poll and the next one. With record_limit, a
+        poll returns at most `max_poll_records` records, and no others are locked.
         """
         parts, config = self.components, self._config
         quick = self._ahead.poll_began(now, parts.fetch.lock_timeout_ms)
         if not quick or config.share_acquire_mode == "record_limit":
-            return
-        if parts.buffer.records < MAX_POLLS_AHEAD * config.max_poll_records:
-            parts.fetch.fetch_ahead()
+            return False
+        if parts.buffer.records >= MAX_POLLS_BUFFERED * config.max_poll_records:
+            return True
+        parts.fetch.fetch_ahead()
+        return False
 
     def _accept(self, unreached: Mapping[TopicPartition, Collection[int]]) -> None:
         """Accept the records of the last polls that have no acknowledgement yet, except these offsets."""
@@ -272,7 +277,7 @@ class ShareEngine(ClientEngine):
         parts = self.components
         parts.buffer.drop_expired(now)
         while parts.buffer.has_data():
-            fetch = parts.buffer.pop()
+            fetch = parts.buffer.pop(self._config.max_poll_records)
             batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition, fetch.locked_until)
             self._batches.append(batch)
             if fetch.topic_partition.topic in parts.subscription.subscribed_topics():

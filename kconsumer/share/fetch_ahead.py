@@ -3,7 +3,7 @@
 Records that wait for the caller are locked, and no other member of the group can have them. So only a consumer fetches
 ahead that has processed its last batches quickly, in a small part of the time for which records are locked. One slow
 batch ends it, and so does a small one, after which there may be no more records. What is fetched ahead is at most one
-response of each broker, and not more than a few polls return.
+response of each broker, for a few polls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 MIN_QUICK_BATCHES = 4  # this many batches in a row must have been processed quickly
 MIN_BATCH_SHARE = 2  # a batch is small if it has less than this part of max_poll_records
 MAX_BUSY_SHARE = 100  # a batch is quick if it takes at most this part of the lock timeout: 300 ms of 30 s
-MAX_POLLS_AHEAD = 2  # nothing is fetched if the buffer contains the records of this many polls
+POLLS_AHEAD = 4  # a fetch acquires the records of this many polls: a broker takes long for a response of any size
+MAX_POLLS_BUFFERED = 2  # nothing is fetched if the buffer contains the records of this many polls
 
 
 class FetchAhead:

@@ -21,6 +21,7 @@ from kconsumer.metadata.manager import MetadataManager
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kconsumer.share.acknowledgements import ALWAYS, LockTime, PartitionAcknowledgements
 from kconsumer.share.buffer import ShareBuffer
+from kconsumer.share.fetch_ahead import POLLS_AHEAD
 from kconsumer.share.member import ShareMember
 from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.requests import acknowledge_request, fetch_request
@@ -141,7 +142,10 @@ class ShareManager:
         self._wants_records = True
 
     def fetch_ahead(self) -> None:
-        """Acquire records once more when the running poll has its own. The brokers do not wait for records then."""
+        """Acquire records once more when the running poll has its own, for several polls.
+
+        The brokers do not wait for records then.
+        """
         self._ahead = True
 
     def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
@@ -258,19 +262,19 @@ class ShareManager:
         if not wanted:
             return []
         self._last_fetched = broker.node_id
-        max_wait_ms = self._max_wait_ms()
+        max_wait_ms, polls = self._max_wait_ms(), 1 if self._wants_records else POLLS_AHEAD
         self._ahead = self._ahead and self._wants_records
         acknowledgements, broker.unsent = broker.unsent, []
         added, forgotten = session.changes(wanted)
         message = fetch_request(
-            self._config, self._member, session.epoch, added, forgotten, acknowledgements, max_wait_ms
+            self._config, self._member, session.epoch, added, forgotten, acknowledgements, max_wait_ms, polls
         )
         broker.in_flight = True
         return [
             UnsentRequest(
                 SHARE_FETCH,
                 message,
-                lambda reply: self._on_fetched(broker, wanted, acknowledgements, reply),
+                lambda reply: self._on_fetched(broker, wanted, acknowledgements, reply, divisible=polls > 1),
                 node=str(broker.node_id),
             )
         ]
@@ -290,7 +294,13 @@ class ShareManager:
     # --- responses -------------------------------------------------------------------------------------------------
 
     def _on_fetched(
-        self, broker: BrokerState, wanted: Wanted, acknowledgements: list[PartitionAcknowledgements], reply: Reply
+        self,
+        broker: BrokerState,
+        wanted: Wanted,
+        acknowledgements: list[PartitionAcknowledgements],
+        reply: Reply,
+        *,
+        divisible: bool,
     ) -> None:
         broker.in_flight = False
         failure = self._handler.failure_of(reply)
@@ -300,7 +310,8 @@ class ShareManager:
         self._metrics.fetched(reply.now - reply.sent_at, reply.now)
         broker.session.advance(wanted)
         # Records of a session that is about to end are released with it. They may be of another subscription.
-        result = self._handler.handle_fetch(broker.node_id, {} if broker.closing else wanted, reply)
+        kept = {} if broker.closing else wanted
+        result = self._handler.handle_fetch(broker.node_id, kept, reply, divisible=divisible)
         self._empty_responses = 0 if result.acquired else self._empty_responses + 1
         if result.acquired:
             self._wants_records = False

@@ -16,7 +16,7 @@ from kconsumer.schema.share_group import (
     ShareFetchTopic,
     ShareForgottenTopic,
 )
-from kconsumer.share.acknowledgements import AcknowledgementBatch, PartitionAcknowledgements, to_batches
+from kconsumer.share.acknowledgements import AcknowledgementBatch, PartitionAcknowledgements, merged_batches
 from kconsumer.share.member import ShareMember
 from kconsumer.share.session import TopicIdPartition
 
@@ -33,10 +33,11 @@ def fetch_request(
     forgotten: Collection[TopicIdPartition],
     acknowledgements: Acknowledgements,
     max_wait_ms: int,
+    polls: int = 1,
 ) -> ShareFetchRequest:
     """Returns the next request of a share session. It names added, forgotten and acknowledged partitions.
 
-    The broker waits up to `max_wait_ms` for records.
+    The broker waits up to `max_wait_ms` for records, and acquires those of about this many `polls`.
     """
     batches = _by_partition(acknowledgements)
     return ShareFetchRequest(
@@ -46,7 +47,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,
-        max_records=config.max_poll_records,
+        max_records=polls * config.max_poll_records,
         batch_size=config.max_poll_records,
         share_acquire_mode=ACQUIRE_MODES[config.share_acquire_mode],
         topics=[
@@ -100,12 +101,10 @@ def _acknowledged(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]
 
 
 def _by_partition(acknowledgements: Acknowledgements) -> Mapping[TopicIdPartition, list[AcknowledgementBatch]]:
-    types: dict[TopicIdPartition, Mapping[int, int]] = {}
+    types: dict[TopicIdPartition, list[Mapping[int, int]]] = {}
     for each in acknowledgements:
-        partition = each.batch.partition
-        earlier = types.get(partition)
-        types[partition] = each.types if earlier is None else {**earlier, **each.types}
-    return {partition: to_batches(offsets) for partition, offsets in types.items()}
+        types.setdefault(each.batch.partition, []).append(each.types)
+    return {partition: merged_batches(found) for partition, found in types.items()}
 
 
 def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[TopicIdPartition]]:

@@ -108,8 +108,13 @@ class ShareResponseHandler:
             refreshes=action is ShareSessionErrorAction.REFRESH,
         )
 
-    def handle_fetch(self, node_id: int, wanted: Mapping[TopicIdPartition, TopicPartition], reply: Reply) -> Result:
-        """Buffer the records of a response. Returns what it says about partitions."""
+    def handle_fetch(
+        self, node_id: int, wanted: Mapping[TopicIdPartition, TopicPartition], reply: Reply, *, divisible: bool = False
+    ) -> Result:
+        """Buffer the records of a response. Returns what it says about partitions.
+
+        `divisible`: the records were requested for several polls.
+        """
         response: ShareFetchResponse = reply.message
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
@@ -124,7 +129,7 @@ class ShareResponseHandler:
                 result.add(partition, data.acknowledge_error_code, data.acknowledge_error_message)
                 tp = wanted.get(partition)
                 if tp is not None:
-                    self._partition(node_id, partition, tp, data, result, locked_until)
+                    self._partition(node_id, partition, tp, data, result, locked_until, divisible)
                     if data.error_code in NAMES_LEADER:
                         self._learn_leader(tp, data.current_leader, response.node_endpoints)
         return result
@@ -137,6 +142,7 @@ class ShareResponseHandler:
         data: ShareFetchPartitionData,
         result: Result,
         locked_until: float,
+        divisible: bool,
     ) -> None:
         action = FETCH_ACTIONS[data.error_code]
         if action is not ShareFetchErrorAction.ACCEPT:
@@ -152,7 +158,9 @@ class ShareResponseHandler:
             acquired: Sequence[AcquiredRecords] = data.acquired_records
             if len(acquired) > 1:
                 acquired = sorted(acquired, key=lambda row: row.first_offset)
-            self._buffer.add(CompletedShareFetch(node_id, partition, tp, data.records, acquired, locked_until))
+            self._buffer.add(
+                CompletedShareFetch(node_id, partition, tp, data.records, acquired, locked_until, divisible)
+            )
 
     def lock_time(self, reply: Reply) -> LockTime:
         """Returns when the records that a request has acquired or renewed are locked."""

@@ -62,6 +62,21 @@ def test_polls_send_acknowledgements_with_their_fetches(cluster: FakeCluster, se
         assert [("ShareFetch", "MainThread")] * 20 == [each for each in sent if "Heartbeat" not in each[0]]
 
 
+def test_a_quick_consumer_fetches_for_several_polls(cluster: FakeCluster, sent: Sent) -> None:
+    """Polls of a quick consumer send fewer requests than they return batches, and no acknowledgements alone."""
+    cluster.create_topic("batches")
+    for _ in range(40):
+        cluster.produce("batches", [b"v"] * 10)
+    with ShareConsumer(
+        "batches", bootstrap_servers=cluster.bootstrap_servers, group_id="g", max_poll_records=10
+    ) as consumer:
+        sizes = [len(consumer.poll(LIMIT_S)) for _ in range(40)]
+        requests = [name for name, _ in sent]
+    assert [10] * 40 == sizes
+    assert "ShareAcknowledge" not in requests
+    assert requests.count("ShareFetch") < 20
+
+
 def test_commit_async_sends_at_once(cluster: FakeCluster, sent: Sent) -> None:
     """commit_async() sends the acknowledgements before it returns."""
     with make(cluster) as consumer:

@@ -200,7 +200,7 @@ class ShareHarness:
 
     def collect(self) -> AcquiredBatch:
         """Returns the records of the first data in the buffer."""
-        fetch = self.buffer.pop()
+        fetch = self.buffer.pop(500)
         batch = AcquiredBatch(fetch.node_id, fetch.partition, fetch.topic_partition)
         self.collector.collect(fetch, batch, self.now)
         return batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kconsumer.share.fetch_ahead import MIN_QUICK_BATCHES, FetchAhead
+from kconsumer.share.fetch_ahead import MIN_QUICK_BATCHES, POLLS_AHEAD, FetchAhead
 from support.harnesses.share_harness import LOCK_MS, ShareHarness, acknowledged
 
 QUICK_MS = LOCK_MS / 100
@@ -78,3 +78,27 @@ def test_closing_ends_fetching_ahead() -> None:
     share.manager.close()
     share.confirm(share.request())
     assert {} == share.requests()
+
+
+def test_a_fetch_ahead_is_for_several_polls() -> None:
+    """A fetch ahead requests the records of several polls. Polls return its ranges one after the other, undivided."""
+    share = ShareHarness(assigned=[0], max_poll_records=10)
+    share.fetched(p0=[(90, 99)])
+    share.manager.fetch_ahead()
+    request = share.request()
+    assert (10 * POLLS_AHEAD, 10) == (request.message.max_records, request.message.batch_size)
+    share.acquire(request, p0=[(0, 9), (10, 12), (13, 19), (20, 29), (30, 39)])
+    ranges = []
+    while share.buffer.has_data():
+        ranges.append([(row.first_offset, row.last_offset) for row in share.buffer.pop(10).acquired])
+    assert [[(0, 9)], [(10, 12), (13, 19)], [(20, 29)], [(30, 39)]] == ranges
+
+
+def test_a_fetch_for_one_poll_is_not_divided() -> None:
+    """A poll that waits for records returns all that its own fetch has acquired from a partition."""
+    share = ShareHarness(assigned=[0], max_poll_records=10)
+    share.manager.want_records()
+    request = share.request()
+    assert (10, 10) == (request.message.max_records, request.message.batch_size)
+    share.acquire(request, p0=[(0, 9), (10, 19)])
+    assert (2, False) == (len(share.buffer.pop(10).acquired), share.buffer.has_data())

@@ -8,7 +8,14 @@ import pytest
 
 from kconsumer._core.share_record import ShareRecord
 from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError, StateError
-from kconsumer.share.acknowledgements import AcquiredBatch, Commit, LockTime, check_acknowledged, to_batches
+from kconsumer.share.acknowledgements import (
+    AcquiredBatch,
+    Commit,
+    LockTime,
+    check_acknowledged,
+    merged_batches,
+    to_batches,
+)
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.share.types import AcknowledgeType
 from kconsumer.share.uniform_offsets import UniformOffsets, values_of
@@ -280,3 +287,11 @@ def test_a_commit_waits_for_all_partitions() -> None:
     assert (False, frozenset({other})) == (commit.promise.done, commit.unfinished())
     commit.complete(other, None)
     assert {TP: error, other: None} == commit.promise.result()
+
+
+def test_acknowledgements_of_several_polls() -> None:
+    """Those of disjoint ranges are not taken apart. Of two acknowledgements of one offset, the later one counts."""
+    first, second = UniformOffsets(range(3), 1), UniformOffsets(range(5, 8), 2)
+    assert [(0, 2, [1]), (5, 7, [2])] == merged_batches([second, first])
+    assert [(0, 2, [1, 1, 3])] == merged_batches([first, {2: 3}])
+    assert [(0, 2, [2])] == merged_batches([first, UniformOffsets(range(3), 2)])

@@ -198,7 +198,7 @@ def test_a_disconnect_drops_the_data_of_the_broker() -> None:
     share.acquire(requests["2"], p1=[(0, 2)])
     share.manager.want_records()
     share.fail(share.requests()["1"], BrokerConnectionError("gone"))
-    assert TP1 == share.buffer.pop().topic_partition
+    assert TP1 == share.buffer.pop(500).topic_partition
     assert not share.buffer.has_data()
 
 

@@ -34,7 +34,7 @@ def test_each_operation_of_each_engine_has_a_bound(tool: ModuleType) -> None:
     bounded = {(operation, engine) for operation, bounds in tool.BOUNDS.items() for engine in bounds}
     assert {*CASES, *((tool.HEARTBEAT, engine) for engine in ENGINES)} == bounded
     assert set(ENGINES) == set(tool.ENGINES)
-    assert set(tool.OPERATIONS) == {operation for operation, engine in bounded if engine in ENGINES}
+    assert set(tool.operations.OPERATIONS) == {operation for operation, engine in bounded if engine in ENGINES}
 
 
 @pytest.mark.parametrize(("operation", "engine"), CASES)
