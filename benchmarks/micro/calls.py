@@ -48,7 +48,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     EMPTY: {"classic": 4, "threaded": 4, "consumer protocol": 4},
     COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
-    SHARE_FETCH: {SHARE: 324},
+    SHARE_FETCH: {SHARE: 322},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

@@ -54,10 +54,10 @@ class CompletedShareFetch:
     def split(self, min_records: int) -> CompletedShareFetch | None:
         """Returns the data of the first ranges with at least `min_records` offsets, and keeps the rest.
 
-        Returns None if there is no rest, or if the data was requested for one poll. No range is divided, because a
-        broker must do much more for acknowledgements of a part of what it has acquired together.
+        Returns None if there is no rest. No range is divided, because a broker must do much more for acknowledgements
+        of a part of what it has acquired together.
         """
-        if not self.divisible or self.next_offset != self.acquired[0].first_offset:
+        if self.next_offset != self.acquired[0].first_offset:
             return None
         count = 0
         for number, row in enumerate(self.acquired[:-1], 1):
@@ -112,7 +112,9 @@ class ShareBuffer:
 
     def pop(self, max_records: int) -> CompletedShareFetch:
         """Returns the first data, which is no longer buffered: about `max_records` records if it can be divided."""
-        return self._fetches[0].split(max_records // MIN_POLL_SHARE) or self._fetches.popleft()
+        first = self._fetches[0]
+        head = first.split(max_records // MIN_POLL_SHARE) if first.divisible else None
+        return head or self._fetches.popleft()
 
     def drop_expired(self, now: float) -> None:
         """Drop data whose locks have expired: the group may have delivered its records again."""

@@ -16,7 +16,7 @@ from kconsumer.schema.share_group import (
     ShareFetchTopic,
     ShareForgottenTopic,
 )
-from kconsumer.share.acknowledgements import AcknowledgementBatch, PartitionAcknowledgements, merged_batches
+from kconsumer.share.acknowledgements import AcknowledgementBatch, PartitionAcknowledgements, merged_batches, to_batches
 from kconsumer.share.member import ShareMember
 from kconsumer.share.session import TopicIdPartition
 
@@ -101,6 +101,9 @@ def _acknowledged(row: TopicIdPartition, batches: Iterable[AcknowledgementBatch]
 
 
 def _by_partition(acknowledgements: Acknowledgements) -> Mapping[TopicIdPartition, list[AcknowledgementBatch]]:
+    if len(acknowledgements) == 1:
+        (only,) = acknowledgements
+        return {only.batch.partition: to_batches(only.types)}
     types: dict[TopicIdPartition, list[Mapping[int, int]]] = {}
     for each in acknowledgements:
         types.setdefault(each.batch.partition, []).append(each.types)
