@@ -3,8 +3,9 @@
     python share_read.py poll|arrow|confluent|bare|bare-ahead SERVERS TOPIC GROUP RECORDS
 
 The clock starts when the first records arrive, and these are not counted. All accept what they have received in
-implicit mode. `bare` exchanges the same requests as kconsumer over a socket, and decodes no records: no client that
-waits for a response before it sends the next request can be faster. `bare-ahead` has always two requests in flight.
+implicit mode. `bare` exchanges requests for 500 records over a socket, and decodes no records: no client can be faster
+that waits for a response before it sends the next request, and that requests no more. `bare-ahead` has always two
+requests in flight.
 """
 
 from __future__ import annotations
