@@ -183,25 +183,27 @@ class DeltaSink:
 
     runs_all = False
 
-    def __init__(self, spark: Any, sink: Sink) -> None:
-        self._spark, self._sink = spark, sink
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self._began = False  # only the first batch of a run may be in the table already
 
     def write(self, frame: Any, batch: Batch) -> None:
-        """Append the rows. If Delta has skipped the batch, run its plan: Spark needs the state of aggregates."""
-        before = None if self._began else self._version()
-        self._append(frame, batch)
-        if not self._began and self._version() == before:
-            run_plan(frame)
-        self._began = True
+        """Append the rows.
 
-    def _version(self) -> int:
-        """Returns the newest version of the table, or -1 if it does not exist."""
-        assert self._sink.path is not None
-        if not Folder(self._spark, f"{self._sink.path}/_delta_log").exists():
-            return -1
-        path = self._sink.path.replace("`", "``")
-        return int(self._spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()["version"])
+        Delta does not run the plan of a batch that it skips, but Spark needs the state of aggregates, which the plan
+        stores. So the plan of the first batch of a run is run before, and its rows are kept for the append. (Whether
+        Delta has skipped a batch cannot be seen from the version of the table, which other writers change, too.)
+        """
+        if self._began:
+            self._append(frame, batch)
+            return
+        kept = frame.persist()
+        try:
+            run_plan(kept)
+            self._append(kept, batch)
+        finally:
+            kept.unpersist()
+        self._began = True
 
     def _append(self, frame: Any, batch: Batch) -> None:
         writer = limit_tasks(frame, self._sink).write.format("delta").mode("append")
@@ -278,7 +280,7 @@ def make(spark: Any, sink: Sink) -> BatchSink:
         sink = Sink(**{**sink.__dict__, "options": {**sink.options, **limit}})
     makers: dict[str, Callable[[], BatchSink]] = {
         "parquet": lambda: FileSink(spark, sink),
-        "delta": lambda: DeltaSink(spark, sink),
+        "delta": lambda: DeltaSink(sink),
         "iceberg": lambda: IcebergSink(spark, sink),
         "jdbc": lambda: JdbcSink(spark, sink),
         "console": lambda: ConsoleSink(sink),
