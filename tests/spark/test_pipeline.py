@@ -84,6 +84,7 @@ def document(kafka: Kafka, topic_name: str, tmp_path: Path) -> dict[str, Any]:
             "name": topic_name,
             "checkpoint": str(tmp_path / "checkpoint"),
             "progress_log": str(tmp_path / "progress.jsonl"),
+            "prometheus_file": str(tmp_path / "metrics.prom"),
         },
     }
 
@@ -134,7 +135,9 @@ def check_outputs(folder: Path, reasons: dict[bytes | None, str] = BAD) -> None:
 
 @pytest.mark.parametrize("parser", ["spark", "kconsumer"])
 def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_path: Path, parser: str) -> None:
-    """Rows, dead letters and windows are written once, also when the last batches are run again as after a crash."""
+    """Rows, dead letters and windows are written once, also when the last batches are run again as after a crash. The
+    metrics count the records of the run.
+    """
     document["decode"]["parser"] = parser
     reasons = BAD | (OWN_REASONS if parser == "kconsumer" else {})
     config = parse(document)
@@ -143,7 +146,12 @@ def test_from_topic_to_tables_once(spark: Any, document: dict[str, Any], tmp_pat
     check_outputs(tmp_path, reasons)
     log = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert GOOD + len(BAD) == sum(entry["rows"] for entry in log if entry["query"].endswith(" rows"))
-    assert 0 == log[-1]["lag"][document["source"]["subscribe"]]
+    topic = document["source"]["subscribe"]
+    assert 0 == log[-1]["lag"][topic]
+    labels, metrics = f'client_id="{topic}",query="{topic} rows"', (tmp_path / "metrics.prom").read_text()
+    for name, count in (("records", outcome.rows), ("invalid_records", outcome.invalid), ("batch", outcome.batches)):
+        assert f"kconsumer_pipeline_metrics_{name}_total{{{labels}}} {float(count)}\n" in metrics
+    assert f'kconsumer_pipeline_metrics_records_lag{{{labels},topic="{topic}"}} 0.0\n' in metrics
     for query in ("rows", "windows"):
         commits = tmp_path / "checkpoint" / query / "commits"
         newest = max(int(path.name) for path in commits.glob("[0-9]*"))
