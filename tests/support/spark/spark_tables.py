@@ -3,8 +3,8 @@
     python spark_tables.py JARS DOCUMENT    # both JSON: paths, and {"pipeline": …, "spark": …, "read": SQL, "more": …}
 
 Runs the pipeline to the end, forgets that the last micro-batch was done, as if the driver had died before it noted it,
-runs the pipeline again, then once more with other records (`more`: topic and values), and prints what `read` finds
-after each run.
+runs the pipeline again, then once more with other records (`more`: topic and values) and another schema (`changed`: the
+schema, and statements to run `before`), and prints what `read` finds after each run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def produce(servers: str, topic: str, values: list[str]) -> None:
 
 
 def main() -> None:
-    """Run the pipeline, undo its last micro-batch, run it again, and then with more records."""
+    """Run the pipeline, undo its last micro-batch, run it again, and then with more records and another schema."""
     jars, document = (json.loads(text) for text in sys.argv[1:])
     spark = session(jars, document["spark"])
     config = parse(document["pipeline"])
@@ -62,6 +62,10 @@ def main() -> None:
                 forget_last(Path(config.run.checkpoint))
             if number == 1:
                 produce(config.source["kafka.bootstrap.servers"], **document["more"])
+                for statement in document["changed"]["before"]:
+                    spark.sql(statement)
+                document["pipeline"]["decode"]["schema"] = document["changed"]["schema"]
+                config = parse(document["pipeline"])
     finally:
         spark.stop()
     print(json.dumps(found))

@@ -1,7 +1,7 @@
 """The formats of tables whose packages a session needs: their jars, and the settings of a pipeline and its session.
 
 The packages are those for Spark 4.1, the newest version for which both exist. `{folder}` in a text is the folder of the
-test.
+test. `widening` has the statements without which the type of a column of the rows cannot become wider.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "sink": {"path": "{folder}/rows"},
         "windows": {"path": "{folder}/windows"},
         "tables": {"rows": "delta.`{folder}/rows`", "windows": "delta.`{folder}/windows`"},
+        "widening": ("ALTER TABLE delta.`{folder}/rows` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",),
         "spark": {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -33,6 +34,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "sink": {"table": "lake.shop.rows"},
         "windows": {"table": "lake.shop.windows"},
         "tables": {"rows": "lake.shop.rows", "windows": "lake.shop.windows"},
+        "widening": (),
         "spark": {
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lake.type": "hadoop",
