@@ -67,6 +67,7 @@ def _errors(*numbers: int, at_ms: float, times: int = 1, duration_ms: float = 0.
 ALL_ERRORS = tuple(Fault(FaultKind.ERROR, 15_000.0 + 4_000.0 * number, number=number) for number in range(17))
 CUT_OFF = tuple(Fault(FaultKind.CUT_OFF, 20_000.0 + 15_000.0 * n, 13_000.0, member=n) for n in range(4))
 SUSPEND = tuple(Fault(FaultKind.SUSPEND, 20_000.0 + 15_000.0 * n, 13_000.0, member=n) for n in range(4))
+LOST_LOOKUPS = tuple(Fault(FaultKind.DISCONNECT, at_ms, number=3) for at_ms in (0.0, 15_000.0, 35_000.0))
 KILL = tuple(Fault(FaultKind.KILL_BROKER, 30_000.0 + 20_000.0 * n, 10_000.0, broker=1 + n) for n in range(3))
 
 SCENARIOS = {
@@ -79,7 +80,7 @@ SCENARIOS = {
     "consumer-cut-off": _scenario(_three("consumer"), *CUT_OFF),
     "kill": _scenario(_three(), *KILL),
     "consumer-kill": _scenario(_three("consumer"), *KILL),
-    "disconnected-lookup": _scenario(_three("consumer"), Fault(FaultKind.DISCONNECT, 0.0, number=3)),
+    "disconnected-lookups": _scenario(_three("consumer"), *LOST_LOOKUPS),
     "pause": _scenario(_members(Program.PAUSE, Program.PAUSE)),
     "consumer-raise": _scenario(
         _members(*[Program.RAISE_IN_CALLBACK] * 3, protocol="consumer"), record_interval_ms=300.0
@@ -189,7 +190,7 @@ EXPECTED = {
     "fenced-member-stays-out": ("consumer-cut-off", "not stable"),
     "fenced-member-keeps-partitions": ("consumer-cut-off", "committed offset went back"),
     "consumer-heartbeat-stays-in-flight": ("consumer-kill", "not stable"),
-    "lookup-stays-in-flight": ("disconnected-lookup", "not stable"),
+    "lookup-stays-in-flight": ("disconnected-lookups", "not stable"),
     "coordinator-not-forgotten": ("kill", "not stable"),
     "commit-stays-in-flight": ("commit-errors", "two owners"),
     "failed-commit-reported-as-done": ("commits", "commit not stored"),
