@@ -92,8 +92,9 @@ unit: $(STAMPS)/extensions  ## unit tests and the layering rule; no broker
 slower: $(STAMPS)/extensions  ## property, fuzz, protocol, brokerless and packaging tests; no broker
 	$(PYTEST) $(SLOWER) -n $(WAITING_WORKERS) --dist worksteal -q
 
+# These tests compute, with low priority in `make test`. Their timeout only ends a test that hangs.
 simulate: $(STAMPS)/extensions  ## hours of groups and faults in virtual time, and the tests of the simulation; no broker
-	$(PYTEST) tests/simulation -n $(WORKERS) -q
+	$(PYTEST) tests/simulation -n $(WORKERS) -q --timeout 600
 
 $(STAMPS)/sanitized: $(STAMPS)/extensions setup.py tools/copy_tree.py
 	$(BIN)/python tools/copy_tree.py $(SANITIZED)

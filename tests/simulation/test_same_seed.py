@@ -65,6 +65,6 @@ def test_same_seed_in_another_process(hash_seed: str) -> None:
     python_path = [str(TESTS), *(entry for entry in sys.path if entry)]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(python_path)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=500
     )
     assert [run_scenario(scenario_of(*kind)).digest for kind in KINDS] == done.stdout.split()
