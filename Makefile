@@ -139,7 +139,6 @@ kerberos: setup $(STAMPS)/kerberos  ## logins by Kerberos, with a key distributi
 
 $(STAMPS)/spark-jars: tests/support/spark/spark_jars.py tests/support/spark/SparkKafkaStandIn.scala $(STAMPS)/package
 	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_jars >/dev/null
-	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_jvm >/dev/null
 	touch $@
 
 $(STAMPS)/postgres:

@@ -14,9 +14,7 @@ import pytest
 from support.brokers.kafka import DEFAULT_VERSION, Kafka
 from support.brokers.kafka_shared import shared_kafka
 from support.harnesses.ordering import longest_first
-from support.spark.python_path import python_path
 from support.spark.spark_jars import postgres_driver, spark_kafka_jars
-from support.spark.spark_jvm import java_options
 
 LONGEST = (
     "test_spark_parity_stream.py",
@@ -51,7 +49,7 @@ def session_settings() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": java_options(),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.session.timeZone": "UTC",
@@ -62,7 +60,6 @@ def session_settings() -> dict[str, str]:
 def spark() -> Iterator[Any]:
     """A session with two cores and both sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = python_path()
     from pyspark.sql import SparkSession
 
     import kconsumer.spark

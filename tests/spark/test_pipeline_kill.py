@@ -18,10 +18,9 @@ from support.brokers import processes
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.databases.postgres import Postgres
-from support.spark.python_path import python_path
 from support.spark.spark_jars import postgres_driver
-from support.spark.spark_jvm import java_options
 
+ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "1"))  # the long form: 20
 RECORDS = 1500 + 300 * KILLS
 PER_BATCH = 150
@@ -51,7 +50,7 @@ checkpoint = "{folder}/checkpoint"
 master = "local[2]"
 ui.enabled = false
 driver.host = "127.0.0.1"
-driver.extraJavaOptions = "{java}"
+driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 
@@ -62,7 +61,8 @@ def commits(folder: Path) -> int:
 
 def pipeline(folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Start the command as leader of its own session; at the end all its processes are killed."""
-    environment = {**os.environ, "PYTHONPATH": python_path(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    paths = [str(ROOT), str(ROOT / "assignors")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-m", "kconsumer.spark.pipeline", str(folder / "killed.toml")]
     return processes.running_session(command, environment, folder / "output")
 
@@ -102,7 +102,7 @@ def run_with_kills(
     def describe(schema: str) -> None:
         text = FILE.format(
             servers=kafka.bootstrap_servers, topic=topic_name, folder=folder, per_batch=PER_BATCH, sink=sink,
-            schema=schema, java=java_options(),
+            schema=schema,
         )  # fmt: skip
         (folder / "killed.toml").write_text(text + settings)
 

@@ -17,13 +17,16 @@ import pytest
 from support.brokers.kafka import Kafka
 from support.spark import spark_tables, table_formats
 from support.spark.python_path import python_path
-from support.spark.spark_jvm import java_options
 from support.spark.table_formats import FORMATS, placed
 
 RECORDS, MORE = 500, 100
 OPENS_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
 WATERMARK_S = 10
-SMALL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 HALF = "get_json_object(to_json(struct(*)), '$.half')"  # null if the table does not have the column
 
 
@@ -57,7 +60,7 @@ def test_rows_are_in_the_table_once(kafka: Kafka, topic_name: str, tmp_path: Pat
             },
             "run": {"name": topic_name, "checkpoint": str(tmp_path / "checkpoint")},
         },
-        "spark": {**SMALL, "spark.driver.extraJavaOptions": java_options(), **placed(about["spark"], tmp_path)},
+        "spark": {**SMALL, **placed(about["spark"], tmp_path)},
         "read": {
             "table": f"SELECT id, date, {HALF} FROM {tables['rows']} ORDER BY id",
             "types": f"SELECT DISTINCT typeof(id) FROM {tables['rows']}",

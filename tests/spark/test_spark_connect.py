@@ -16,7 +16,6 @@ import pytest
 from support.brokers import processes
 from support.brokers.kafka import HOST, Kafka, free_ports
 from support.brokers.kafka_admin import wait_until
-from support.spark.python_path import python_path
 from support.spark.spark_jars import pyspark_folder
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +30,8 @@ SETTINGS = (
 
 def environment() -> dict[str, str]:
     """Returns the environment of the server and of the client."""
-    return {**os.environ, "PYTHONPATH": python_path(), "PYSPARK_PYTHON": sys.executable,
+    paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": HOST}  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from support.databases.postgres import Postgres
 from support.spark import table_formats
 from support.spark.killed_pipeline import KilledPipeline
 from support.spark.spark_jars import postgres_driver
-from support.spark.spark_jvm import java_options
 from support.spark.spark_rows import read_tables
 
 KILLS = int(os.environ.get("KCONSUMER_SPARK_KILLS", "20"))
@@ -33,18 +32,14 @@ BEGIN_MS = 1_780_272_000_000  # 2026-06-01 00:00 UTC
 STEP_MS = 100  # event time between two records
 WINDOW_MS = 60_000
 WATERMARK_MS = 300_000
+SESSION = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
 Row = tuple[Any, ...]
-
-
-def session_settings() -> dict[str, str]:
-    """Returns the settings of sessions: quick to start, with two partitions of state."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options(),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-    }
 
 
 class Load:
@@ -142,7 +137,7 @@ def table(form: str, folder: Path) -> Iterator[Target]:
 
     def read() -> tuple[list[Row], list[Row]]:
         queries = {"rows": ROWS.format(tables["rows"]), **({"windows": windows} if WINDOWS else {})}
-        found = read_tables(jars, {**session_settings(), **settings}, queries)
+        found = read_tables(jars, {**SESSION, **settings}, queries)
         return found["rows"], found.get("windows", [])
 
     sink = {"format": form, "partition_by": ["date"], **table_formats.placed(about["sink"], folder)}
@@ -173,7 +168,7 @@ def document(servers: str, topic: str, folder: Path, target: Target) -> dict[str
         **({"aggregate": aggregate} if WINDOWS else {}),
         "run": {"name": "killed", "checkpoint": f"{folder}/checkpoint", "trigger": "100 milliseconds"},
         # A task whose worker is killed runs again; by default, a local master fails the query.
-        "spark": {"spark.master": "local[2,4]", **session_settings(), **target.spark},
+        "spark": {"spark.master": "local[2,4]", **SESSION, **target.spark},
     }
 
 

@@ -17,7 +17,6 @@ from support.brokers import processes
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
 from support.harnesses.polling import numbered
-from support.spark.python_path import python_path
 from support.spark.spark_driver import options
 from support.spark.spark_parity import OURS, Stream
 
@@ -33,7 +32,8 @@ def commits(folder: Path) -> int:
 
 def start(kafka: Kafka, topic: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a driver as leader of its own session."""
-    environment = {**os.environ, "PYTHONPATH": python_path(), "PYSPARK_PYTHON": sys.executable}
+    paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
     script = ROOT / "tests" / "support" / "spark" / "spark_driver.py"
     return subprocess.Popen(
         [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder)],

@@ -17,7 +17,6 @@ import pytest
 from support.brokers import processes
 from support.brokers.kafka import Kafka
 from support.brokers.kafka_admin import wait_until
-from support.spark.python_path import python_path
 from support.spark.spark_again import newest
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +30,10 @@ PARTITIONS = 3
 
 def driver(kafka: Kafka, topic: str, folder: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Start the query's processes in a session that ends with the block."""
+    paths = [str(ROOT), str(ROOT / "tests"), str(ROOT / "assignors")]
     script = ROOT / "tests" / "support" / "spark" / "spark_steady.py"
     command = [sys.executable, str(script), kafka.bootstrap_servers, topic, str(folder / "checkpoint")]
-    environment = {**os.environ, "PYTHONPATH": python_path(), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
     return processes.running_session(command, environment, folder / "output")
 
 

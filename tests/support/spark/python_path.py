@@ -9,12 +9,9 @@ import kconsumer
 import kconsumer_assignors
 
 TESTS = Path(__file__).parents[2]
-STARTUP = Path(__file__).with_name("startup")
 
 
 def python_path() -> str:
-    """Returns the folders of kconsumer and its assignors, which may be installed or in the source tree, tests/, and the
-    folder of a module that makes Spark's Python processes start faster.
-    """
+    """Returns the folders of kconsumer and its assignors, which may be installed or in the source tree, and tests/."""
     packages = (Path(str(package.__file__)).parents[1] for package in (kconsumer, kconsumer_assignors))
-    return os.pathsep.join(dict.fromkeys(map(str, (*packages, TESTS, STARTUP))))
+    return os.pathsep.join(dict.fromkeys(map(str, (*packages, TESTS))))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from support.spark.spark_jvm import java_options
 from support.spark.spark_parity import OURS, Stream
 
 CAP = "300"
@@ -30,7 +29,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.extraJavaOptions", java_options())
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
     Stream(spark, OURS, options(servers, topic), Path(folder)).run()
 
