@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 
 from kconsumer.parallel.attempt import Failures
 from kconsumer.parallel.concurrency import Concurrency
@@ -73,9 +74,9 @@ class EventLoopExecutor:
         while self._free and self._queue.exchange(self._free[-1], wait=False):
             worker = self._free.pop()
             worker.current = worker.tasks.popleft()  # before `closed` is read, as in `ThreadExecutor`
-            coroutine = self._loop.create_task(self._process(worker, worker.current))
+            coroutine = self._loop.create_task(self._process(worker.current))
             self._tasks.add(coroutine)
-            coroutine.add_done_callback(self._tasks.discard)
+            coroutine.add_done_callback(partial(self._on_done, worker))
         self._wait_for_retry()
 
     def _wait_for_retry(self) -> None:
@@ -86,19 +87,21 @@ class EventLoopExecutor:
         if due is not None:
             self._timer = self._loop.call_later(max(0.0, (due - self._now()) / 1000), self._start_tasks)
 
-    async def _process(self, worker: Worker, task: Task) -> None:
+    def _on_done(self, worker: Worker, coroutine: asyncio.Task[None]) -> None:
+        # Not in a `finally` of `_process`: the garbage collector runs that, in any thread, after the loop was closed.
+        self._tasks.discard(coroutine)
+        self._queue.rest(worker)
+        self._free.append(worker)
+        self._start_tasks()
+
+    async def _process(self, task: Task) -> None:
         tracker, _, record = task
-        try:
-            if tracker.closed or self._queue.stopping:
-                self._queue.drop(task)
-            elif record.offset in tracker.poisoned:
-                await self._failures.handle_async(task, tracker.poisoned[record.offset])
-            else:
-                await self._call(task)
-        finally:
-            self._queue.rest(worker)
-            self._free.append(worker)
-            self._start_tasks()
+        if tracker.closed or self._queue.stopping:
+            self._queue.drop(task)
+        elif record.offset in tracker.poisoned:
+            await self._failures.handle_async(task, tracker.poisoned[record.offset])
+        else:
+            await self._call(task)
 
     async def _call(self, task: Task) -> None:
         tracker, _, record = task
@@ -116,6 +119,8 @@ class EventLoopExecutor:
             cancelled = RuntimeError("the handler was cancelled")
             cancelled.__cause__ = error
             await self._failures.handle_async(task, cancelled)
+        except GeneratorExit:  # the garbage collector ends the coroutine, because the loop was closed before
+            raise
         except BaseException as error:  # user code may raise anything
             await self._failures.handle_async(task, error)
         else:
