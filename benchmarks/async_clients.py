@@ -76,7 +76,7 @@ def many(kafka: Kafka, topic: str, records: int, rounds: int) -> Readings:
     readings: Readings = {}
     cases = {
         ONE: (records, PARTITIONS, 1),
-        "1 consumer of 1 partition": (records // PARTITIONS, 1, 1),
+        "1 consumer of 1 partition": (records // PARTITIONS // 2, 1, 1),  # partitions differ in size
         f"{CONSUMERS} consumers": (RECORDS_PER_CONSUMER * CONSUMERS, PARTITIONS, CONSUMERS),
     }
     for _ in range(rounds):
