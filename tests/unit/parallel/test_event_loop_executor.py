@@ -26,14 +26,6 @@ def test_coroutines_of_a_closed_event_loop_end_without_errors(monkeypatch: pytes
     """
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # pytest's hook would keep the coroutines alive
     started: list[int] = []
-    dead = threading.Event()
-    run = EventLoopExecutor._run
-
-    def run_to_the_end(executor: EventLoopExecutor) -> None:
-        try:
-            run(executor)
-        finally:
-            dead.set()
 
     async def handler(record: ConsumerRecord) -> None:
         started.append(record.offset)
@@ -43,7 +35,6 @@ def test_coroutines_of_a_closed_event_loop_end_without_errors(monkeypatch: pytes
             asyncio.get_running_loop().call_soon(sys.exit)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(EventLoopExecutor, "_run", run_to_the_end)
     settings = Settings(workers=2, order="none", retry=Retry(attempts=2, backoff_s=60.0, max_backoff_s=60.0))
     concurrency = Concurrency()
     queue = WorkQueue(settings, concurrency, lambda: None)
@@ -51,7 +42,7 @@ def test_coroutines_of_a_closed_event_loop_end_without_errors(monkeypatch: pytes
     queue.add(tracker, tracker.take([ConsumerRecord("orders", 0, offset) for offset in range(4)], 4, 0))
     executor = EventLoopExecutor(queue, settings, handler, concurrency)
     executor.start()
-    assert dead.wait(20)
+    executor._thread.join(20.0)
     executor.stop(20.0)
     del executor
     gc.collect()
