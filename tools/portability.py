@@ -132,14 +132,24 @@ def compile_for(target: str, sources: list[Path]) -> int:
     return failures
 
 
+def is_current(built: Path, source: Path) -> bool:
+    """Returns whether a C file is newer than its .pyx file and than every .pxd file of the folder.
+
+    Which .pxd files Cython has read for a C file is not recorded, so all of them count.
+    """
+    newest = max(path.stat().st_mtime for path in (source, *source.parent.glob("*.pxd")))
+    return built.exists() and built.stat().st_mtime >= newest
+
+
 def generate() -> list[Path]:
     """Generate the C files of all extensions in a folder of this tool. Returns them."""
     folder = BUILD / "c"
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for source in sorted(CORE.glob("*.pyx")):
         made = folder / f"{source.stem}.c"
         built = CORE / f"{source.stem}.c"
-        if built.exists() and built.stat().st_mtime >= source.stat().st_mtime:
+        if is_current(built, source):
             shutil.copy2(built, made)
         else:
             run(sys.executable, "-m", "cython", "-3", "-X", "boundscheck=False,wraparound=False,cdivision=True",
