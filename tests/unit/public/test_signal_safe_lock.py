@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from types import FrameType
 
 import pytest
@@ -103,31 +102,32 @@ def test_an_inner_block_interrupted_at_any_point(thread: ThreadPoolExecutor) -> 
 def test_an_interrupted_wait_for_the_lock(thread: ThreadPoolExecutor) -> None:
     """The exception of a handler ends the wait for a lock that another thread holds, and leaves it to that thread."""
     lock, main = SignalSafeLock(), threading.get_ident()
-    held, interruptions = threading.Event(), []
+    held, waiting = threading.Event(), threading.Event()
+    places: list[tuple[FrameType | None, int]] = []
+    interruptions: list[Interruption] = []
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        if not interruptions:
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        place = frame, frame.f_lasti if frame else 0
+        if place in places and not interruptions:  # two signals during one instruction: the main thread waits there
             interruptions.append(Interruption())
             raise interruptions[0]
+        places[:] = [place]
 
     def hold() -> None:
         with lock:
             held.set()
-            while not interruptions:  # the first signals may arrive before the wait
+            waiting.wait()
+            while not interruptions:
                 signal.pthread_kill(main, signal.SIGUSR1)
 
     with handler(signal.SIGUSR1, interrupt):
         holding = thread.submit(hold)
-        with pytest.raises(Interruption), _after(held), lock:
+        held.wait()
+        waiting.set()
+        with pytest.raises(Interruption), lock:
             pytest.fail("two threads hold the lock")
         holding.result()
     assert is_free(lock, thread)
-
-
-@contextmanager
-def _after(event: threading.Event) -> Iterator[None]:
-    event.wait()
-    yield
 
 
 def test_a_condition_of_the_lock(thread: ThreadPoolExecutor) -> None:
