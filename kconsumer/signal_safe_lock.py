@@ -22,7 +22,8 @@ class SignalSafeLock(RLock):  # type: ignore[misc]  # final in typeshed, but not
     """A reentrant lock that is not left locked if a signal handler raises an exception at the edge of a `with` block.
 
     It guards state that the main thread shares with others while signal handlers are not deferred (deferred_signals).
-    It does not help if `acquire` is called without a `with` block.
+    It does not help if `acquire` is called without a `with` block, nor in a block `with condition:`, because handlers
+    run inside `__enter__` and `__exit__` of `threading.Condition`. So a condition of this lock needs `with lock:`.
     """
 
     __slots__ = ()

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Generic, TypeVar
 
+from kconsumer.signal_safe_lock import SignalSafeLock
+
 __all__ = ["Prefetch"]
 
 T = TypeVar("T")
@@ -28,7 +30,8 @@ class Prefetch(Generic[T]):
     def __init__(self, items: Generator[T, None, None], depth: int = 2) -> None:
         self._items = items
         self._ready: deque[T] = deque()
-        self._changed = threading.Condition()
+        self._lock = SignalSafeLock()
+        self._changed = threading.Condition(self._lock)
         self._depth = depth
         self._ended = self._stopping = False
         self._error: BaseException | None = None
@@ -40,19 +43,19 @@ class Prefetch(Generic[T]):
             with closing(self._items):  # in this thread: a client that the generator uses belongs to it
                 while self._wait_for_room():
                     item = next(self._items)
-                    with self._changed:
+                    with self._lock:
                         self._ready.append(item)
                         self._changed.notify_all()
         except StopIteration:
             pass
         except BaseException as error:
             self._error = error
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._changed.notify_all()
 
     def _wait_for_room(self) -> bool:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._stopping or len(self._ready) < self._depth)
             return not self._stopping
 
@@ -60,7 +63,7 @@ class Prefetch(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._ready or self._ended)
             if self._ready:
                 item = self._ready.popleft()
@@ -72,7 +75,7 @@ class Prefetch(Generic[T]):
 
     def close(self) -> None:
         """End the thread, which closes the generator. Further calls do nothing."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()

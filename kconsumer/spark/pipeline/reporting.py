@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kconsumer.clock import Clock
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.spark.stream_lag import lag_of
 
 __all__ = ["BatchReport", "Reporter"]
@@ -75,7 +76,8 @@ class Reporter:
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
         self._counts: dict[tuple[str, int], tuple[int, int]] = {}
-        self._changed = threading.Condition()
+        self._lock = SignalSafeLock()
+        self._changed = threading.Condition(self._lock)
         self.done: dict[str, int] = {}  # query -> number of finished micro-batches
         self.rows: dict[str, int] = {}  # query -> number of rows
         self.invalid = 0
@@ -86,7 +88,7 @@ class Reporter:
 
         `progress` then uses them in place of Spark's count, which includes records twice if the plan reads them twice.
         """
-        with self._changed:
+        with self._lock:
             self._counts[query, batch] = records, invalid
 
     def progress(self, progress: Mapping[str, Any]) -> None:
@@ -98,7 +100,7 @@ class Reporter:
         lag: Counter[str] = Counter()
         for source in lag_of(progress):
             lag.update(source.by_topic())
-        with self._changed:
+        with self._lock:
             rows, invalid = self._counts.pop((name, batch), (int(progress["numInputRows"]), 0))
             report = BatchReport(name, batch, rows, int(progress.get("batchDuration", 0)) / 1000, invalid, lag)
             self.done[name] = self.done.get(name, 0) + 1
@@ -122,11 +124,11 @@ class Reporter:
 
     def terminated(self, run_id: str) -> None:
         """Store that a run of a query has ended, so that Spark sends no more reports of it."""
-        with self._changed:
+        with self._lock:
             self.ended.add(run_id)
             self._changed.notify_all()
 
     def wait(self, holds: Callable[[Reporter], bool], seconds: float) -> bool:
         """Wait until `holds(self)` is true. Returns True, or False if it is still false after `seconds`."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: holds(self), seconds)

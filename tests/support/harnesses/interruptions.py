@@ -126,6 +126,31 @@ def raising(_number: int, _frame: FrameType | None) -> None:
     raise Interruption
 
 
+def interrupted(call: Callable[[], object], point: int) -> bool:
+    """Make a call, during which the handler of SIGUSR1 is `raising`.
+
+    SIGUSR1 arrives at the n-th point after which Python runs handlers, also in `__enter__` of a lock and in the
+    standard library. Returns whether the handler's exception ended the call.
+    """
+    seen = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal seen
+        seen += event in EVENTS
+        if event in EVENTS and seen == point:
+            [*arrival(signal.SIGUSR1)]
+
+    with handler(signal.SIGUSR1, raising):
+        sys.setprofile(profile)
+        try:
+            call()
+        except Interruption:
+            return True
+        finally:
+            sys.setprofile(None)
+    return False
+
+
 @contextmanager
 def signal_after(delay_s: float, number: int) -> Iterator[None]:
     """Send a signal to the main thread after a while."""

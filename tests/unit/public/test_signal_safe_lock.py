@@ -5,22 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
 
 from kconsumer.signal_safe_lock import SignalSafeLock
-from support.harnesses.interruptions import EVENTS, Interruption, arrival, handler, raising
+from support.harnesses.interruptions import Interruption, handler, interrupted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
-
-
-@pytest.fixture(autouse=True)
-def _handler() -> Iterator[None]:
-    with handler(signal.SIGUSR1, raising):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -40,29 +34,6 @@ def is_free(lock: SignalSafeLock, thread: ThreadPoolExecutor) -> bool:
         return acquired
 
     return thread.submit(acquire).result()
-
-
-def interrupted(call: Callable[[], object], point: int) -> bool:
-    """Make a call. A signal arrives at its n-th point after which Python runs handlers, also in `__enter__` of a lock.
-
-    Returns whether the handler's exception ended the call.
-    """
-    seen = 0
-
-    def profile(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal seen
-        seen += event in EVENTS
-        if event in EVENTS and seen == point:
-            [*arrival(signal.SIGUSR1)]
-
-    sys.setprofile(profile)
-    try:
-        call()
-    except Interruption:
-        return True
-    finally:
-        sys.setprofile(None)
-    return False
 
 
 def test_a_block_interrupted_at_any_point(thread: ThreadPoolExecutor) -> None:
@@ -132,14 +103,15 @@ def test_an_interrupted_wait_for_the_lock(thread: ThreadPoolExecutor) -> None:
 
 def test_a_condition_of_the_lock(thread: ThreadPoolExecutor) -> None:
     """A `threading.Condition` accepts the lock: it releases it during a wait, and holds it afterwards."""
-    condition, notified = threading.Condition(SignalSafeLock()), []
+    lock, notified = SignalSafeLock(), []
+    condition = threading.Condition(lock)
 
     def notify() -> None:
-        with condition:
+        with lock:
             notified.append(True)
             condition.notify()
 
-    with condition:
+    with lock:
         notifying = thread.submit(notify)
         assert condition.wait_for(lambda: notified, timeout=10)
     notifying.result()

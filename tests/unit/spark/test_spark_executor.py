@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import closing
@@ -23,6 +24,8 @@ from kconsumer.spark.options import parse
 from kconsumer.spark.planning import OffsetRange
 from kconsumer.spark.prefetch import Prefetch
 from kconsumer.spark.schema import default_projection
+from support.harnesses.interruptions import interrupted
+from support.harnesses.threads import eventually
 
 
 def numbers(count: int, seen: list[str], fail: bool = False) -> Generator[int, None, None]:
@@ -80,6 +83,18 @@ def test_prefetch_is_bounded_and_ends_early() -> None:
     ahead.close()
     assert len(seen) <= 1 + 3 + 1 + 1  # one taken, three waiting, one being created, "closed"
     assert "closed" == seen[-1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
+def test_prefetch_closes_after_an_interruption() -> None:
+    """`close` ends the thread after a signal handler has raised at any point of taking an item."""
+    points, again = 0, True
+    while again:
+        with closing(Prefetch(numbers(10**9, []), depth=1)) as ahead:
+            eventually(lambda: ahead._ready, "an item is ready")
+            points += 1
+            again = interrupted(lambda: next(ahead), points)
+    assert points > 2
 
 
 @pytest.mark.parametrize("batches", [[(5, 6)], [(5, 37)], [(0, 100)], [(5, 12), (12, 13)], [(99, 100)]])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kconsumer.clock import Clock
 from kconsumer.spark.pipeline.reporting import BatchReport, Reporter
 from kconsumer.spark.stream_lag import lag_of
+from support.harnesses.interruptions import interrupted
 
 
 class Noon(Clock):
@@ -90,3 +95,17 @@ def test_waiting_for_the_last_report() -> None:
     reporter.terminated("run-1")
     assert reporter.wait(lambda reported: "run-1" in reported.ended, 0)
     assert not reporter.wait(lambda reported: "run-2" in reported.ended, 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
+def test_reports_after_an_interrupted_wait() -> None:
+    """A signal handler that raises at any point of `wait` leaves the reporter usable for Spark's listener thread."""
+    reporter, points = Reporter(print, None, Noon()), 0
+    while interrupted(lambda: reporter.wait(lambda _: True, 0), points + 1):
+        points += 1
+        listener = threading.Thread(target=reporter.terminated, args=[str(points)], daemon=True)
+        listener.start()
+        listener.join(20)
+        assert not listener.is_alive(), f"interrupted at point {points}"
+    assert points > 2
+    assert points == len(reporter.ended)
