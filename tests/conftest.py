@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the run folder in the controlling process; a worker gets its path from there."""
     if SWITCH_INTERVAL in os.environ:
         sys.setswitchinterval(float(os.environ[SWITCH_INTERVAL]))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell without job control starts commands in the background with SIGINT ignored. Tests that press Ctrl-C
+        # would wait for ever.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     handed_over = getattr(config, "workerinput", None)
     if handed_over is not None:
         config.stash[RUN_FOLDER] = Path(handed_over["run_folder"])
