@@ -1,7 +1,7 @@
 """Runs the tests of the decoder on a processor that this machine does not have, under qemu-user:
 
     python tools/emulated.py                              on all targets, which are those of TARGETS
-    python tools/emulated.py s390x [pytest's arguments]   on s390x, which is big-endian
+    python tools/emulated.py s390x [pytest's arguments]   on s390x, which is big-endian, or on aarch64
 
 A target's Python and the libraries that kconsumer needs are packages of Debian unstable, which are unpacked into
 build/emulated. The wheel is compiled by the package ziglang against the headers of that Python. auditwheel shows which
@@ -51,6 +51,7 @@ class Target:
 
 
 TARGETS = {
+    "aarch64": Target("arm64", "qemu-aarch64", "aarch64-linux-gnu", "aarch64", "aarch64-linux-gnu.2.28"),
     "s390x": Target("s390x", "qemu-s390x", "s390x-linux-gnu", "s390x", "s390x-linux-gnu.2.28"),
 }
 
