@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from kconsumer._core.fast_connection cimport FastConnection
 from kconsumer._core.fast_response cimport ResponseParser
+from kconsumer._core.fast_samples cimport FastSamples
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents
 
 
@@ -27,10 +28,7 @@ cdef class FastPath:
     cdef readonly list moved                 # the partitions whose positions the last poll has moved
     cdef bint deserializes                   # deserializers run on received records, and then `deliver` is called
     cdef bint delivered                      # `deliver` was called for the records of the last poll
-    #: (node, time, latency, time waited, bytes received, bytes sent, records) of each response, times in ms.
-    #: records: (partition, bytes, records, end offset, log start offset, next offset) of each partition with records.
-    cdef readonly list samples
-    cdef readonly list polls                 # when each poll began, and when it stopped waiting (0: unknown); ms
+    cdef readonly FastSamples samples        # the metrics that are not recorded yet
     cdef readonly double last_poll           # when the last poll began, or has armed the fast path; ms
     cdef readonly int64_t responses          # the number of responses that were processed
     cdef readonly int64_t handed_over        # the number of responses that were handed over
@@ -41,7 +39,6 @@ cdef class FastPath:
     cdef object make_batch
     cdef object empty
     cdef object track
-    cdef object record
     cdef PollEvents events
     cdef ConnectionEvents network            # None without metrics, as the next one
     cdef FetchEvents fetches
@@ -59,10 +56,10 @@ cdef class FastPath:
     cdef ResponseParser parser
 
     cdef bint is_undelivered(self) noexcept
+    cpdef int record(self) except -1
     cdef int64_t begin(self) except -1
     cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes)
     cdef object expire(self, double now)
-    cdef int wait_ended(self, double now) except -1
     cdef double time(self) except? -1
     cdef int wait(self, double wait_ms, int64_t generation) except -1
     cdef int find_ready(self, double wait_ms) except -1
@@ -84,5 +81,7 @@ cdef class FastPath:
         dict positions,
         dict skipped,
     ) except -1
+    cdef int find_sensors(self, list seen) except -1
+    cdef int add_sample(self, FastConnection connection, list seen, bytes request, double now) noexcept
     cdef bint give_up(self, str reason) except -1
     cdef int commit(self, FastConnection connection, list seen, bytes request, double now) noexcept

@@ -23,6 +23,7 @@ from kconsumer._core.fast_connection cimport FastConnection, FastPartition, Upda
 from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange, record_empty
 from kconsumer._core.fast_request cimport next_request
 from kconsumer._core.fast_response cimport ResponseParser
+from kconsumer._core.fast_samples cimport MAX_SAMPLES, FastSamples, PartitionSample, ResponseSample
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents, record_quick_poll
 from kconsumer._core.record_run cimport RecordRun
 from kconsumer._core.wire cimport Frame, slice_of
@@ -45,7 +46,6 @@ cdef extern from "fast_wait.h" nogil:
 
 cdef enum:
     MAX_FRAME_BYTES = 1 << 16          # of a response that arrives in parts; a larger one is handed over
-    MAX_SAMPLES = 64                   # responses or polls whose metrics are recorded together
     READABLE = 1                       # selectors.EVENT_READ
 
 
@@ -71,8 +71,7 @@ cdef class FastPath:
     `lock` is the engine's lock, without settling. `driver` has an attribute `wakeup_requested`. `now()` returns the
     time in ms; with `system_clock`, this is the time of the system's monotonic clock. `make_batch(runs, positions,
     skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory)` counts received
-    memory. `record()` records the metrics of `samples` and `polls`. `events` records polls that find nothing and do not
-    wait.
+    memory. `events`, `network` and `fetches` record metrics.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ cdef class FastPath:
         make_batch,
         empty,
         track,
-        record,
         PollEvents events not None,
         *,
         bint check_crcs,
@@ -98,13 +96,13 @@ cdef class FastPath:
         self.system_clock = system_clock and KC_SYSTEM_WAITS
         self.deserializes = deserializes
         self.lock, self.driver, self.now = lock, driver, now
-        self.make_batch, self.empty, self.track, self.record = make_batch, empty, track, record
+        self.make_batch, self.empty, self.track = make_batch, empty, track
         self.events = events
         self.parser = ResponseParser(
             track, check_crcs=check_crcs, read_committed=read_committed, batch_limit=batch_limit
         )
         self.connections, self.pending, self.moved = [], [], []
-        self.samples, self.polls = [], []
+        self.samples = FastSamples()
 
     # --- arming ------------------------------------------------------------------------------------------------
 
@@ -152,14 +150,12 @@ cdef class FastPath:
             self.delivered = True
         return self.armed
 
-    def take_samples(self):
-        """Returns `samples` and `polls`, and replaces both by empty lists. Records the metrics of empty responses."""
+    cpdef int record(self) except -1:
+        """Record the metrics of the polls and responses since the last call. Runs no Python code."""
         cdef FastConnection connection
         for connection in self.connections:
             record_empty(connection, self.network, self.fetches)
-        samples, polls = self.samples, self.polls
-        self.samples, self.polls = [], []
-        return samples, polls
+        return self.samples.record(self.network, self.fetches, self.events)
 
     # --- polling -----------------------------------------------------------------------------------------------
 
@@ -172,7 +168,7 @@ cdef class FastPath:
         cdef double now
         if not self.armed or self.selector < 0:
             return False
-        if self.polls:
+        if self.samples.poll_count:
             self.record()     # they began earlier than this poll
         now = self.time()
         if not self.armed or guard.holder or now >= self.until or self.forks != forks or self.driver.wakeup_requested:
@@ -251,9 +247,9 @@ cdef class FastPath:
         now = self.last_poll = self.woken = self.time()
         if now >= self.until or self.driver.wakeup_requested:
             return 0
-        if len(self.samples) >= MAX_SAMPLES or len(self.polls) >= 2 * MAX_SAMPLES:
+        if self.samples.response_count == MAX_SAMPLES or self.samples.poll_count == MAX_SAMPLES:
             self.record()
-        self.polls += [now, 0.0]
+        self.samples.begin_poll(now)
         return generation
 
     cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes):
@@ -271,21 +267,15 @@ cdef class FastPath:
             return self.empty
         batch = self.serve(count, now, generation, max_records, max_bytes)
         if batch is not None and batch is not self.empty:
-            self.wait_ended(now)
+            self.samples.end_poll(now)
         return batch
 
     cdef object expire(self, double now):
         """End a poll without records. Returns an empty batch, or None if managers or timers are due."""
         if now >= self.until:
             return None
-        self.wait_ended(now)
+        self.samples.end_poll(now)
         return self.empty
-
-    cdef int wait_ended(self, double now) except -1:
-        """Store when the last poll has stopped waiting, unless its metrics were recorded meanwhile."""
-        if self.polls:
-            self.polls[len(self.polls) - 1] = now
-        return 0
 
     cdef double time(self) except? -1:
         """Returns the present time in ms."""
@@ -428,7 +418,8 @@ cdef class FastPath:
         """
         cdef Py_ssize_t count = 0, index
         cdef bint blocked
-        cdef list frames, seen = [], new_runs = [], records = [], moved = self.moved[:]
+        cdef int64_t recorded
+        cdef list frames, seen = [], new_runs = [], moved = self.moved[:]
         cdef dict new_positions = {}, new_skipped = {}
         cdef FastPartition partition
         cdef RecordRun run
@@ -461,7 +452,7 @@ cdef class FastPath:
         for run in runs:     # of other responses to this poll
             max_records -= run.count
             max_bytes -= run.size
-        if not self.parser.take_records(seen, max_records, max_bytes, new_runs, new_skipped, records):
+        if not self.parser.take_records(seen, max_records, max_bytes, new_runs, new_skipped):
             return self.give_up("the response has more records than a poll may return, or corrupt ones")
         request = next_request(connection, seen, self.parser.updates)
         if new_runs:
@@ -475,17 +466,22 @@ cdef class FastPath:
                 new_positions[partition.topic_partition] = self.parser.updates[index].next_offset, partition.next_epoch
                 if partition.moved_in != self.poll_number:
                     moved.append(partition)
-        latency_ms = now - connection.sent_at
+        if self.samples.response_count == MAX_SAMPLES:
+            self.record()
+        if self.fetches is not None:
+            self.find_sensors(seen)
+        self.samples.reserve(len(seen))
         if self.generation != generation:     # a signal handler has used the consumer, which has handled the frame
             return self.give_up("a signal handler has used the consumer")
         # The second phase. No Python code runs before `send`.
         self.moved = moved
+        recorded = self.samples.recorded
+        self.add_sample(connection, seen, request, now)
         self.commit(connection, seen, request, now)
         connection.send_request()
         self.pending.pop()
-        self.samples.append(
-            (connection.node, now, latency_ms, self.waited_ms, connection.received, connection.sent, records)
-        )
+        if connection.request is not None:
+            self.samples.set_sent(recorded, connection.sent)
         self.waited_ms, connection.received = 0.0, 0
         runs += new_runs
         if new_positions:
@@ -493,6 +489,39 @@ cdef class FastPath:
         if new_skipped:
             skipped.update(new_skipped)
         return connection.request is None
+
+    cdef int find_sensors(self, list seen) except -1:
+        """Find the sensors of the partitions with records. May create those of a topic, with Python code."""
+        cdef FastPartition partition
+        cdef Py_ssize_t index
+        for index in range(len(seen)):
+            partition = seen[index]
+            if partition.consumed is None and self.parser.updates[index].bytes:
+                partition.consumed = self.fetches.topic(partition.topic_partition.topic)
+                partition.lags = self.fetches.partitions.get(partition.topic_partition)
+        return 0
+
+    cdef int add_sample(self, FastConnection connection, list seen, bytes request, double now) noexcept:
+        """Add the metrics of a response, whose next request the socket takes completely."""
+        cdef ResponseSample response
+        cdef PartitionSample sample
+        cdef Update* update
+        cdef int64_t end
+        cdef Py_ssize_t index
+        response.now, response.latency_ms, response.waited_ms = now, now - connection.sent_at, self.waited_ms
+        response.received, response.sent, response.partitions = connection.received, len(request), 0
+        for index in range(len(seen) if self.fetches is not None else 0):
+            update = &self.parser.updates[index]
+            if not update.bytes:
+                continue
+            end = update.last_stable_offset if self.parser.read_committed else update.high_watermark
+            sample.bytes, sample.records = update.bytes if update.records else 0, update.records
+            sample.lag, sample.lead = end - update.next_offset, update.next_offset - update.log_start_offset
+            sample.has_lag = end >= 0 and update.log_start_offset >= 0
+            sample.counted = False
+            self.samples.add_partition(<FastPartition> seen[index], &sample)
+            response.partitions += 1
+        return self.samples.add_response(connection, &response)
 
     cdef bint give_up(self, str reason) except -1:
         """Count a response that is handed over, and store the reason. Returns False."""

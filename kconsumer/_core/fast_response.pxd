@@ -16,5 +16,5 @@ cdef class ResponseParser:
 
     cdef bint parse(self, FastConnection connection, Slice frame, list seen) except -1
     cdef bint take_records(
-        self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped, list records
+        self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped
     ) except -1

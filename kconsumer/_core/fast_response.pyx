@@ -88,13 +88,13 @@ cdef class ResponseParser:
         return read_no_tags(&span) and span.p == span.end
 
     cdef bint take_records(
-        self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped, list records
+        self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped
     ) except -1:
-        """Take the records of the partitions in `seen`, and set the `next_offset` of their `updates`.
+        """Take the records of the partitions in `seen`, and set `next_offset`, `bytes` and `records` of their `updates`.
 
         Returns False unless all records are valid, and are at most `max_records`.
         """
-        cdef Py_ssize_t index, size
+        cdef Py_ssize_t index
         cdef Update* update
         cdef FastPartition partition
         cdef PartitionFetch fetch
@@ -102,8 +102,9 @@ cdef class ResponseParser:
         for index in range(len(seen)):
             partition, update = seen[index], &self.updates[index]
             update.next_offset, partition.next_epoch = partition.offset, partition.offset_epoch
-            size = partition.records.span.end - partition.records.span.p
-            if size == 0:
+            update.bytes = partition.records.span.end - partition.records.span.p
+            update.records = 0
+            if update.bytes == 0:
                 continue
             fetch = new_fetch(
                 partition.topic_partition,
@@ -123,12 +124,11 @@ cdef class ResponseParser:
             if not fetch.is_exhausted() or fetch.output_bytes > MAX_OUTPUT or fetch.next_offset <= partition.offset:
                 return False
             update.next_offset, partition.next_epoch = fetch.next_offset, None if fetch.epoch < 0 else fetch.epoch
+            update.records = run.count
             if run.count:
                 runs.append(run)
             if fetch.skipped is not None:
                 skipped[partition.topic_partition] = fetch.take_skipped()
-            end = update.last_stable_offset if self.read_committed else update.high_watermark
-            records.append((partition, size, run.count, end, update.log_start_offset, fetch.next_offset))
         return True
 
 

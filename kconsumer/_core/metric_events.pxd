@@ -38,6 +38,8 @@ cdef class FetchEvents:
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
 
+    cdef SensorPair topic(self, str topic)
+
 
 cdef class PollEvents:
     cdef SensorPair between     # the time between two polls: the mean and the maximum
@@ -47,7 +49,9 @@ cdef class PollEvents:
     cdef double waited_until    # when that poll ended its wait; 0: it did not wait, or its wait is recorded
 
 
+cdef int add_both(SensorPair pair, double first_value, double second_value, double now, int64_t count) except -1
 cdef int record_quick_poll(PollEvents polls, double now) except -1
+cdef int record_poll(PollEvents polls, double began, double ended) except -1
 cdef int record_exchange(
     ConnectionEvents events,
     NodeSensors node,

@@ -92,12 +92,6 @@ cdef class ConnectionEvents:
             node.received = node.responses_received = 0
         self.received_from.clear()
 
-    def exchanged(
-        self, str node_id not None, double latency_ms, double waited_ms, int64_t received, int64_t sent, double now
-    ):
-        """Record a response and the next request, which the fast path of fetching has received and sent."""
-        record_exchange(self, self.node(node_id), latency_ms, waited_ms, received, sent, now)
-
     def sensors(self, str node_id not None):
         """Returns the sensors of a connection."""
         return self.node(node_id)
@@ -112,7 +106,7 @@ cdef int record_exchange(
     int64_t sent,
     double now,
 ) except -1:
-    """Record what `ConnectionEvents.exchanged` records."""
+    """Record a response and the next request, which the fast path of fetching has received and sent."""
     add(node.incoming, <double> received, now, 1)
     add(node.responses, 0.0, now, 1)
     add(node.latency, latency_ms, now, 1)
@@ -138,8 +132,7 @@ cdef class PollEvents:
 
         For the first poll, this time is 0, as in Java.
         """
-        record_wait(self)
-        self.work_ms = begin_poll(self, now)
+        record_poll(self, now, 0.0)
 
     def quick_poll(self, double now):
         """Record a poll that does not wait."""
@@ -152,6 +145,15 @@ cdef class PollEvents:
     def settle(self):
         """Record how long the last poll waited. Called before metrics are read."""
         record_wait(self)
+
+
+cdef int record_poll(PollEvents polls, double began, double ended) except -1:
+    """Record a poll that may have to wait. `ended`: when it stopped waiting; 0 if that is not known yet."""
+    record_wait(polls)
+    polls.work_ms = begin_poll(polls, began)
+    if ended:
+        polls.waited_until = ended
+    return 0
 
 
 cdef int record_quick_poll(PollEvents polls, double now) except -1:
@@ -236,22 +238,20 @@ cdef class FetchEvents:
         if lag is not None and lead is not None:
             add_both(<SensorPair?> sensors, lag, lead, now, 1)
 
-    def record_lag(self, tp, double lag, double lead, double now):
-        """Record the lag and lead (records) of a partition, if it has sensors."""
-        sensors = self.partitions.get(tp)
-        if sensors is not None:
-            add_both(<SensorPair?> sensors, lag, lead, now, 1)
-
     def record_consumed(self, ResponseTally tally not None, double now):
         """Record the sums of a response, after all its data has been read or dropped."""
         cdef TopicTally totals
         add_both(self.consumed, <double> tally.bytes, <double> tally.records, now, 1)
         for topic, found in tally.topics.items():
             totals = <TopicTally> found
-            sensors = self.topics.get(topic)
-            if sensors is None:
-                sensors = self.topics[topic] = self.new_topic(topic)
-            add_both(<SensorPair?> sensors, <double> totals.bytes, <double> totals.records, now, 1)
+            add_both(self.topic(topic), <double> totals.bytes, <double> totals.records, now, 1)
+
+    cdef SensorPair topic(self, str topic):
+        """Returns the sensors of a topic: bytes and records. Creates them at the first call."""
+        sensors = self.topics.get(topic)
+        if sensors is None:
+            sensors = self.topics[topic] = self.new_topic(topic)
+        return <SensorPair?> sensors
 
 
 cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1:

@@ -50,7 +50,6 @@ class FastPathControl:
         config = parts.config
         self._parts = parts
         self._driver = driver
-        self._metrics = metrics
         self._not_before = 0.0  # ms; the fast path is not armed earlier
         self._next_attempt = 0.0  # ms; polls that do not wait try to arm it from then on
         self._templates: dict[str, _Template] = {}  # by connection id
@@ -78,7 +77,6 @@ class FastPathControl:
             ConsumerRecords.from_runs if self.received is None else self.received.make_batch,
             ConsumerRecords.EMPTY,
             parts.buffer.memory.track,
-            self._record,
             metrics.polls,
             check_crcs=config.check_crcs,
             read_committed=config.isolation_level == "read_committed",
@@ -315,7 +313,7 @@ class FastPathControl:
         parts, path = self._parts, self.path
         path.disarm()
         now = parts.clock.now()
-        self._record()
+        path.record()
         for connection in path.connections:
             self._settle_connection(connection)
         parts.collector.set_moved(*_moved(path.moved))
@@ -372,19 +370,6 @@ class FastPathControl:
         connection.unsent.handle_with(self._parts.fetch.continue_flight(flight, connection.sent_at))
         node.continue_request(connection.correlation_id, connection.sent_at)
         node.note_use(connection.responded_at)
-
-    def _record(self) -> None:
-        """Record the metrics of the responses and polls since the last call."""
-        samples, polls = self.path.take_samples()
-        fetch, network = self._parts.fetch, self._parts.client.loop.metrics
-        for node, now, latency_ms, waited_ms, received, sent, records in samples:
-            fetch.record_response(latency_ms, records, now)
-            if network is not None:
-                network.exchanged(node.id, latency_ms, waited_ms, received, sent, now)
-        for began, ended in zip(polls[::2], polls[1::2], strict=True):
-            self._metrics.poll_began(began)
-            if ended:
-                self._metrics.wait_ended(ended)
 
 
 def _is_blocked(transport: Transport) -> bool:

@@ -53,7 +53,6 @@ from kconsumer.types import TopicPartition
 
 # Error codes of a whole response that concern only the fetch session. Metadata need not be requested after these.
 SESSION_ERRORS = (Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.NONE)
-FastRecords = tuple[Any, int, int, int, int, int]  # the partition of a response, see `FastPath.samples`
 EXPEDITE_AFTER_MS = 10.0  # a fetch in flight for longer than this (ms) probably found no data
 
 
@@ -189,22 +188,6 @@ class FetchManager:
     def events(self) -> FetchEvents | None:
         """What records the metrics of responses in compiled code; None without metrics."""
         return None if self._metrics is None else self._metrics.events
-
-    def record_response(self, latency_ms: float, records: Iterable[FastRecords], now: float) -> None:
-        """Record the metrics of a response that the fast path has handled."""
-        metrics = self._metrics
-        if metrics is None:
-            return
-        metrics.record_response(latency_ms, 0.0, now)
-        tally = ResponseTally()
-        for partition, size, count, end, log_start, next_offset in records:
-            tp: TopicPartition = partition.topic_partition
-            tally.expect()
-            tally.add(tp.topic, size if count else 0, count)
-            if end >= 0 and log_start >= 0:
-                metrics.record_lag(tp, end - next_offset, next_offset - log_start, now)
-        if tally.topics:
-            metrics.record_consumed(tally, now)
 
     def close(self) -> list[UnsentRequest]:
         """End all fetch sessions. Returns the requests that end them at the brokers. `poll` must not be called

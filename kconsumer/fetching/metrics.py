@@ -88,10 +88,9 @@ class FetchMetrics:
             read_committed,
         )
         self.events = events  # the fast path records without the methods
-        self.record_response, self.record_read, self.record_lag, self.record_consumed = (
+        self.record_response, self.record_read, self.record_consumed = (
             events.record_response,
             events.record_read,
-            events.record_lag,
             events.record_consumed,
         )
         self._lags = events.partitions

@@ -103,12 +103,11 @@ class ConnectionMetrics:
         # Events that each request causes are recorded by compiled code.
         events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
         self.events = events  # the fast path of fetching records without the methods
-        self.sent, self.received, self.completed, self.polled, self.exchanged = (
+        self.sent, self.received, self.completed, self.polled = (
             events.sent,
             events.received,
             events.completed,
             events.polled,
-            events.exchanged,
         )
         self._open: set[str] = set()
         count = metrics.name("connection-count", GROUP, "Connections that are open")

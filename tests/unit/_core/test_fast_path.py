@@ -105,9 +105,10 @@ class Steady:
         self.room = 1 << 20
         self.selects: list[Any] = []
         head, tail = template(version)
-        self.metrics = ConsumerMetrics(Metrics())
-        self.network = ConnectionMetrics(Metrics())
-        self.fetches = FetchMetrics(Metrics())
+        self.registry = Metrics()
+        self.metrics = ConsumerMetrics(self.registry)
+        self.network = ConnectionMetrics(self.registry)
+        self.fetches = FetchMetrics(self.registry)
         self.connection = FastConnection(
             cast("Any", None),
             cast("Any", "node"),
@@ -135,7 +136,6 @@ class Steady:
             ConsumerRecords.from_runs,
             ConsumerRecords.EMPTY,
             lambda memory: None,
-            lambda: None,
             self.metrics.polls,
             check_crcs=True,
             read_committed=read_committed,
@@ -288,7 +288,7 @@ def sent_after(steady: Steady, responses: int, epoch: int) -> bytes:
 @pytest.mark.parametrize("version", range(13, 19))
 def test_empty_responses_on_a_socket(version: int, pair: tuple[socket.socket, socket.socket]) -> None:
     """The next requests have the bytes that the encoder writes, also after the last epoch. The metrics of the responses
-    are recorded when there are many, and when samples are taken.
+    are recorded when there are many, and by `record`.
     """
     mine, peer = pair
     steady = Steady({A0: 10}, version, raw=mine, epoch=(1 << 31) - 3)
@@ -300,20 +300,77 @@ def test_empty_responses_on_a_socket(version: int, pair: tuple[socket.socket, so
         connection = steady.connection
         assert (connection.epoch, connection.correlation_id) == (epoch, CORRELATION + number)
         assert connection.sent_at == connection.responded_at
-    assert (steady.path.responses, steady.path.handed_over, steady.path.samples) == (count, 0, [])
+    assert (steady.path.responses, steady.path.handed_over, steady.path.samples.response_count) == (count, 0, 0)
     sensors = steady.network.events.sensors("1")
     assert sensors is steady.network.events.sensors("1")
 
     def totals() -> list[float]:
-        found = {**steady.network._metrics.snapshot(steady.now), **steady.fetches._metrics.snapshot(steady.now)}
-        by_name = {name.name: value for name, value in found.items()}
+        by_name = {name.name: value for name, value in steady.registry.snapshot(steady.now).items()}
         return [by_name[name] for name in ("response-total", "request-total", "outgoing-byte-total", "fetch-total")]
 
     size = len(sent_after(steady, 1, 1))
     assert totals() == [16, 16, 16 * size, 16]
     for _ in range(2):
-        assert steady.path.take_samples()[0] == []
+        steady.path.record()
         assert totals() == [count, count, count * size, count]
+
+
+def metric(steady: Steady, name: str, **tags: str) -> float:
+    """Returns the value of the metric with this name and these tags."""
+    found = steady.registry.snapshot(steady.now)
+    (value,) = [value for key, value in found.items() if key.name == name and dict(key.tags) == tags]
+    return value
+
+
+def test_metrics_of_a_response() -> None:
+    """The sums of a response and of each topic are recorded once, also of a topic that the response contains twice."""
+    tps = [TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a", 1)]
+    steady = Steady(dict.fromkeys(tps, 10))
+    batch = build_batch([b"x", b"y"], base_offset=10)
+    rows = [
+        FetchableTopicResponse(topic_id=TOPIC_IDS[tp.topic], partitions=list(partition(tp, batch).values()))
+        for tp in tps
+    ]
+    steady.input = [data := steady.respond({}, responses=rows)]
+    steady.now = 120.0
+    records = steady.poll()
+    assert records is not None
+    assert len(records) == 6
+    steady.path.record()
+    assert metric(steady, "records-per-request-avg") == 6
+    assert metric(steady, "fetch-size-avg") == 3 * len(batch)
+    assert [metric(steady, "records-per-request-avg", topic=name) for name in "ab"] == [4, 2]
+    assert [metric(steady, "bytes-consumed-total", topic=name) for name in "ab"] == [2 * len(batch), len(batch)]
+    assert (metric(steady, "fetch-latency-avg"), metric(steady, "fetch-total")) == (30, 1)
+    assert (metric(steady, "incoming-byte-total"), metric(steady, "response-total")) == (len(data), 1)
+    assert metric(steady, "outgoing-byte-total") == sum(map(len, steady.sent))
+
+
+def test_metrics_of_a_request_that_is_sent_in_part() -> None:
+    """Of a request that the socket takes only in part, these bytes are recorded."""
+    steady = Steady({A0: 10})
+    steady.room = 7
+    steady.input = [steady.respond(partition(A0, build_batch([b"x"], base_offset=10)))]
+    steady.poll()
+    steady.path.record()
+    assert metric(steady, "outgoing-byte-total") == 7
+
+
+def test_metrics_of_more_responses_than_samples() -> None:
+    """One poll may handle more responses than are recorded together. Here, only the last one has records."""
+    count = 150
+    steady = Steady({A0: 10})
+    batches = [b""] * count + [build_batch([b"x"], base_offset=10)]
+    steady.input = [
+        steady.respond(partition(A0, batch), correlation_id=CORRELATION + number)
+        for number, batch in enumerate(batches)
+    ]
+    records = steady.poll()
+    assert records is not None
+    assert len(records) == 1
+    steady.path.record()
+    assert metric(steady, "fetch-total") == metric(steady, "response-total") == count + 1
+    assert (metric(steady, "records-consumed-total"), metric(steady, "records-consumed-total", topic="a")) == (1, 1)
 
 
 def multiples_of(max_wait_ms: int, began_ms: float, ended_ms: float) -> set[int]:

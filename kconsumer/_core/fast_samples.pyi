@@ -1,0 +1,9 @@
+from typing import final
+
+@final
+class FastSamples:
+    @property
+    def response_count(self) -> int: ...
+    @property
+    def poll_count(self) -> int: ...
+    def __new__(cls) -> FastSamples: ...
