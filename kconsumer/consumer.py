@@ -101,6 +101,8 @@ class Consumer(ConsumerBase, BlockingClient):
             and self._engine.nothing_arrived(self._guard)
         ):
             return ConsumerRecords.EMPTY
+        if max_records is None and timeout_ms is None:
+            return self._poll(timeout, self._config.max_poll_records, None)
         return self._poll(timeout, self._max_records(max_records, timeout_ms), None)
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:

@@ -5,14 +5,14 @@ It contains runs of records and the next offset of each partition. Record object
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled core)
 from kconsumer._core.record import ConsumerRecord
-from kconsumer._core.record_run import RecordIterator, RecordRun, run_of
+from kconsumer._core.record_run import RecordIterator, run_of
+from kconsumer._core.run_batch import NONE, RunBatch
 from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, explain
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 Position = tuple[int, int | None] | tuple[int, int | None, Any]
-NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
-class ConsumerRecords:
+class ConsumerRecords(RunBatch):
     """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
     An object without records is falsy. Iteration, `records` and `by_partition` create new record objects each time,
@@ -35,7 +34,7 @@ class ConsumerRecords:
     data for a long time, keep only the value of the record.
     """
 
-    __slots__ = ("_count", "_positions", "_runs", "_skipped")
+    __slots__ = ()
 
     EMPTY: ClassVar[ConsumerRecords]
 
@@ -46,54 +45,13 @@ class ConsumerRecords:
         Raises TypeError for any other object than an iterable of ConsumerRecord.
         """
         runs = tuple(run_of(group) for group in _by_partition(records))
-        self._runs = runs
-        self._positions: Mapping[TopicPartition, Position] = {
-            run.topic_partition: (run.next_offset, run.leader_epoch) for run in runs
-        }
-        self._skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE
-        self._count = sum(map(len, runs))
-
-    @classmethod
-    def from_runs(
-        cls,
-        runs: Iterable[RecordRun],
-        positions: Mapping[TopicPartition, Position] = NONE,
-        skipped: Mapping[TopicPartition, Sequence[tuple[int, int, str]]] = NONE,
-    ) -> Self:
-        """Create a batch of fetched records. `positions` maps partitions to the next offset and its leader epoch.
-
-        `skipped` contains what the method `skipped` returns. Each of the `runs` must contain records, and must not be
-        used elsewhere. To make poll() faster, the arguments are not copied. So the caller must not change them later.
-        """
-        batch = cls.__new__(cls)
-        batch._runs = tuple(runs)
-        batch._positions = positions
-        batch._skipped = skipped
-        count = 0
-        for run in batch._runs:
-            count += len(run)
-            run.detach()
-        batch._count = count
-        return batch
+        positions = {run.topic_partition: (run.next_offset, run.leader_epoch) for run in runs}
+        self._fill(runs, positions, NONE)
 
     @classmethod
     def empty(cls) -> ConsumerRecords:
         """Returns an instance without records or next offsets."""
         return cls.EMPTY
-
-    @property
-    def count(self) -> int:
-        """The number of records."""
-        return self._count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __bool__(self) -> bool:
-        return self._count > 0
-
-    def __iter__(self) -> RecordIterator:
-        return RecordIterator(self._runs)
 
     def partitions(self) -> frozenset[TopicPartition]:
         """Returns the partitions that have records in this batch."""
@@ -161,6 +119,9 @@ class ConsumerRecords:
 
         def __getitem__(self, key):
             raise TypeError(SUBSCRIPT)
+
+    def __copy__(self) -> Self:
+        return self  # it never changes
 
     def __repr__(self) -> str:
         partitions = len(self.partitions())

@@ -46,7 +46,7 @@ class FastPath:
         now: Callable[[], float],
         make_batch: Callable[..., ConsumerRecords],
         empty: ConsumerRecords,
-        track: Callable[[object], object],
+        track: Callable[..., object],
         events: PollEvents,
         *,
         check_crcs: bool,

@@ -70,8 +70,8 @@ cdef class FastPath:
 
     `lock` is the engine's lock, without settling. `driver` has an attribute `wakeup_requested`. `now()` returns the
     time in ms; with `system_clock`, this is the time of the system's monotonic clock. `make_batch(runs, positions,
-    skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory)` counts received
-    memory. `events`, `network` and `fetches` record metrics.
+    skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory, size)` counts
+    received memory. `events`, `network` and `fetches` record metrics.
     """
 
     def __init__(
@@ -459,7 +459,7 @@ cdef class FastPath:
             self.memory_left -= frame.capacity
             if self.memory_left < 0:
                 return self.give_up("the memory must be checked")
-            self.track(frame)
+            self.track(frame, frame.capacity)
         for index in range(len(seen)):
             partition = seen[index]
             if self.parser.updates[index].next_offset != partition.offset:

@@ -90,7 +90,7 @@ cdef class ResponseParser:
     cdef bint take_records(
         self, list seen, Py_ssize_t max_records, Py_ssize_t max_bytes, list runs, dict skipped
     ) except -1:
-        """Take the records of the partitions in `seen`, and set `next_offset`, `bytes` and `records` of their `updates`.
+        """Take the records of the partitions in `seen`, and set `next_offset`, `bytes` and `records` of `updates`.
 
         Returns False unless all records are valid, and are at most `max_records`.
         """

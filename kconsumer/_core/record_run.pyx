@@ -132,10 +132,6 @@ cdef class RecordRun:
         self.delivery_count = delivery_count
         self.acknowledger = acknowledger
 
-    def detach(self):
-        """Drop the reference to the PartitionFetch. After that, `deserialize` no longer moves its position back."""
-        self.source = None
-
     def encoded(self):
         """Returns a run of the same records in serialized form, from which Arrow columns can be built.
 

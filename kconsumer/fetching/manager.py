@@ -23,11 +23,10 @@ responses is used, and the other one is dropped.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from kconsumer._core.metric_events import FetchEvents, ResponseTally
+from kconsumer._core.metric_events import FetchEvents
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.config.option_groups import FetchConfig
 from kconsumer.error_codes import Errors

@@ -50,10 +50,12 @@ class Memory:
 
     # --- blocks ------------------------------------------------------------------------------------------
 
-    def track(self, memory: object) -> Block:
-        """Count this memory as a block until it is freed. Returns the block."""
+    def track(self, memory: object, size: int | None = None) -> Block:
+        """Count this memory as a block until it is freed. Returns the block. `size`: its allocated bytes, if known."""
         block = Block(memory, self._on_freed)
-        block.size = size = _size_of(memory)
+        if size is None:
+            size = _size_of(memory)
+        block.size = size
         block.uses = 0
         self._blocks[id(block)] = block
         self._alive += size

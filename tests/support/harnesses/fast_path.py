@@ -22,16 +22,16 @@ class FastPathUse:
 @contextmanager
 def fast_path_use(*, on: bool) -> Iterator[FastPathUse]:
     """Count the responses that the fast path processes. With `on=False`, it is never armed."""
-    use, record = FastPathUse(on=on), FastPathControl._record
+    use, settle = FastPathUse(on=on), FastPathControl.settle
     counted: weakref.WeakKeyDictionary[FastPathControl, int] = weakref.WeakKeyDictionary()
 
     def count(control: FastPathControl) -> None:
         use.responses += control.path.responses - counted.get(control, 0)
         counted[control] = control.path.responses
-        record(control)
+        settle(control)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FastPathControl, "_record", count)
+        patch.setattr(FastPathControl, "settle", count)
         if not on:
             patch.setattr(FastPathControl, "arm", lambda _control, _now: False)
         yield use

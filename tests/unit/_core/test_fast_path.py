@@ -135,7 +135,7 @@ class Steady:
             lambda: self.now,
             ConsumerRecords.from_runs,
             ConsumerRecords.EMPTY,
-            lambda memory: None,
+            lambda memory, size: None,
             self.metrics.polls,
             check_crcs=True,
             read_committed=read_committed,
