@@ -44,11 +44,11 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 18, "threaded": 18, "consumer protocol": 18},
-    EMPTY: {"classic": 4, "threaded": 4, "consumer protocol": 4},
-    COMMIT: {"classic": 326, "threaded": 581, "consumer protocol": 637},
+    FETCH: {"classic": 9, "threaded": 9, "consumer protocol": 9},
+    EMPTY: {"classic": 1, "threaded": 1, "consumer protocol": 1},
+    COMMIT: {"classic": 315, "threaded": 568, "consumer protocol": 624},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
-    SHARE_FETCH: {SHARE: 322},
+    SHARE_FETCH: {SHARE: 316},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 

@@ -94,7 +94,7 @@ class AccessGuard:
             raise ForkedConsumerError(FORKED)
         me = threading.get_ident()
         holder = self.holder
-        outer = holder if holder.get(None) == me else {}
+        outer = holder if holder and holder.get(None) == me else {}
         try:
             owner = holder.setdefault(None, me)  # atomic, so only one of several threads enters
         except BaseException:  # Ctrl-C just after setdefault
