@@ -101,9 +101,18 @@ class Consumer(ConsumerBase, BlockingClient):
             and self._engine.nothing_arrived(self._guard)
         ):
             return ConsumerRecords.EMPTY
-        if max_records is None and timeout_ms is None:
-            return self._poll(timeout, self._config.max_poll_records, None)
-        return self._poll(timeout, self._max_records(max_records, timeout_ms), None)
+        plain = max_records is None and timeout_ms is None
+        limit = self._config.max_poll_records if plain else self._max_records(max_records, timeout_ms)
+        # The rest is `_poll`, without the call, as in `Engine.poll`.
+        guard = self._guard
+        outer = guard.enter()
+        try:
+            wait_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
+            if self._iteration.started and self._iteration.active:
+                self._rewind()
+            return self._engine.poll(wait_ms, limit, None)
+        finally:
+            guard.holder = outer
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         guard = self._guard
