@@ -45,6 +45,11 @@ class ClassicDriver(Driver):
                 # In each step, because a caller that waits long inside poll() is not idle.
                 group.heartbeat.poll_started(now)
                 group.commits.maybe_auto_commit(now)
+            if timeout_ms <= 0 and not parts.client.idle(now):
+                # The managers are polled after the responses that have arrived. Otherwise `managers_due` would be
+                # unknown, and the fast path, which may be armed after this step, would end early to poll them again.
+                parts.dispatcher.step(0.0)
+                now = parts.subscription.now
             wait_ms = FOREVER
             for manager in parts.managers:
                 wait_ms = min(wait_ms, self._poll_safely(manager, now))

@@ -25,7 +25,7 @@ from kconsumer.managers import Promise
 T = TypeVar("T")
 
 AT_ONCE = 0.0
-"""The deadline of a wait that does not block. The managers and the network are polled once."""
+"""The deadline of a wait that does not block. What has arrived is handled, and the managers are polled once."""
 
 
 class Wait:
