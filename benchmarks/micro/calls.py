@@ -44,7 +44,7 @@ from operations import (
 )
 
 BOUNDS: dict[str, dict[str, int]] = {
-    FETCH: {"classic": 9, "threaded": 9, "consumer protocol": 9},
+    FETCH: {"classic": 7, "threaded": 7, "consumer protocol": 7},
     EMPTY: {"classic": 1, "threaded": 1, "consumer protocol": 1},
     COMMIT: {"classic": 315, "threaded": 568, "consumer protocol": 624},
     HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
