@@ -110,6 +110,13 @@ class Scene:
         assert group is not None
         return group.member.state
 
+    def joins(self, consumer: Consumer) -> bool:
+        """Returns True if the member has sent JoinGroup, and has not sent SyncGroup."""
+        group = consumer._engine.components.group
+        assert group is not None
+        state = group.member.state
+        return state is MemberState.SYNCING or (state is MemberState.JOINING and group.membership.in_flight)
+
     def members(self) -> int:
         """Returns the number of members, according to the coordinator."""
         with suppress(BrokerError):  # the group never existed, or has been removed
@@ -227,7 +234,7 @@ def syncing_while_the_leader_is_away(scene: Scene) -> Outcome:
     deadline = time.monotonic() + 10
     while not (scene.state(leader) is scene.state(follower) is MemberState.SYNCING):
         assert time.monotonic() < deadline, (scene.state(leader), scene.state(follower))
-        if scene.state(leader) is not MemberState.SYNCING:
+        if not scene.joins(leader):  # its next poll would send the assignment
             leader.poll(0)
         follower.poll(0.01)
     return Outcome(members=1)
