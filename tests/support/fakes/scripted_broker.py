@@ -25,7 +25,7 @@ CLOSE = object()
 """In place of a response: close the connection."""
 
 SILENCE = object()
-"""In place of a response: send none."""
+"""In place of a response: send none, and none to the later requests of the connection."""
 
 
 @dataclass
@@ -104,8 +104,8 @@ class Script:
         """Returns the API names of the requests so far, in order."""
         return [request.api.name for request in self.requests]
 
-    def respond(self, frame: bytes) -> bytes | None:
-        """Returns the bytes to send for a request frame, which may be empty, or None to close the connection."""
+    def respond(self, frame: bytes) -> Any:
+        """Returns the bytes to send for a request frame, which may be empty, SILENCE, or None to close the connection."""
         request = read_request(frame)
         self.requests.append(request)
         queue = self.queued[request.api.name]
@@ -114,19 +114,22 @@ class Script:
             response = response(request)
         if response is CLOSE:
             return None
-        if response is SILENCE:
-            return b""
-        if isinstance(response, bytes):
+        if response is SILENCE or isinstance(response, bytes):
             return response
         return response_bytes(request.api, request.version, request.correlation_id, response)
 
 
 class Conversation:
-    """One connection of the broker, with the bytes of an incomplete request."""
+    """One connection of the broker, with the bytes of an incomplete request.
+
+    A broker sends the responses of a connection in the order of its requests. So when a request gets SILENCE, the later
+    requests of its connection get no response either.
+    """
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._pending = bytearray()
+        self._silent = False
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
         """Returns the bytes to send, and whether the connection stays open."""
@@ -141,7 +144,9 @@ class Conversation:
             response = self._script.respond(frame)
             if response is None:
                 return out, False
-            out += response
+            self._silent = self._silent or response is SILENCE
+            if not self._silent:
+                out += response
         return out, True
 
 

@@ -257,11 +257,11 @@ def test_a_request_in_flight_completes_during_a_login() -> None:
     meanwhile.
     """
     harness = SaslHarness(LIFETIME_MS).authenticate()
-    harness.broker.next(METADATA, SILENCE)
+    harness.broker.next(METADATA, b"")
     request = harness.send()
     harness.clock.advance(LIFETIME_MS)
     for api in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
-        harness.broker.next(api, SILENCE)
+        harness.broker.next(api, b"")
     assert not harness.ready()
     assert ConnectionState.REAUTHENTICATING is harness.link.connection.state
     assert 1 == harness.client.in_flight()
@@ -322,10 +322,10 @@ def test_a_login_refused_later_ends_the_connection() -> None:
     reason.
     """
     harness = SaslHarness(LIFETIME_MS).authenticate()
-    harness.broker.next(METADATA, SILENCE)
+    harness.broker.next(METADATA, b"")
     harness.send()
     harness.clock.advance(LIFETIME_MS)
-    harness.broker.next(SASL_HANDSHAKE, SILENCE)
+    harness.broker.next(SASL_HANDSHAKE, b"")
     assert not harness.ready()
     handshake = harness.broker.requests[-1]
     harness.net.last.deliver(
