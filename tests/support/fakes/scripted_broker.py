@@ -105,7 +105,7 @@ class Script:
         return [request.api.name for request in self.requests]
 
     def respond(self, frame: bytes) -> Any:
-        """Returns the bytes to send for a request frame, which may be empty, SILENCE, or None to close the connection."""
+        """Returns the bytes to send for a request frame, which may be empty, SILENCE, or None: close the connection."""
         request = read_request(frame)
         self.requests.append(request)
         queue = self.queued[request.api.name]
