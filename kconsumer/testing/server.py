@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kconsumer.clock import Clock
+from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.testing.client_socket import ClientSocket
 from kconsumer.testing.cluster.broker import Broker
 from kconsumer.testing.cluster.cluster import Cluster
@@ -41,9 +42,11 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[int, _Listener] = {}
         self._clients: dict[Connection, ClientSocket] = {}
-        self._condition = threading.Condition()  # its lock protects everything but the selector
+        self._lock = SignalSafeLock()  # protects everything but the selector
+        self._applied_changes = threading.Condition(self._lock)
         self._changes = 0  # how many changes other threads have made
         self._applied = 0  # how many of them have reached the sockets
+        self._running = False  # not Thread.is_alive(), which a signal handler that raises can make False for ever
         self._stopping = False
         self._failure: Exception | None = None  # the first exception of the model
         self._thread = threading.Thread(target=self._run, name="kconsumer-fake-cluster", daemon=True)
@@ -59,8 +62,10 @@ class Server:
                 listener = self._listeners[broker.id] = _Listener(broker, self._port + index if self._port else 0)
                 broker.host, broker.port = HOST, listener.port
             self._update_listeners()
+            self._running = True
             self._thread.start()
         except BaseException:
+            self._running = False
             self._close_sockets()
             raise
 
@@ -71,8 +76,8 @@ class Server:
 
     def stop(self) -> None:
         """Close all sockets and end the thread. Raises RuntimeError if the model has failed."""
-        with self._condition:
-            running = self._thread.is_alive() and not self._stopping
+        with self._lock:
+            running = self._running and not self._stopping
             self._stopping = True
             if running:
                 self._wake()
@@ -87,16 +92,16 @@ class Server:
         After the block, waits until the thread has applied the changes: opened and closed sockets, and sent responses.
         Raises RuntimeError if the model has failed.
         """
-        with self._condition:
+        with self._lock:
             self._raise_failure()
-            if self._stopping or not self._thread.is_alive():
+            if self._stopping or not self._running:
                 raise RuntimeError(NOT_RUNNING)
             yield self._read_clock()
             self._changes += 1
             number = self._changes
             self._wake()
             while self._applied < number and not self._stopping:
-                self._condition.wait()
+                self._applied_changes.wait()
             self._raise_failure()
 
     # --- the thread ---
@@ -108,17 +113,17 @@ class Server:
         except Exception as error:
             self._failure = self._failure or error
         finally:
-            with self._condition:
+            with self._lock:
                 self._stopping = True
                 self._close_sockets()
-                self._condition.notify_all()
+                self._applied_changes.notify_all()
 
     def _run_once(self) -> bool:
         """Wait for the sockets, a change or a timer, and process it. Returns False when the server has to stop."""
-        with self._condition:
+        with self._lock:
             timeout = self._timeout_s()
         events = self._selector.select(timeout)
-        with self._condition:
+        with self._lock:
             if self._stopping:
                 return False
             changes = self._changes
@@ -129,7 +134,7 @@ class Server:
             self._update_listeners()
             self._send_output()
             self._applied = changes
-            self._condition.notify_all()
+            self._applied_changes.notify_all()
         return True
 
     def _read_clock(self) -> float:

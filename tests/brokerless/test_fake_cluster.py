@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from kconsumer import Consumer
 from kconsumer.errors import TimeoutError, TopicAuthorizationError
 from kconsumer.testing import FakeCluster
 from support.brokers.certificates import Authority
+from support.harnesses.interruptions import Interruption, interrupted
 
 AUTHORITY = Authority()
 
@@ -242,6 +245,28 @@ def test_faults() -> None:
             cluster.restore_network(1)
             cluster.limit_rate(1, 2000)
             assert {"t"} == set(consumer.list_topics())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the signals are those of POSIX")
+def test_a_signal_handler_that_raises_leaves_the_cluster_usable() -> None:
+    """After an exception of a handler at any point of a call, another thread changes the cluster, and it stops."""
+
+    def produce() -> None:
+        try:
+            cluster.produce("t", "x", partition=0)
+        except RuntimeError as error:
+            # Condition.wait has released the lock and not begun to wait, so that `with lock` finds it released.
+            if not isinstance(error.__context__, Interruption):
+                raise
+            raise error.__context__ from error
+
+    points = 0
+    with FakeCluster() as cluster, ThreadPoolExecutor(1) as thread:
+        cluster.create_topic("t")
+        while interrupted(produce, points + 1):
+            points += 1
+            thread.submit(cluster.produce, "t", "y", partition=0).result(20)
+    assert points > 40
 
 
 @pytest.mark.parametrize(
