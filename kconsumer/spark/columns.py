@@ -60,7 +60,9 @@ def with_errors(batch: pa.RecordBatch, decoder: Decoder | None) -> pa.RecordBatc
     index = batch.schema.get_field_index("value")
     values = batch.column(index)
     found = decode_column(decoder, values, _headers(batch), "value") if decoder else Decoded(values, {})
-    reasons = [found.bad.get(row) for row in range(batch.num_rows)] if found.bad else pa.nulls(batch.num_rows)
+    reasons: list[str | None] = [None] * batch.num_rows
+    for row, why in found.bad.items():
+        reasons[row] = why
     batch = batch.set_column(index, "value", found.column)
     return batch.append_column(VALUE_ERROR, pa.array(reasons, pa.string()))
 

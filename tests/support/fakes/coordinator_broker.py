@@ -71,7 +71,7 @@ class CoordinatorBroker(GroupBroker):
 
     # --- responses ---
 
-    def respond(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> Any:
         """Respond as a scripted broker does, except for the response that must be invalid."""
         out = super().respond(frame)
         request = read_request(frame)
