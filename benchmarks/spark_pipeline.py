@@ -129,7 +129,7 @@ def session() -> Any:
     return spark
 
 
-def read_by_spark(spark: Any, config: Any, *, commit: bool) -> Any:
+def read_by_spark(spark: Any, config: Any, **_: bool) -> Any:
     """Return a stream of Spark's own source, in place of the pipeline's function that reads by kconsumer."""
     from kconsumer.spark.pipeline.frames import RECORD
 

@@ -21,28 +21,29 @@ RECORD = "key binary, value binary, topic string, partition int, offset long, ti
 RECORD_NAMES = [column.split()[0] for column in RECORD.split(", ")]
 REASON = "_reason"
 CORRUPT = "_corrupt"
-_JSON, _RECORD, _ERROR = "_json", "_record", "_error"
+_JSON, _RECORD, _ERROR, _NO_VALUE = "_json", "_record", "_error", "_no_value"
 
 
-def read(spark: Any, config: PipelineConfig, *, commit: bool) -> Any:
+def read(spark: Any, config: PipelineConfig, *, commit: bool, undecoded: bool = True) -> Any:
     """Returns a stream of the source's records. At most one stream of a pipeline may be read with `commit`.
 
-    Without `commit`, the stream ignores the source option commitGroupId.
+    Without `commit`, the stream ignores the source option commitGroupId. Without `undecoded`, it may lack the values
+    before they are decoded, which only dead letters contain.
     """
-    reader = with_columns(spark.readStream.format("kconsumer"), config.decode)
+    reader = with_columns(spark.readStream.format("kconsumer"), config.decode, undecoded=undecoded)
     for name, value in config.source.items():
         if commit or name.lower() != "commitgroupid":
             reader = reader.option(name, value)
     return reader.load()
 
 
-def with_columns(reader: Any, decode: Decode) -> Any:
-    """Returns a reader of the source with the columns that `decoded` needs."""
+def with_columns(reader: Any, decode: Decode, *, undecoded: bool = True) -> Any:
+    """Returns a reader of the source with the columns that `decoded` needs. `undecoded`: as for `read`."""
     if not decode.in_source:
         return reader.schema(RECORD)
     assert decode.schema is not None
-    value = f"value {parse_type(decode.schema).ddl}, {VALUE_BYTES} binary, {VALUE_ERROR} string"
-    reader = reader.schema(RECORD.replace("value binary", value))
+    value = f"value {parse_type(decode.schema).ddl}, {VALUE_ERROR} string"
+    reader = reader.schema(RECORD.replace("value binary", f"{value}, {VALUE_BYTES} binary" if undecoded else value))
     return reader.option("valueFormat", "json").option("valueSchema", decode.schema)
 
 
@@ -50,8 +51,8 @@ def decoded(records: Any, decode: Decode) -> Any:
     """Decode a DataFrame of records. Returns a DataFrame with one row per record.
 
     Its columns are the decoded fields (the column `value` unless the format is JSON), the metadata, `event_time`,
-    `_record` and `_reason`. `_record` is the unchanged record. `_reason` is why the record is invalid, or null if it is
-    valid. With `on_invalid = "fail"`, an invalid record fails the query.
+    `_record` and `_reason`. `_record` is the unchanged record (without the value, if `records` lacks it). `_reason` is
+    why the record is invalid, or null if it is valid. With `on_invalid = "fail"`, an invalid record fails the query.
 
     Raises ConfigError if the schema or an expression in the section `decode` is wrong.
     """
@@ -73,19 +74,25 @@ def decoded(records: Any, decode: Decode) -> Any:
         where = F.concat_ws(" ", F.col(REASON), F.lit("at offset"), "kafka_offset", F.lit("of"), "kafka_topic")
         where = F.concat_ws("-", where, "kafka_partition")
         checked = checked.withColumn(REASON, F.when(F.col(REASON).isNotNull(), F.raise_error(where).cast("string")))
-    return checked.drop(_JSON, _ERROR)
+    return checked.drop(_JSON, _ERROR, _NO_VALUE)
 
 
 def _decoded_fields(records: Any, decode: Decode, metadata: list[Any]) -> Any:
-    """Returns the fields that the source has decoded as columns, with `_record`, the metadata and the decoder's errors.
+    """Returns the fields that the source has decoded as columns, with `_record` and the metadata.
+
+    Two more columns contain why the value could not be decoded, and whether the record has no value.
 
     Raises ConfigError as `_fields`.
     """
     names = records.schema["value"].dataType.fieldNames()
     _check_names(names, decode)
-    columns = (F.col(VALUE_BYTES if name == "value" else name).alias(name) for name in RECORD_NAMES)
+    undecoded = {name: VALUE_BYTES if name == "value" else name for name in RECORD_NAMES}
+    columns = (F.col(found).alias(name) for name, found in undecoded.items() if found in records.columns)
+    error = F.col(VALUE_ERROR)
+    no_value = F.col("value").isNull() & error.isNull()  # a value that cannot be decoded is null, too
     fields = (F.col(f"value.`{name}`").alias(name) for name in names)
-    return records.select(F.struct(*columns).alias(_RECORD), *metadata, F.col(VALUE_ERROR).alias(_ERROR), *fields)
+    record = F.struct(*columns).alias(_RECORD)
+    return records.select(record, *metadata, error.alias(_ERROR), no_value.alias(_NO_VALUE), *fields)
 
 
 def _fields(frame: Any, decode: Decode) -> Any:
@@ -120,12 +127,12 @@ def _reason(frame: Any, decode: Decode) -> Any:
 
     Raises ConfigError if a rule in the section `decode.rules` is not a valid SQL expression.
     """
-    value = F.col(f"{_RECORD}.value")
     tests: list[tuple[Any, Any]] = []
     if decode.in_source:
         error = F.col(_ERROR)
-        tests = [(value.isNull(), "no value"), (error.isNotNull(), F.concat(F.lit("value "), error))]
+        tests = [(F.col(_NO_VALUE), "no value"), (error.isNotNull(), F.concat(F.lit("value "), error))]
     elif decode.format == "json":
+        value = F.col(f"{_RECORD}.value")
         text = value.cast("string")
         failed = F.col(_JSON).isNull() | F.col(f"{_JSON}.{CORRUPT}").isNotNull()
         # `from_json` also accepts an array. `json_object_keys` parses a second time, so few records may reach it.

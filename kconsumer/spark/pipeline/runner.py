@@ -211,7 +211,7 @@ def plans(spark: Any, config: PipelineConfig) -> dict[str, Any]:
     """
     found = {"rows": frames.decoded(frames.read(spark, config, commit=True), config.decode)}
     if config.aggregate is not None:
-        second = frames.decoded(frames.read(spark, config, commit=False), config.decode)
+        second = frames.decoded(frames.read(spark, config, commit=False, undecoded=False), config.decode)
         found["windows"] = frames.windows(second.where(F.col(frames.REASON).isNull()), config.aggregate)
     return found
 

@@ -288,6 +288,17 @@ def test_many_bad_values_among_good_ones(msgspec: bool, monkeypatch: pytest.Monk
         assert [{"a": row} for row in good] == [rows[row] for row in good]
 
 
+@pytest.mark.parametrize("wrong", [b'{"a":"1"}', b'{"a":', b'{"a":1},{"a":2}', b'{"a":1', b'"b":2}', b""])
+def test_batches_after_one_with_a_bad_value(wrong: bytes) -> None:
+    """After a batch with a value that does not match, the same decoder finds those of the next batches."""
+    decoder, good = JsonDecoder(parse_type("a long")), [b'{"a":%d}' % row for row in range(1500)]
+    for at in ({700}, {5, 700, 701, 1499}, set[int](), {0}, set[int]()):
+        values = [wrong if row in at else value for row, value in enumerate(good)]
+        column, bad = decoder.decode(pa.array(values, pa.binary()))
+        assert at == set(bad)
+        assert [None if row in at else {"a": row} for row in range(1500)] == column.to_pylist()
+
+
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
 )
