@@ -228,7 +228,7 @@ def _matcher(kind: SparkType) -> Callable[[list[bytes]], list[bool]] | None:
     def leading_matches(values: list[bytes]) -> int | None:
         """Returns the index of the first value that does not match, or the number of values. None if it is not known.
 
-        One call for all values takes a fifth of the time of one call for each.
+        One call for all values takes less time than one call for each.
         """
         try:
             decode_array(f"[{b','.join(values).decode()}]")
