@@ -20,6 +20,7 @@ from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer.engine.armed_iterations import ArmedPath
     from kconsumer.engine.classic import ClassicDriver
 
 log = get_logger(__name__)
@@ -150,9 +151,8 @@ class Driver(ABC):
         """End the wait of the calling thread. Another thread calls this."""
         self._notify()
 
-    def on_iteration(self, call: Callable[[float], object]) -> None:
-        """Set a function that the network thread calls with the time (ms) when it has acquired the lock, if there is
-        such a thread."""
+    def serve_fast_path(self, path: ArmedPath) -> None:
+        """Set the fast path whose leases the network thread ends, if there is such a thread."""
         return
 
     def disable_wakeup(self) -> None:

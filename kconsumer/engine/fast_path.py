@@ -62,7 +62,7 @@ class FastPathControl:
         self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
         self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
-        driver.on_iteration(self._end_leases)
+        driver.serve_fast_path(self)
         deserializes = parts.collector.deserializes
         # Why the fast path is never armed; empty if it may be.
         self._unusable = COROUTINE_DESERIALIZERS if parts.collector.deferred else ""
@@ -214,7 +214,7 @@ class FastPathControl:
                 self._selector.unregister(descriptor)
         self._watched = []
 
-    def _end_leases(self, now: float) -> None:
+    def end_leases(self, now: float) -> None:
         """Give the sockets back, and handle what the fast path has received. The network thread calls this, with the
         lock, or no such thread runs."""
         loop = self._parts.client.loop
@@ -233,7 +233,7 @@ class FastPathControl:
         with self._parts.changing():
             self._disabled = True
             if end_leases:
-                self._end_leases(self._parts.clock.now())
+                self.end_leases(self._parts.clock.now())
             if self._selector is not None and self._waker is not None:
                 self._selector.close()
                 self._waker.close()
@@ -320,8 +320,7 @@ class FastPathControl:
         if path.undelivered:
             parts.collector.hold_received()
         parts.subscription.set_now(now)
-        if parts.group is not None:
-            parts.group.heartbeat.poll_started(now if path.waiting else path.last_poll)
+        self._restart_poll_interval(now)
         loop = parts.client.loop
         for connection, frames, count in path.pending:
             self._not_before = now + RETRY_AFTER_MS
@@ -337,7 +336,7 @@ class FastPathControl:
             if transport is not None and not transport.plain and _is_blocked(transport):
                 self._handed_over.append(partial(loop.unblock, connection.node))
         if not self._leases or self._disabled:
-            self._end_leases(now)
+            self.end_leases(now)
             return
         self._stop_watching()
         if path.waiting:
@@ -345,6 +344,19 @@ class FastPathControl:
         # The network thread ends the leases in its next iteration. If it is the thread that has acquired the lock, the
         # wakeup only costs it another iteration.
         parts.client.wakeup()
+
+    def note_polls(self, now: float) -> bool:
+        """Restart the poll interval of the group for the polls since the fast path was armed. The lock is held, but it
+        was not settled. Returns False if the fast path is not armed."""
+        if not self.path.armed:
+            return False
+        self._restart_poll_interval(now)
+        return True
+
+    def _restart_poll_interval(self, now: float) -> None:
+        group = self._parts.group
+        if group is not None:
+            group.heartbeat.poll_started(now if self.path.waiting else self.path.last_poll)
 
     def _wake(self) -> None:
         """End the wait of a poll, which then finds that the fast path is disarmed."""

@@ -1,0 +1,110 @@
+"""Iterations of the network thread that leave the fast path of fetching armed.
+
+While the fast path is armed, the calling thread fetches without the network thread, which only sends heartbeats. They
+need nothing that the fast path has copied, so they need not settle it. If they did, each heartbeat and each response to
+one would end the wait of a poll, which must then arm the fast path again.
+
+Only ordinary cases are handled here: a heartbeat of a stable member, and a response that changes only the heartbeat
+manager. For everything else the network thread runs a whole iteration, which settles the fast path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kconsumer.engine.components import ClientComponents
+from kconsumer.errors import KafkaError
+from kconsumer.managers import RequestManager, UnsentRequest
+from kconsumer.net.requests import ClientResponse
+
+
+class ArmedPath(Protocol):
+    """The fast path, as the network thread uses it. The caller of both methods holds the lock."""
+
+    def end_leases(self, now: float) -> None:
+        """Give the sockets back to the network thread. The fast path is settled."""
+
+    def note_polls(self, now: float) -> bool:
+        """Restart the poll interval for the polls since the fast path was armed. Returns False if it is not armed."""
+
+
+class PollSafely(Protocol):
+    """The type of `Driver._poll_safely`."""
+
+    def __call__(
+        self, manager: RequestManager, now: float, submit: Callable[[Iterable[UnsentRequest], float], None]
+    ) -> float:
+        """Poll a manager, and call `submit` with its requests. Returns the time (ms) until the next poll is due."""
+        ...
+
+
+class ArmedIterations:
+    """Polls the heartbeat manager, and handles responses to heartbeats, with the lock but without settling it."""
+
+    def __init__(self, parts: ClientComponents, path: ArmedPath, poll_safely: PollSafely) -> None:
+        self._parts = parts
+        self._path = path
+        self._poll_safely = poll_safely
+        self._lock = parts.lock.inner
+        self._due = 0.0  # when another manager must be polled (ms)
+
+    def set_due(self, due: float) -> None:
+        """Set the time (ms) from which on whole iterations are necessary again."""
+        self._due = due
+
+    def poll(self) -> float | None:
+        """Send a heartbeat if one is due. Returns how long (ms) the network may wait.
+
+        Returns None if a whole iteration is necessary.
+        """
+        parts, group = self._parts, self._parts.group
+        if group is None:
+            return None
+        with self._lock:
+            now = parts.clock.now()
+            if now >= self._due or not parts.dispatcher.quiet or not self._path.note_polls(now):
+                return None
+            if not group.heartbeat.is_regular(now):
+                return None
+            wait_ms = self._poll_safely(group.heartbeat, now, self._send)
+            return min(wait_ms, self._due - now) if parts.dispatcher.quiet else None
+
+    def _send(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send requests. If one cannot be sent now, all stay in the queue, for the whole iteration."""
+        requests = list(requests)
+        self._parts.dispatcher.enqueue(requests, now)
+        if all(self._can_send(request, now) for request in requests):
+            self._parts.dispatcher.begin_step(0.0, now)
+
+    def _can_send(self, request: UnsentRequest, now: float) -> bool:
+        client, node = self._parts.client, request.node
+        if node is None or not client.ready(node, now):
+            return False
+        try:
+            client.negotiated(node, request.api, request.min_version, request.max_version)
+        except KafkaError:  # the handler of the request gets it in the whole iteration
+            return False
+        return True
+
+    def deliver(self, responses: list[ClientResponse]) -> bool:
+        """Handle responses that change only their managers.
+
+        Returns False if the responses or other changes need the lock that settles the fast path. Then nothing was
+        handled.
+        """
+        if not responses or not all(map(_is_local, responses)):
+            return False
+        with self._lock:
+            if not self._parts.dispatcher.quiet or not self._path.note_polls(self._parts.clock.now()):
+                return False
+            self._parts.dispatcher.end_step(responses)
+        return True
+
+
+def _is_local(response: ClientResponse) -> bool:
+    """Returns True if the handler of the request changes nothing outside its manager."""
+    request = response.request.tag
+    if response.error is not None or not isinstance(request, UnsentRequest) or request.is_local is None:
+        return False
+    return request.is_local(response.message)

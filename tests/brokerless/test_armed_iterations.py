@@ -1,0 +1,159 @@
+"""Heartbeats and commits of a member whose polls run on the fast path, on a network thread."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.engine.fast_path import FastPathControl
+from kconsumer.testing import FakeCluster
+from support.harnesses.threads import eventually
+
+pytestmark = pytest.mark.network_thread
+
+TOPIC, PARTITIONS = "t", 2
+HEARTBEAT_MS = 50
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic protocol": {"engine": "threaded", "heartbeat_interval_ms": HEARTBEAT_MS},
+    "consumer protocol": {"group_protocol": "consumer"},  # the cluster of the test chooses the interval
+}
+LIMIT_S = 30.0
+
+
+class Member:
+    """A member of a group that reads a topic."""
+
+    def __init__(self, cluster: FakeCluster, protocol: str, **options: Any) -> None:
+        self.cluster = cluster
+        defaults = {"auto_offset_reset": "earliest", "enable_metrics_push": False, "enable_auto_commit": False}
+        servers = cluster.bootstrap_servers
+        self.consumer = Consumer(
+            TOPIC, bootstrap_servers=servers, group_id="g", **defaults | PROTOCOLS[protocol] | options
+        )
+        self.offsets: list[int] = []  # of the records of partition 0 that polls have returned
+
+    @property
+    def control(self) -> FastPathControl:
+        """The fast path of the consumer."""
+        control = self.consumer._engine._fast_path
+        assert control is not None
+        return control
+
+    def read_one(self) -> None:
+        """Write a record, and poll until it is returned."""
+        count, end = len(self.offsets), time.monotonic() + LIMIT_S
+        self.cluster.produce(TOPIC, [b"v"], partition=0)
+        while len(self.offsets) == count:
+            assert time.monotonic() < end, repr(self.consumer)
+            self.offsets += [record.offset for record in self.consumer.poll(0.5)]
+
+    def arm(self) -> None:
+        """Read until the fast path has processed a response, and is armed."""
+        end = time.monotonic() + LIMIT_S
+        while not (self.control.path.responses and self.control.path.armed):
+            assert time.monotonic() < end, repr(self.consumer)
+            self.read_one()
+            self.consumer.poll(0.01)
+
+
+@contextmanager
+def member(protocol: str, **options: Any) -> Iterator[Member]:
+    """A member with all partitions of the topic. Its fast path is armed."""
+    with FakeCluster(group_consumer_heartbeat_interval_ms=HEARTBEAT_MS) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS)
+        made = Member(cluster, protocol, **options)
+        with made.consumer:
+            made.arm()
+            yield made
+
+
+def settled(made: Member) -> list[str]:
+    """Returns a list to which each settling of the fast path adds the calls that have led to it."""
+    found: list[str] = []
+
+    def settle() -> None:
+        found.append("".join(traceback.format_stack(limit=8)))
+        made.control.settle()
+
+    made.consumer._engine.components.lock.settle_with(made.control.path, settle)
+    return found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_heartbeats_leave_the_fast_path_armed(protocol: str) -> None:
+    """The network thread sends heartbeats and handles their responses without settling the fast path, which returns
+    records meanwhile.
+    """
+    with member(protocol) as made:
+        dispatcher = made.consumer._engine.components.dispatcher
+        found, ended, responses = settled(made), dispatcher.ended, made.control.path.responses
+        while dispatcher.ended < ended + 5:  # of heartbeats: a response to a fetch would settle the fast path
+            made.read_one()
+        assert found == []
+        assert made.control.path.responses > responses
+        assert made.offsets == list(range(len(made.offsets)))
+
+
+def test_the_response_to_an_auto_commit_leaves_the_fast_path_armed() -> None:
+    """An auto-commit settles the fast path once, when it takes the positions, and not when its response arrives."""
+    with member("classic protocol", enable_auto_commit=True, auto_commit_interval_ms=200) as made:
+        commits = made.consumer._engine.components.group
+        assert commits is not None
+        found = settled(made)
+        for _ in range(5):
+            before, count = made.cluster.committed("g"), len(found)
+            while made.cluster.committed("g") == before:
+                made.read_one()
+            made.arm()
+            eventually(lambda: not commits.commits.pending_commits(), "the response to the commit")
+            made.read_one()
+            new = found[count:]
+            assert all("_deliver_responses" not in calls for calls in new), new
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_rebalance_reaches_a_member_on_the_fast_path(protocol: str) -> None:
+    """The response to a heartbeat that starts a rebalance settles the fast path, and the next poll takes part in it."""
+    with member(protocol) as made:
+        other = Member(made.cluster, protocol)
+        with other.consumer:
+            end = time.monotonic() + LIMIT_S
+            while not (len(made.consumer.assignment()) == len(other.consumer.assignment()) == 1):
+                assert time.monotonic() < end
+                made.consumer.poll(0.05)
+                other.consumer.poll(0.05)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_on_the_fast_path_leaves_when_it_does_not_poll(protocol: str) -> None:
+    """Polls on the fast path restart the poll interval, and the heartbeats meanwhile do not."""
+    with member(protocol, max_poll_interval_ms=1500) as made:
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            made.read_one()
+        assert made.cluster.group("g").members
+        eventually(lambda: not made.cluster.group("g").members, "the member to leave")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_heartbeat_to_a_lost_coordinator_settles_the_fast_path(protocol: str) -> None:
+    """If the coordinator is lost while the fast path is armed, the member finds it again, and stays in the group."""
+    with member(protocol) as made:
+        client = made.consumer._engine.components.client
+        before = made.consumer.group_metadata().member_id
+        made.arm()
+        for node in [node for name, node in client.loop.nodes.items() if name.startswith("+")]:
+            assert node.transport is not None
+            node.transport.raw.shutdown(2)
+        dispatcher = made.consumer._engine.components.dispatcher
+        ended = dispatcher.ended
+        while dispatcher.ended < ended + 5:
+            made.read_one()
+        assert made.consumer.group_metadata().member_id == before
+        assert made.offsets == list(range(len(made.offsets)))
