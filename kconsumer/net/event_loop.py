@@ -15,17 +15,17 @@ from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
+from kconsumer.net.attempts import ConnectionAttempts
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.background_receive import BackgroundReceiver
 from kconsumer.net.connection import Connection, InFlight
-from kconsumer.net.describe import os_reason, refresh_error
+from kconsumer.net.describe import os_reason
 from kconsumer.net.disconnects import DisconnectClassifier, connection_lost_error
 from kconsumer.net.interest import READ, WRITE, SelectorInterest
 from kconsumer.net.node import FOREVER, READY, NodeConnection, ReceivedBytes, ReconnectPolicy
 from kconsumer.net.requests import ClientRequest, ClientResponse
-from kconsumer.net.resolver import Resolver
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import Connect, Connector, HandshakeClosedError, Resolve, resolve_canonical
+from kconsumer.net.transport import Connect, Connector, Resolve
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kconsumer.net.metrics import ConnectionMetrics
 
 CONNECTING, REAUTHENTICATING = ConnectionState.CONNECTING, ConnectionState.REAUTHENTICATING
-CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
 log = get_logger("kconsumer.net")
 
@@ -68,11 +67,6 @@ class ConnectionLoop:
         self._config = config
         self._clock = clock
         self._policy = policy
-        self._new_connection = new_connection
-        self._connector = connector
-        self._connect_plain = connect_plain
-        self._resolve = resolve
-        self._resolver = Resolver(self.waker.wake_nowait, start_thread)
         self._metrics = metrics
         idle_ms = config.connections_max_idle_ms
         self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
@@ -84,6 +78,21 @@ class ConnectionLoop:
         self._deferred_writes: dict[NodeConnection, None] = {}  # nodes whose queued requests `flush` must write
         self._done: list[ClientResponse] = []  # what `poll` returns next
         self._disconnects = DisconnectClassifier(self.nodes)
+        self._attempts = ConnectionAttempts(
+            config,
+            policy,
+            self,
+            self._interest,
+            self.background,
+            self._disconnects,
+            new_connection=new_connection,
+            connector=connector,
+            connect_plain=connect_plain,
+            resolve=resolve,
+            wake=self.waker.wake_nowait,
+            start_thread=start_thread,
+        )
+        self._resolver = self._attempts.resolver
         self._changed = False  # a connection became ready or was lost, so `poll` must return
         self._entered_at = 0.0  # when `poll` was called last
         self._next_timer = FOREVER  # when the next timeout passes, or earlier; never later
@@ -143,7 +152,7 @@ class ConnectionLoop:
             now = self._clock.now() if found else woken
             busy_ms += now - woken
             if self._resolver.completed_tasks:
-                self._continue_resolved(now)
+                self._attempts.continue_resolved(self.nodes.values(), now)
             if self.background.completed_tasks:
                 self._continue_after_background(now)
             if now >= self._next_timer:
@@ -214,7 +223,7 @@ class ConnectionLoop:
         node.lease(False)
         connection = node.connection
         if connection is not None and not self.closed:
-            self._next_timer = min(self._next_timer, connection.next_deadline)
+            self.run_timers_by(connection.next_deadline)
             self._interest.update_connected(node, reads=True)
 
     def receives_in_background(self, node: NodeConnection) -> bool:
@@ -287,108 +296,15 @@ class ConnectionLoop:
     def connect(self, node: NodeConnection, now: float) -> None:
         """Start to connect to the next address of the broker. If all have been tried, resolve the name again first."""
         self._open()
-        if not node.remaining_addresses:
-            lookup = self._resolver.look_up(self._resolution(node), node.host, node.port)
-            node.start_round(lookup, self._policy, now)
-            self._next_timer = min(self._next_timer, node.setup_deadline)
-        if node.dns_lookup is None or node.dns_lookup.completed:
-            self._start_attempt(node, now)
+        self._attempts.connect(node, now)
 
-    def _resolution(self, node: NodeConnection) -> Resolve:
-        """Returns the function that resolves a node's name. `client_dns_lookup` may require canonical names for
-        bootstrap servers."""
-        canonical = self._config.client_dns_lookup == CANONICAL and node.is_bootstrap
-        return resolve_canonical if canonical else self._resolve
+    def run_timers_by(self, due: float) -> None:
+        """Handle timeouts at `due` (ms), or earlier."""
+        self._next_timer = min(self._next_timer, due)
 
-    def _continue_resolved(self, now: float) -> None:
-        """Continue the attempts whose lookups have completed."""
-        self._resolver.acknowledge()
-        for node in self.nodes.values():
-            if node.dns_lookup is not None and node.dns_lookup.completed:
-                self._start_attempt(node, now)
-
-    def _start_attempt(self, node: NodeConnection, now: float) -> None:
-        """Start to connect. If certificates have changed on disk, wait first until they have been read."""
-        node.on_resolved()
-        task = self._connector.refresh(self.background) if node.remaining_addresses else None
-        if task is None:
-            self._try_addresses(node, now)
-            return
-        node.start_refresh(task, self._policy, now)
-        self._next_timer = min(self._next_timer, node.setup_deadline)
-        self._continue_refreshed(node, now)
-
-    def _continue_refreshed(self, node: NodeConnection, now: float) -> None:
-        """Continue an attempt that waits for certificates, if they have been read. Backs off if reading them failed."""
-        task = node.refresh
-        if task is None or not task.completed:
-            return
-        node.on_refreshed()
-        if task.error is None:
-            self._try_addresses(node, now)
-            return
-        error = refresh_error(node.name, task.error)
-        node.back_off(self._policy, error, now)
+    def connection_changed(self) -> None:
+        """Let `poll` return, because a connection is ready or lost."""
         self._changed = True
-        log.info("%s", error)
-
-    def _try_addresses(self, node: NodeConnection, now: float) -> None:
-        """Start to connect to the next address. If that fails at once, tries the following addresses. If the last one
-        fails, too, backs off."""
-        without_tls = node.probe is not None and node.probe.without_tls
-        connect = self._connect_plain if without_tls else self._connector.connect
-        while node.remaining_addresses:
-            address = node.next_address()
-            try:
-                transport = connect(node.known_as, address, self._config)
-            except OSError as error:
-                node.attempt_failed(os_reason(error))
-                continue
-            node.start_attempt(transport, self._new_connection(node), self._policy, now)
-            self._interest.update_connecting(node)
-            self._next_timer = min(self._next_timer, node.setup_deadline)
-            return
-        self._connect_failed(node, now)
-
-    def _continue_connecting(self, node: NodeConnection, now: float) -> None:
-        try:
-            finished = node.finish_connect(now)
-        except HandshakeClosedError as error:
-            self._disconnects.on_closed_in_handshake(node)
-            self._attempt_failed(node, os_reason(error), now)
-            return
-        except OSError as error:
-            self._attempt_failed(node, os_reason(error), now)
-            return
-        except KafkaError as error:
-            self.disconnect(node, error, now)
-            return
-        if finished:
-            self.write(node, now)
-        else:
-            self._interest.update_connecting(node)
-
-    def _attempt_failed(self, node: NodeConnection, reason: str, now: float) -> None:
-        """Handle a failed attempt: try the next address at once, or back off if no address is left."""
-        node.attempt_failed(reason)
-        self._detach(node, now)
-        if node.remaining_addresses:
-            self._start_attempt(node, now)
-        else:
-            self._round_failed(node, now)
-
-    def _round_failed(self, node: NodeConnection, now: float) -> None:
-        node.round_failed()
-        self._connect_failed(node, now)
-
-    def _connect_failed(self, node: NodeConnection, now: float) -> None:
-        error = BrokerConnectionError(f"{node.name} cannot be reached: {'; '.join(node.attempt_errors)}")
-        node.back_off(self._policy, error, now)
-        self._changed = True
-        suppressed = node.repeats.failed(node.attempt_errors, now)
-        if suppressed is not None:
-            since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
-            log.warning("%s; next attempt in %.0f ms%s", error, node.backoff_until - now, since)
 
     # --- authentication ---
 
@@ -404,13 +320,13 @@ class ConnectionLoop:
             return
         if connection.outgoing:
             self.write(node, now)
-        self._next_timer = min(self._next_timer, connection.next_deadline)
+        self.run_timers_by(connection.next_deadline)
 
     def _continue_after_background(self, now: float) -> None:
         """Continue the attempts and authentications whose background tasks have completed."""
         self.background.acknowledge()
         for node in self.nodes.values():
-            self._continue_refreshed(node, now)
+            self._attempts.continue_refreshed(node, now)
             connection = node.connection
             if connection is None:
                 continue
@@ -465,7 +381,7 @@ class ConnectionLoop:
         if connection is None or transport is None or node.leased:
             return
         if connection.state is CONNECTING:
-            self._continue_connecting(node, now)
+            self._attempts.continue_connecting(node, now)
             return
         crossed = transport.crossed
         if mask & WRITE or crossed:
@@ -573,13 +489,13 @@ class ConnectionLoop:
         if connection.probe is not None:
             if error is not connection.verdict:
                 connection.close(error, now)
-                self._attempt_failed(node, connection.probe.no_response, now)
+                self._attempts.attempt_failed(node, connection.probe.no_response, now)
                 return
             node.probe_next(connection.probe)  # the listener would close an ordinary connection again
         if self._metrics is not None and isinstance(error, AuthenticationError):
             self._metrics.authentication_failed(now, reauthentication=connection.established)
         self._done += connection.close(error, now, culprit)
-        self._detach(node, now)
+        self.detach(node, now)
         node.back_off(self._policy, error, now)
         self._changed = True
         log.info("%s", error)
@@ -587,7 +503,7 @@ class ConnectionLoop:
     def close_quietly(self, node: NodeConnection, now: float) -> None:
         """Close a connection that has no requests in flight, and end its attempts. Sets no error and no backoff."""
         if node.connection is not None:
-            self._detach(node, now)
+            self.detach(node, now)
         node.cancel_attempts()
 
     def _io_failed(self, node: NodeConnection, connection: Connection, error: OSError | KafkaError, now: float) -> None:
@@ -606,7 +522,7 @@ class ConnectionLoop:
         reason = f"interrupted by {type(error).__name__}"
         self.disconnect(node, connection_lost_error(node, connection, reason), now)
 
-    def _detach(self, node: NodeConnection, now: float) -> None:
+    def detach(self, node: NodeConnection, now: float) -> None:
         """Close a node's socket, after the selector and the background receiver have stopped using it."""
         self._deferred_writes.pop(node, None)
         if node.connection is not None:
@@ -628,14 +544,14 @@ class ConnectionLoop:
                 self._expire(node, node.connection, now)
             else:
                 node.preparation_timed_out()
-                self._round_failed(node, now)
+                self._attempts.round_failed(node, now)
         timers = (node.next_timer(self._max_idle_ms) for node in self.nodes.values() if not node.leased)
         self._next_timer = min(timers, default=FOREVER)
 
     def _expire(self, node: NodeConnection, connection: Connection, now: float) -> None:
         if connection.state is CONNECTING:
             waited = node.setup_deadline - node.last_attempt
-            self._attempt_failed(node, f"no connection within {waited:.0f} ms", now)
+            self._attempts.attempt_failed(node, f"no connection within {waited:.0f} ms", now)
             return
         overdue = connection.auth_overdue(now)
         if overdue is not None:
