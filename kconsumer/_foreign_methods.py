@@ -1,9 +1,15 @@
 """Methods of other Kafka clients that a Consumer and its records do not have, and what replaces each of them.
 
-The tables are read only if an attribute does not exist. They contain hints for the message of the AttributeError.
+The tables contain hints for the message of the AttributeError.
 """
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T", bound=type)
 
 _ITERATE = "poll() returns several records: iterate over them, as in `for record in records`; each has"
 _NO_ERROR = "poll() raises errors; records have none"
@@ -52,7 +58,39 @@ SUBSCRIPT = (
 )
 
 
-def explain(owner: object, name: str, known: dict[str, str]) -> str:
-    """Returns the message of the AttributeError for a missing name of `owner`, with the hint in `known` if any."""
-    missing = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    return f"{missing}; {known[name]}" if name in known else missing
+class ForeignName:
+    """An attribute that a class does not have, and another client does. Reading it raises an AttributeError.
+
+    A class with these attributes needs no `__getattr__`. With one, CPython 3.11 reads every attribute of `self` in the
+    slow generic way, which each poll does several times.
+    """
+
+    __slots__ = ("_hint", "_name")
+
+    def __init__(self, name: str, hint: str) -> None:
+        self._name, self._hint = name, hint
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        what = f"type object {owner.__name__!r}" if instance is None else f"{owner.__name__!r} object"
+        message = f"{what} has no attribute {self._name!r}; {self._hint}"
+        raise AttributeError(message, name=self._name, obj=owner if instance is None else instance)
+
+
+def without(names: dict[str, str]) -> Callable[[T], T]:
+    """Decorate a class that does not have the methods `names` of other clients, each with a hint at what replaces it.
+
+    Subclasses may define methods with these names.
+    """
+
+    def decorate(cls: T) -> T:
+        for name, hint in names.items():
+            setattr(cls, name, ForeignName(name, hint))
+        return cls
+
+    return decorate
+
+
+def existing(instance: object, names: Iterable[str]) -> list[str]:
+    """Returns those of the names that the class of `instance` has, for its `__dir__`."""
+    cls = type(instance)
+    return [name for name in names if not isinstance(inspect.getattr_static(cls, name, None), ForeignName)]

@@ -12,8 +12,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar
 
-from kconsumer import _foreign_methods, assignors
+from kconsumer import assignors
 from kconsumer._core.record_run import deserialization_error
+from kconsumer._foreign_methods import CONSUMER, existing, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
@@ -55,6 +56,7 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
+@without(CONSUMER)
 class ConsumerBase(ClientBase):
     """The part of a consumer that does not depend on how its methods wait."""
 
@@ -396,10 +398,8 @@ class ConsumerBase(ClientBase):
         if not self._guard.step.unfinished:
             self._rewind()
 
-    if not TYPE_CHECKING:  # a checker would take every name for an attribute
-
-        def __getattr__(self, name):
-            raise AttributeError(_foreign_methods.explain(self, name, _foreign_methods.CONSUMER), name=name, obj=self)
+    def __dir__(self) -> list[str]:
+        return existing(self, super().__dir__())
 
     def __repr__(self) -> str:
         if self._guard.closed:

@@ -13,7 +13,7 @@ import kconsumer.compression  # noqa: F401  (hands the codecs to the compiled co
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.record_run import RecordIterator, run_of
 from kconsumer._core.run_batch import NONE, RunBatch
-from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, explain
+from kconsumer._foreign_methods import RECORDS, SUBSCRIPT, existing, without
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Position = tuple[int, int | None] | tuple[int, int | None, Any]
 
 
+@without(RECORDS)
 class ConsumerRecords(RunBatch):
     """Records of several partitions (Java `ConsumerRecords`). The records of one partition are in offset order.
 
@@ -112,13 +113,13 @@ class ConsumerRecords(RunBatch):
 
         return Table.of(self._runs, columns)
 
-    if not TYPE_CHECKING:  # a checker would take every name for an attribute
-
-        def __getattr__(self, name):
-            raise AttributeError(explain(self, name, RECORDS), name=name, obj=self)
+    if not TYPE_CHECKING:  # for a checker, records have no subscript
 
         def __getitem__(self, key):
             raise TypeError(SUBSCRIPT)
+
+    def __dir__(self) -> list[str]:
+        return existing(self, super().__dir__())
 
     def __copy__(self) -> Self:
         return self  # it never changes

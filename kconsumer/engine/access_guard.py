@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections.abc import Callable
+from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from kconsumer.deferred_signals import SIGNALS
@@ -92,7 +92,7 @@ class AccessGuard:
         """
         if self._forks != _forks:
             raise ForkedConsumerError(FORKED)
-        me = threading.get_ident()
+        me = get_ident()
         holder = self.holder
         outer = holder if holder and holder.get(None) == me else {}
         try:

@@ -50,6 +50,25 @@ def test_advice_names_what_exists(owner: type) -> None:
             assert method in OF_PYTHON or hasattr(Consumer, method) or hasattr(ConsumerRecords, method)
 
 
+def test_a_subclass_may_have_such_a_method(consumer: Consumer) -> None:
+    """Names of other clients do not appear in dir(), and a subclass or an object may have attributes with them."""
+
+    class Ours(Consumer):
+        def start(self) -> str:
+            return "started"
+
+    assert not set(CONSUMER) & set(dir(consumer))
+    assert not set(RECORDS) & set(dir(ConsumerRecords.EMPTY))
+    with Ours(bootstrap_servers="127.0.0.1:1") as ours:
+        assert ours.start() == "started"
+        assert "start" in dir(ours)
+        assert "stop" not in dir(ours)
+    consumer.topics = 1  # type: ignore[attr-defined]  # a program may do so
+    assert getattr(consumer, "topics") == 1  # noqa: B009  # mypy knows no such attribute
+    with pytest.raises(AttributeError, match="type object 'Consumer' has no attribute 'start'; not needed"):
+        getattr(Consumer, "start")  # noqa: B009
+
+
 def test_any_other_name(consumer: Consumer) -> None:
     """Any other unknown name raises the usual AttributeError."""
     for name in ("zzz", "_zzz"):
