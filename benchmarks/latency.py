@@ -46,6 +46,7 @@ JVM_WARM_UP_S = 5.0  # its compiler needs longer than Python clients
 
 CLIENTS: dict[str, Client] = {
     "bare socket": Client("delay.py", ("bare",)),
+    "bare socket, next fetch first": Client("delay.py", ("bare-ahead",)),
     "kconsumer": Client("delay.py", ("kconsumer",)),
     "kconsumer, threaded": Client("delay.py", ("kconsumer-threaded",)),
     "kconsumer, consumer protocol": Client("delay.py", ("kconsumer-consumer-protocol",)),

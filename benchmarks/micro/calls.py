@@ -47,13 +47,13 @@ BOUNDS: dict[str, dict[str, int]] = {
     FETCH: {"classic": 7, "threaded": 7, "consumer protocol": 7},
     EMPTY: {"classic": 1, "threaded": 1, "consumer protocol": 1},
     COMMIT: {"classic": 315, "threaded": 568, "consumer protocol": 624},
-    HEARTBEAT: {"classic": 694, "threaded": 701, "consumer protocol": 759},
+    HEARTBEAT: {"classic": 694, "threaded": 222, "consumer protocol": 273},
     SHARE_FETCH: {SHARE: 316},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.
 
-The bounds of heartbeats are for a machine without other work. If the response to a heartbeat arrives before the caller
-waits again, the heartbeat needs 70 to 300 calls fewer.
+The bound of a heartbeat of the classic engine is for a machine without other work. If the response arrives before the
+caller waits again, the heartbeat needs 300 calls fewer.
 """
 
 HEARTBEAT_THREAD = "kconsumer-heartbeat"

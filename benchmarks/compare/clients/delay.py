@@ -11,12 +11,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from bare_peer import BarePeer
 from meter import peak_rss_mb
 from peers import PEERS, Record
 
 Read = Callable[[float], list[Record]]
+BARE = {"bare": BarePeer, "bare-ahead": partial(BarePeer, ahead=True)}
 
 
 def warm_up(read: Read, seconds: float) -> None:
@@ -41,7 +43,7 @@ def delays(read: Read, total: int) -> list[int]:
 def main() -> None:
     """Take one reading."""
     name, bootstrap, topic, group, total, seconds = sys.argv[1:]
-    peer = BarePeer(bootstrap) if name == "bare" else PEERS[name](bootstrap)
+    peer = BARE[name](bootstrap) if name in BARE else PEERS[name](bootstrap)
     peer.subscribe(topic, group, at_end=True)
     warm_up(peer.read, float(seconds))
     began, cpu = time.perf_counter(), time.process_time()
