@@ -1,7 +1,7 @@
 """Runs the tests of the decoder on a processor that this machine does not have, under qemu-user:
 
     python tools/emulated.py                              on all targets, which are those of TARGETS
-    python tools/emulated.py s390x [pytest's arguments]   on s390x, which is big-endian, or on aarch64
+    python tools/emulated.py s390x [pytest's arguments]   on one: aarch64, i386 (32-bit) or s390x (big-endian)
 
 A target's Python and the libraries that kconsumer needs are packages of Debian unstable, which are unpacked into
 build/emulated. The wheel is compiled by the package ziglang against the headers of that Python. auditwheel shows which
@@ -52,6 +52,7 @@ class Target:
 
 TARGETS = {
     "aarch64": Target("arm64", "qemu-aarch64", "aarch64-linux-gnu", "aarch64", "aarch64-linux-gnu.2.28"),
+    "i386": Target("i386", "qemu-i386", "i386-linux-gnu", "i686", "x86-linux-gnu.2.28"),
     "s390x": Target("s390x", "qemu-s390x", "s390x-linux-gnu", "s390x", "s390x-linux-gnu.2.28"),
 }
 
@@ -153,7 +154,9 @@ def write_launcher(target: Target, root: Path, folder: Path) -> Path:
     """
     launcher = folder / "python"
     python = root / "usr" / "bin" / f"python{PYTHON}"
-    launcher.write_text(f'#!/bin/sh\nexec {target.qemu} -0 {launcher} -L {root} {python} "$@"\n', encoding="utf-8")
+    # Without PYTHONHOME, a 32-bit Python looks for its library above its `sys.executable` only.
+    start = f"PYTHONHOME={root / 'usr'} exec {target.qemu} -0 {launcher} -L {root} {python}"
+    launcher.write_text(f'#!/bin/sh\n{start} "$@"\n', encoding="utf-8")
     launcher.chmod(0o755)
     return launcher
 

@@ -7,7 +7,8 @@ then uses the stream reader of a library, which also reports errors. This module
 limits.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from cpython.pyport cimport PY_SSIZE_T_MAX
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from kconsumer._core.wire cimport Slice, Span, kc_load_be32, remaining, slice_of
@@ -98,7 +99,7 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
     cdef const unsigned char* end = frame.end
     cdef uint64_t announced = 0
     cdef uint32_t header = 0, size, kind
-    cdef Py_ssize_t max_size = 0
+    cdef int64_t max_size = 0     # may exceed a Py_ssize_t of 32 bits
     cdef unsigned char flags
     cdef int announcing, i
     if end - p < 6 or load_le32(p) != ZSTD_MAGIC:
@@ -128,7 +129,7 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
         size = header >> 3
         if kind == 3 or size > ZSTD_MAX_BLOCK_BYTES:
             return -1
-        max_size += ZSTD_MAX_BLOCK_BYTES if kind == 2 else <Py_ssize_t> size
+        max_size += ZSTD_MAX_BLOCK_BYTES if kind == 2 else size
         if kind == 1:    # one byte, repeated
             size = 1
         if end - p < <Py_ssize_t> size:
@@ -136,9 +137,9 @@ cdef Py_ssize_t zstd_max_size(Span frame) noexcept nogil:
         p += size
     if end - p != (4 if flags & ZSTD_CHECKSUM else 0):
         return -1
-    if announcing:
-        return <Py_ssize_t> announced if announced <= <uint64_t> max_size else -1
-    return max_size
+    if announcing and announced > <uint64_t> max_size or max_size > PY_SSIZE_T_MAX:
+        return -1
+    return <Py_ssize_t> announced if announcing else <Py_ssize_t> max_size
 
 
 def max_zstd_size(data):

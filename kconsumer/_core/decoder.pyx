@@ -116,10 +116,11 @@ cdef object read_value(Program program, Op* op, int kind, bint nullable, Source*
     malformed(program, op, source, "the bytes end here")
 
 
-cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, Source* source) except -2:
+cdef int64_t read_length(Program program, Op* op, int kind, bint nullable, Source* source) except -2:
     """Read the length of a string, bytes, records or array. Returns the length, or -1 for null.
 
-    Raises ProtocolError for another negative length, and for null if the field is not nullable.
+    The length may exceed a Py_ssize_t of 32 bits. Raises ProtocolError for another negative length, and for null if the
+    field is not nullable.
     """
     cdef int16_t short_length = 0
     cdef int32_t length = 0
@@ -141,17 +142,20 @@ cdef Py_ssize_t read_length(Program program, Op* op, int kind, bint nullable, So
         malformed(program, op, source, f"a length of {result}")
     if result == -1 and not nullable:
         malformed(program, op, source, "null where it is not allowed")
-    return <Py_ssize_t> result
+    return result
 
 
 cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source* source):
     """Read a string, bytes or records. Returns the value, or None for null."""
-    cdef Py_ssize_t size = read_length(program, op, kind, nullable, source)
+    cdef int64_t length = read_length(program, op, kind, nullable, source)
+    cdef Py_ssize_t size
     cdef Span part = source.span
-    if size < 0:
+    if length < 0:
         return None
-    if not take(&source.span, size, &part):
-        malformed(program, op, source, f"{size} bytes announced, {remaining(&source.span)} left")
+    if length > remaining(&source.span):
+        malformed(program, op, source, f"{length} bytes announced, {remaining(&source.span)} left")
+    size = <Py_ssize_t> length
+    take(&source.span, size, &part)
     if kind == STRING:
         try:
             return PyUnicode_DecodeUTF8(<const char*> part.p, size, NULL)
@@ -163,15 +167,16 @@ cdef object read_sized(Program program, Op* op, int kind, bint nullable, Source*
 
 
 cdef object read_array(Program program, Op* op, bint nullable, Source* source):
-    cdef Py_ssize_t count = read_length(program, op, ARRAY, nullable, source)
-    cdef Py_ssize_t i
+    cdef int64_t length = read_length(program, op, ARRAY, nullable, source)
+    cdef Py_ssize_t count, i
     cdef list items
     cdef object item
     cdef Program inner
-    if count < 0:
+    if length < 0:
         return None
-    if count > remaining(&source.span) // op.min_size:
-        malformed(program, op, source, f"{count} elements announced, {remaining(&source.span)} bytes left")
+    if length > remaining(&source.span) // op.min_size:
+        malformed(program, op, source, f"{length} elements announced, {remaining(&source.span)} bytes left")
+    count = <Py_ssize_t> length
     items = PyList_New(count)
     if op.element == STRUCT:
         inner = <Program> op.inner

@@ -54,7 +54,11 @@ cdef inline bint read_message(Span* span, int magic, Record* out) noexcept nogil
     """
     cdef const unsigned char* p = span.p
     cdef Span body
-    if remaining(span) < CRC_AT or not take(span, CRC_AT + <Py_ssize_t> <int32_t> kc_load_be32(p + 8), &body):
+    cdef int32_t size
+    if remaining(span) < CRC_AT:
+        return False
+    size = <int32_t> kc_load_be32(p + 8)
+    if size < 0 or size > remaining(span) - CRC_AT or not take(span, CRC_AT + <Py_ssize_t> size, &body):
         return False
     if not skip(&body, TIMESTAMP_AT if magic == 0 else TIMESTAMP_AT + 8):
         return False
