@@ -59,16 +59,22 @@ class Driver:
             raise error
 
     def attempt(self, node: str = "-1") -> KafkaError | None:
-        """Wait for the backoff, then poll until the connection is ready. Returns the error if it fails."""
+        """Wait for the backoff, then poll until the connection is ready. Returns the error if it fails.
+
+        The client is asked about the time at which the attempt began, because the backoff of a failed attempt may end
+        before this thread runs again. Asked about a later time, the client would report no error and connect again.
+        """
         deadline = self.clock.now() + 10_000
-        while (now := self.clock.now()) < deadline:
-            wait_ms = self.client.delay_ms(node, now)
-            if self.client.ready(node, now):
-                return None
-            self.poll(10_000 if wait_ms == float("inf") else wait_ms)
-            if self.client.connection_failed(node, self.clock.now()) is not None:
-                return self.client.connection_failed(node, self.clock.now())
-        raise AssertionError("neither ready nor failed")
+        while 0 < (wait_ms := self.client.delay_ms(node, self.clock.now())) < float("inf"):
+            self.poll(wait_ms)
+        began = self.clock.now()
+        while not self.client.ready(node, began):
+            error = self.client.connection_failed(node, began)
+            if error is not None:
+                return error
+            assert self.clock.now() < deadline, "neither ready nor failed"
+            self.poll()
+        return None
 
     def send(self, api: Any = METADATA, **fields: Any) -> ClientRequest:
         request = ClientRequest("-1", api, api.request(**fields), 10_000)
