@@ -22,6 +22,7 @@ from support.fakes.group_broker import GroupBroker
 from support.fakes.scripted_broker import SILENCE
 from support.harnesses.fetching import Log
 from support.harnesses.interruptions import arrival, at_point, handler, no_thread_left, one_of, signal_after
+from support.harnesses.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.network_thread
 
@@ -222,25 +223,29 @@ def test_handler_while_a_call_waits(
 ) -> None:
     """A handler that uses the consumer while a call waits for the network runs at once, and the call ends."""
     caplog.set_level(logging.WARNING)
-    with member(broker, kind) as consumer:
-        consumer.pause(ZERO, ONE)
-        for api in set(broker.always) - {"ApiVersions"}:
-            broker.always[api] = SILENCE
-        acting = Inner(consumer, CALLS[inner])
-        began = time.monotonic()
-        ran_at: list[float] = []
+    responses = dict(broker.always)
+    sent: list[Stopwatch] = []
+    delays_s: list[float] = []
+    while not sent:  # on a busy machine the call may end before the thread that sends the signal runs
+        broker.always.update(responses)
+        with member(broker, kind) as consumer:
+            consumer.pause(ZERO, ONE)
+            for api in set(broker.always) - {"ApiVersions"}:
+                broker.always[api] = SILENCE
+            acting = Inner(consumer, CALLS[inner])
 
-        def run(*_: object) -> None:
-            ran_at.append(time.monotonic())
-            acting()
+            def run(*_: object, acting: Inner = acting) -> None:
+                delays_s.append(sent[0].seconds())
+                acting()
 
-        with handler(signal.SIGUSR1, run), signal_after(0.05, signal.SIGUSR1):
-            quiet(WAITING[outer], consumer)
-        assert time.monotonic() - began < 8
-        assert 1 == len(ran_at)
-        assert ran_at[0] - began < 0.35
-        if inner == "close":
-            assert consumer._guard.closed
+            began = time.monotonic()
+            with handler(signal.SIGUSR1, run), signal_after(0.05, signal.SIGUSR1, sent):
+                quiet(WAITING[outer], consumer)
+            assert time.monotonic() - began < 8
+            assert len(sent) == len(delays_s)
+            if inner == "close" and sent:
+                assert consumer._guard.closed
+    assert delays_s[0] < 0.3
     assert no_thread_left()
     assert len(caplog.records) < 40
 

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import kconsumer
+from support.harnesses.stopwatch import Stopwatch
 
 T = TypeVar("T")
 Action = Iterator[object]
@@ -152,11 +153,20 @@ def interrupted(call: Callable[[], object], point: int) -> bool:
 
 
 @contextmanager
-def signal_after(delay_s: float, number: int) -> Iterator[None]:
-    """Send a signal to the main thread after a while."""
+def signal_after(delay_s: float, number: int, sent: list[Stopwatch] | None = None) -> Iterator[None]:
+    """Send a signal to the main thread after a while, unless the block has ended.
+
+    Adds a stopwatch to `sent` when the signal is sent. On a busy machine this may be much later than `delay_s`.
+    """
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(delay_s, signal.pthread_kill, (main, number))
+
+    def send() -> None:
+        if sent is not None:
+            sent.append(Stopwatch())
+        signal.pthread_kill(main, number)
+
+    timer = threading.Timer(delay_s, send)
     timer.start()
     try:
         yield
