@@ -68,7 +68,9 @@ class ArmedIterations:
             if not group.heartbeat.is_regular(now):
                 return None
             wait_ms = self._poll_safely(group.heartbeat, now, self._send)
-            return min(wait_ms, self._due - now) if parts.dispatcher.quiet else None
+            finished = parts.dispatcher.quiet
+        parts.user_calls.run()
+        return min(wait_ms, self._due - now) if finished else None
 
     def _send(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Send requests. If one cannot be sent now, all stay in the queue, for the whole iteration."""
@@ -99,6 +101,7 @@ class ArmedIterations:
             if not self._parts.dispatcher.quiet or not self._path.note_polls(self._parts.clock.now()):
                 return False
             self._parts.dispatcher.end_step(responses)
+        self._parts.user_calls.run()
         return True
 
 

@@ -299,9 +299,17 @@ class ThreadedDriver(Driver):
         if wait_ms is None:
             wait_ms = self._poll_and_write()
         else:
-            client.flush(self._clock.now())
+            now = self._clock.now()
+            self._record_interval(now)
+            client.flush(now)
         if self._deliver_responses(client.poll(wait_ms, self._clock.now())):
             self._deliver_responses(client.poll(YIELD_MS, self._clock.now()))
+
+    def _record_interval(self, now: float) -> None:
+        """Record the time since the last iteration in the metrics."""
+        if self._run_began is not None:
+            self._between.record(now - self._run_began, now)
+        self._run_began = now
 
     def _has_work(self) -> bool:
         """Returns True if the calling thread waits for this thread, or must be notified."""
@@ -312,9 +320,7 @@ class ThreadedDriver(Driver):
         with self._components.lock:
             now = self._clock.now()
             self._begin_iteration(now)
-            if self._run_began is not None:
-                self._between.record(now - self._run_began, now)
-            self._run_began = now
+            self._record_interval(now)
             wait_ms = self._poll_managers(now)
             created = self._fetches_created
         self._components.user_calls.run()

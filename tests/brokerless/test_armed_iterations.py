@@ -12,6 +12,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.engine.fast_path import FastPathControl
+from kconsumer.managers import PollResult
 from kconsumer.testing import FakeCluster
 from support.harnesses.threads import eventually
 
@@ -157,3 +158,49 @@ def test_a_heartbeat_to_a_lost_coordinator_settles_the_fast_path(protocol: str) 
             made.read_one()
         assert made.consumer.group_metadata().member_id == before
         assert made.offsets == list(range(len(made.offsets)))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_log_calls_of_heartbeats_are_made(protocol: str) -> None:
+    """A log handler is called for what a heartbeat logs while the fast path is armed, without the engine's lock."""
+    with member(protocol) as made:
+        parts = made.consumer._engine.components
+        assert parts.group is not None
+        heartbeat, owned = parts.group.heartbeat, []
+        poll = heartbeat.poll
+
+        def log_and_poll(now: float) -> PollResult:
+            parts.user_calls.call(lambda: owned.append(parts.lock._is_owned()))
+            return poll(now)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(heartbeat, "poll", log_and_poll)
+            found = settled(made)
+            while not owned:
+                made.read_one()
+            assert found == []
+        assert not any(owned)
+
+
+class Intervals:
+    """Takes the place of the sensor of the time between two iterations."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def record(self, value: float, _now: float) -> None:
+        """Store a value."""
+        self.found.append(value)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_intervals_of_the_network_thread_are_measured(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric of the time between two iterations of the network thread includes those that only send heartbeats."""
+    with member(protocol) as made:
+        intervals = Intervals()
+        found = settled(made)
+        monkeypatch.setattr(made.consumer._engine.driver, "_between", intervals)
+        while len(intervals.found) < 5:
+            made.read_one()
+        assert found == []
+        assert min(intervals.found) >= 0
