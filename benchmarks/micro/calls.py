@@ -46,8 +46,8 @@ from operations import (
 BOUNDS: dict[str, dict[str, int]] = {
     FETCH: {"classic": 7, "threaded": 7, "consumer protocol": 7},
     EMPTY: {"classic": 1, "threaded": 1, "consumer protocol": 1},
-    COMMIT: {"classic": 315, "threaded": 568, "consumer protocol": 624},
-    HEARTBEAT: {"classic": 694, "threaded": 222, "consumer protocol": 273},
+    COMMIT: {"classic": 315, "threaded": 566, "consumer protocol": 622},
+    HEARTBEAT: {"classic": 694, "threaded": 227, "consumer protocol": 278},
     SHARE_FETCH: {SHARE: 316},
 }
 """The largest number of calls, by operation and engine. Lower a bound when the engine needs fewer calls.

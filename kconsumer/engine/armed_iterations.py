@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from kconsumer._core.fast_path import FastPath
 from kconsumer.engine.components import ClientComponents
 from kconsumer.errors import KafkaError
 from kconsumer.managers import RequestManager, UnsentRequest
@@ -21,6 +22,8 @@ from kconsumer.net.requests import ClientResponse
 
 class ArmedPath(Protocol):
     """The fast path, as the network thread uses it. The caller of both methods holds the lock."""
+
+    path: FastPath
 
     def end_leases(self, now: float) -> None:
         """Give the sockets back to the network thread. The fast path is settled."""
@@ -42,9 +45,10 @@ class PollSafely(Protocol):
 class ArmedIterations:
     """Polls the heartbeat manager, and handles responses to heartbeats, with the lock but without settling it."""
 
-    def __init__(self, parts: ClientComponents, path: ArmedPath, poll_safely: PollSafely) -> None:
+    def __init__(self, parts: ClientComponents, control: ArmedPath, poll_safely: PollSafely) -> None:
+        self.path = control.path  # whether it is armed is read without a call
         self._parts = parts
-        self._path = path
+        self._control = control
         self._poll_safely = poll_safely
         self._lock = parts.lock.inner
         self._due = 0.0  # when another manager must be polled (ms)
@@ -63,7 +67,7 @@ class ArmedIterations:
             return None
         with self._lock:
             now = parts.clock.now()
-            if now >= self._due or not parts.dispatcher.quiet or not self._path.note_polls(now):
+            if now >= self._due or not parts.dispatcher.quiet or not self._control.note_polls(now):
                 return None
             if not group.heartbeat.is_regular(now):
                 return None
@@ -98,7 +102,7 @@ class ArmedIterations:
         if not responses or not all(map(_is_local, responses)):
             return False
         with self._lock:
-            if not self._parts.dispatcher.quiet or not self._path.note_polls(self._parts.clock.now()):
+            if not self._parts.dispatcher.quiet or not self._control.note_polls(self._parts.clock.now()):
                 return False
             self._parts.dispatcher.end_step(responses)
         self._parts.user_calls.run()

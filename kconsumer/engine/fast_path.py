@@ -62,7 +62,6 @@ class FastPathControl:
         self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
         self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
-        driver.serve_fast_path(self)
         deserializes = parts.collector.deserializes
         # Why the fast path is never armed; empty if it may be.
         self._unusable = COROUTINE_DESERIALIZERS if parts.collector.deferred else ""
@@ -87,6 +86,7 @@ class FastPathControl:
             fetches=parts.fetch.events,
         )
         parts.lock.settle_with(self.path, self.settle)
+        driver.serve_fast_path(self)
 
     @property
     def state(self) -> str:

@@ -295,7 +295,9 @@ class ThreadedDriver(Driver):
     def _run_once(self) -> None:
         """Run one iteration: take events, poll managers, run the network, handle responses."""
         client, armed = self._components.client, self._armed
-        wait_ms = None if armed is None or self._has_work() else armed.poll()
+        wait_ms = None
+        if armed is not None and armed.path.armed and not self._has_work():
+            wait_ms = armed.poll()
         if wait_ms is None:
             wait_ms = self._poll_and_write()
         else:
@@ -336,7 +338,7 @@ class ThreadedDriver(Driver):
         parts = self._components
         if not responses and parts.dispatcher.quiet:
             return False  # without the lock, which would settle the fast path
-        if self._armed is not None and self._armed.deliver(responses):
+        if self._armed is not None and self._armed.path.armed and self._armed.deliver(responses):
             return False
         with parts.lock:
             try:
