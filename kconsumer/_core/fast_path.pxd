@@ -50,7 +50,7 @@ cdef class FastPath:
     cdef Py_ssize_t memory_left              # bytes that responses may still use
     cdef int64_t generation                  # changes when the fast path is armed or disarmed, and with each poll
     cdef int64_t polling                     # the generation of the poll that `begin_poll` has begun
-    cdef double woken                        # when the last wait began or ended; ms
+    cdef readonly double woken               # when the last wait began or ended, inside a poll; ms
     cdef int64_t poll_number
     cdef double waited_ms                    # how long `poll` has waited since the last response
     cdef ResponseParser parser

@@ -228,6 +228,7 @@ cdef class FastPath:
     def end_poll(self):
         """End the wait of a poll, which has returned records, or was cancelled."""
         self.waiting = False
+        self.woken = self.time()
 
     def expire_poll(self):
         """End a poll without records at its timeout. Returns an empty batch, or None like `poll`."""

@@ -354,9 +354,10 @@ class FastPathControl:
         return True
 
     def _restart_poll_interval(self, now: float) -> None:
-        group = self._parts.group
+        group, path = self._parts.group, self.path
         if group is not None:
-            group.heartbeat.poll_started(now if self.path.waiting else self.path.last_poll)
+            # A poll may wait for longer than the interval: the caller is inside it until its last wait has ended.
+            group.heartbeat.poll_started(now if path.waiting else max(path.last_poll, path.woken))
 
     def _wake(self) -> None:
         """End the wait of a poll, which then finds that the fast path is disarmed."""

@@ -165,11 +165,12 @@ FINDINGS = (
     Mutation(
         "closed-handshake-is-fatal",
         "If a broker closes two TLS handshakes in a row, poll() raises AuthenticationError.",
-        "net.event_loop",
-        "ConnectionLoop._continue_connecting",
+        "net.attempts",
+        "ConnectionAttempts.continue_connecting",
         "            self._disconnects.on_closed_in_handshake(node)\n",
         "            if node.failures:\n"
-        "                self.disconnect(node, AuthenticationError(str(error)), now)\n"
+        "                from kconsumer.errors import AuthenticationError\n"
+        "                self._owner.disconnect(node, AuthenticationError(str(error)), now)\n"
         "                return\n",
     ),
     Mutation(
