@@ -4,8 +4,8 @@ While the fast path is armed, the calling thread fetches without the network thr
 need nothing that the fast path has copied, so they need not settle it. If they did, each heartbeat and each response to
 one would end the wait of a poll, which must then arm the fast path again.
 
-Only ordinary cases are handled here: a heartbeat of a stable member, and a response that changes only the heartbeat
-manager. For everything else the network thread runs a whole iteration, which settles the fast path.
+Only ordinary cases are handled here: a heartbeat of a stable member, and a response that changes only the manager of
+its request. For everything else the network thread runs a whole iteration, which settles the fast path.
 """
 
 from __future__ import annotations
