@@ -204,3 +204,16 @@ def test_intervals_of_the_network_thread_are_measured(protocol: str, monkeypatch
             made.read_one()
         assert found == []
         assert min(intervals.found) >= 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_long_poll_on_the_fast_path_is_not_idle(protocol: str) -> None:
+    """A poll that waits on the fast path for longer than the poll interval does not exceed it, and the next call finds
+    the member in its group.
+    """
+    with member(protocol, max_poll_interval_ms=500, fetch_max_wait_ms=5000) as made:
+        generation = made.consumer.group_metadata().generation_id
+        made.arm()
+        assert not made.consumer.poll(1.2)
+        made.consumer.commit()
+        assert made.consumer.group_metadata().generation_id == generation
