@@ -91,6 +91,5 @@ def without(names: dict[str, str]) -> Callable[[T], T]:
 
 
 def existing(instance: object, names: Iterable[str]) -> list[str]:
-    """Returns those of the names that the class of `instance` has, for its `__dir__`."""
-    cls = type(instance)
-    return [name for name in names if not isinstance(inspect.getattr_static(cls, name, None), ForeignName)]
+    """Returns those of the names that can be read from `instance`, for its `__dir__`."""
+    return [name for name in names if not isinstance(inspect.getattr_static(instance, name, None), ForeignName)]
