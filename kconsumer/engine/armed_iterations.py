@@ -1,27 +1,28 @@
-"""Iterations of the network thread that leave the fast path of fetching armed.
+"""Iterations that leave the fast path of fetching armed.
 
-While the fast path is armed, the calling thread fetches without the network thread, which only sends heartbeats. They
-need nothing that the fast path has copied, so they need not settle it. If they did, each heartbeat and each response to
-one would end the wait of a poll, which must then arm the fast path again.
+While the fast path is armed, there is nothing to do but to send heartbeats, on the network thread or, with the classic
+engine, on the calling thread. They need nothing that the fast path has copied, so they need not settle it. If they did,
+each heartbeat and each response to one would end the wait of a poll, which must then arm the fast path again.
 
 Only ordinary cases are handled here: a heartbeat of a stable member, and a response that changes only the manager of
-its request. For everything else the network thread runs a whole iteration, which settles the fast path.
+its request. For everything else a whole iteration is necessary, which settles the fast path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kconsumer._core.fast_path import FastPath
 from kconsumer.engine.components import ClientComponents
 from kconsumer.errors import KafkaError
 from kconsumer.managers import RequestManager, UnsentRequest
+from kconsumer.net.node import NodeConnection
 from kconsumer.net.requests import ClientResponse
 
 
 class ArmedPath(Protocol):
-    """The fast path, as the network thread uses it. The caller of both methods holds the lock."""
+    """The fast path, as drivers use it. The caller of its methods holds the lock."""
 
     path: FastPath
 
@@ -30,6 +31,15 @@ class ArmedPath(Protocol):
 
     def note_polls(self, now: float) -> bool:
         """Restart the poll interval for the polls since the fast path was armed. Returns False if it is not armed."""
+
+    def extend(self, now: float) -> bool:
+        """Keep the fast path armed until a manager or timer is due. Returns False if one is due now."""
+
+    def settle_if_armed(self) -> None:
+        """Disarm the fast path and write its state back, if it is armed."""
+
+    def nodes(self) -> Sequence[NodeConnection]:
+        """Returns the connections that the fast path uses."""
 
 
 class PollSafely(Protocol):
@@ -46,9 +56,9 @@ class ArmedIterations:
     """Polls the heartbeat manager, and handles responses to heartbeats, with the lock but without settling it."""
 
     def __init__(self, parts: ClientComponents, control: ArmedPath, poll_safely: PollSafely) -> None:
+        self.control = control
         self.path = control.path  # whether it is armed is read without a call
         self._parts = parts
-        self._control = control
         self._poll_safely = poll_safely
         self._lock = parts.lock.inner
         self._due = 0.0  # when another manager must be polled (ms)
@@ -56,6 +66,12 @@ class ArmedIterations:
     def set_due(self, due: float) -> None:
         """Set the time (ms) from which on whole iterations are necessary again."""
         self._due = due
+
+    @property
+    def due(self) -> float:
+        """The time (ms) at which a heartbeat is due, or another manager must be polled."""
+        group, now = self._parts.group, self._parts.clock.now()
+        return self._due if group is None else min(self._due, now + group.heartbeat.time_to_next_ms(now))
 
     def poll(self) -> float | None:
         """Send a heartbeat if one is due. Returns how long (ms) the network may wait.
@@ -67,7 +83,7 @@ class ArmedIterations:
             return None
         with self._lock:
             now = parts.clock.now()
-            if now >= self._due or not parts.dispatcher.quiet or not self._control.note_polls(now):
+            if now >= self._due or not parts.dispatcher.quiet or not self.control.note_polls(now):
                 return None
             if not group.heartbeat.is_regular(now):
                 return None
@@ -102,7 +118,7 @@ class ArmedIterations:
         if not responses or not all(map(_is_local, responses)):
             return False
         with self._lock:
-            if not self._parts.dispatcher.quiet or not self._control.note_polls(self._parts.clock.now()):
+            if not self._parts.dispatcher.quiet or not self.control.note_polls(self._parts.clock.now()):
                 return False
             self._parts.dispatcher.end_step(responses)
         self._parts.user_calls.run()

@@ -152,8 +152,15 @@ class Driver(ABC):
         self._notify()
 
     def serve_fast_path(self, path: ArmedPath) -> None:
-        """Set the fast path whose leases the network thread ends, if there is such a thread."""
+        """Set the fast path, which heartbeats leave armed. A network thread also ends its leases."""
         return
+
+    def serve_armed(self) -> bool:
+        """Send a heartbeat that is due, and handle responses to heartbeats, while the fast path stays armed.
+
+        Returns False if the general path must continue. With a network thread, it always must.
+        """
+        return False
 
     def disable_wakeup(self) -> None:
         """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""

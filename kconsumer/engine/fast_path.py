@@ -60,6 +60,7 @@ class FastPathControl:
         self._waker: Waker | None = None
         self._watched: list[int] = []  # the descriptors of the leased sockets
         self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
+        self._connections_due = 0.0  # ms; a connection of the fast path must be used for something else then
         self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
         deserializes = parts.collector.deserializes
@@ -127,7 +128,7 @@ class FastPathControl:
             return False
         if self._leases and not self._sockets_free():
             return False
-        until = min(self._driver.managers_due, FOREVER if self._leases else loop.next_timer)
+        until = FOREVER  # of the connections
         connections, timeouts = [], []
         for flight in flights:
             node = parts.client.steady_node(str(flight.node.id), now)
@@ -141,7 +142,8 @@ class FastPathControl:
                 until = min(until, node.connection.next_deadline)
             connections.append(connection)
             timeouts.append((connection, entry.timeout_ms))
-        self._due, self._timeouts = until, timeouts
+        self._connections_due, self._timeouts = until, timeouts
+        self._due = self._managers_or_timers_due()
         until = self._next_due()
         if now >= until:
             return False
@@ -164,6 +166,25 @@ class FastPathControl:
     def _next_due(self) -> float:
         """Returns when the general path must continue (ms), at the earliest when a request in flight times out."""
         return min(self._due, *[connection.sent_at + timeout_ms for connection, timeout_ms in self._timeouts])
+
+    def _managers_or_timers_due(self) -> float:
+        """Returns when a manager or a timer is due (ms), but not the timeout of a fetch."""
+        timers = FOREVER if self._leases else self._parts.client.loop.next_timer
+        return min(self._driver.managers_due, timers, self._connections_due)
+
+    def extend(self, now: float) -> bool:
+        """Keep the fast path armed until a manager or timer is due. Returns False if one is due now."""
+        self._due = self._managers_or_timers_due()
+        return self.postpone(now)
+
+    def settle_if_armed(self) -> None:
+        """Disarm the fast path and write its state back, if it is armed. The lock is held."""
+        if self.path.armed:
+            self.settle()
+
+    def nodes(self) -> list[NodeConnection]:
+        """Returns the connections that the fast path uses."""
+        return [connection.node for connection in self.path.connections]
 
     def postpone(self, now: float) -> bool:
         """Keep the fast path armed for longer, if it has sent requests that time out later. Returns whether it did."""

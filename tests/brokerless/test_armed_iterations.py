@@ -1,11 +1,14 @@
-"""Heartbeats and commits of a member whose polls run on the fast path, on a network thread."""
+"""Heartbeats and commits of a member whose polls run on the fast path."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from kconsumer import Consumer
 from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.managers import PollResult
 from kconsumer.testing import FakeCluster
+from support.harnesses.interruptions import Interruption, arrival, at_point, handler, points, raising
 from support.harnesses.threads import eventually
 
 pytestmark = pytest.mark.network_thread
@@ -21,10 +25,12 @@ pytestmark = pytest.mark.network_thread
 TOPIC, PARTITIONS = "t", 2
 HEARTBEAT_MS = 50
 PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic engine": {"heartbeat_interval_ms": HEARTBEAT_MS},
     "classic protocol": {"engine": "threaded", "heartbeat_interval_ms": HEARTBEAT_MS},
     "consumer protocol": {"group_protocol": "consumer"},  # the cluster of the test chooses the interval
 }
 LIMIT_S = 30.0
+MAX_CALLS = 300  # of a poll that sends a heartbeat and returns a record
 
 
 class Member:
@@ -75,11 +81,15 @@ def member(protocol: str, **options: Any) -> Iterator[Member]:
 
 
 def settled(made: Member) -> list[str]:
-    """Returns a list to which each settling of the fast path adds the calls that have led to it."""
+    """Returns a list to which each settling of the fast path adds the calls that have led to it.
+
+    The heartbeat thread of the classic engine is left out. Its steps are whole ones, if no call of poll() is running.
+    """
     found: list[str] = []
 
     def settle() -> None:
-        found.append("".join(traceback.format_stack(limit=8)))
+        if not threading.current_thread().name.startswith("kconsumer-heartbeat"):
+            found.append("".join(traceback.format_stack(limit=8)))
         made.control.settle()
 
     made.consumer._engine.components.lock.settle_with(made.control.path, settle)
@@ -88,14 +98,13 @@ def settled(made: Member) -> list[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_heartbeats_leave_the_fast_path_armed(protocol: str) -> None:
-    """The network thread sends heartbeats and handles their responses without settling the fast path, which returns
-    records meanwhile.
-    """
+    """Heartbeats are sent and their responses handled without settling the fast path, which returns records meanwhile."""
     with member(protocol) as made:
         dispatcher = made.consumer._engine.components.dispatcher
         found, ended, responses = settled(made), dispatcher.ended, made.control.path.responses
         while dispatcher.ended < ended + 5:  # of heartbeats: a response to a fetch would settle the fast path
             made.read_one()
+            assert not made.consumer.poll(2 * HEARTBEAT_MS / 1000)
         assert found == []
         assert made.control.path.responses > responses
         assert made.offsets == list(range(len(made.offsets)))
@@ -193,7 +202,7 @@ class Intervals:
         self.found.append(value)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "classic engine"])
 def test_intervals_of_the_network_thread_are_measured(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metric of the time between two iterations of the network thread includes those that only send heartbeats."""
     with member(protocol) as made:
@@ -217,3 +226,31 @@ def test_a_long_poll_on_the_fast_path_is_not_idle(protocol: str) -> None:
         assert not made.consumer.poll(1.2)
         made.consumer.commit()
         assert made.consumer.group_metadata().generation_id == generation
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "polls"])
+def test_a_signal_between_a_heartbeat_and_a_record(raises: bool) -> None:
+    """A signal handler runs at any point of a poll that sends a heartbeat and then returns a record. Whether it raises
+    or polls itself, each record is returned once.
+    """
+    with member("classic engine") as made:
+
+        def poll(_number: int, _frame: object) -> None:
+            made.offsets += [record.offset for record in made.consumer.poll(0)]
+
+        def poll_once() -> None:
+            made.offsets += [record.offset for record in made.consumer.poll(4 * HEARTBEAT_MS / 1000)]
+
+        for point in takewhile(lambda point: point < MAX_CALLS, points(5)):
+            made.arm()
+            written = len(made.offsets) + 1
+            writer = threading.Timer(HEARTBEAT_MS / 1000, lambda: made.cluster.produce(TOPIC, [b"v"], partition=0))
+            writer.start()
+            with handler(signal.SIGUSR1, raising if raises else poll), suppress(Interruption):
+                at_point(poll_once, point, arrival(signal.SIGUSR1))
+            writer.join()
+            end = time.monotonic() + LIMIT_S
+            while len(made.offsets) < written:
+                assert time.monotonic() < end, repr(made.consumer)
+                poll_once()
+            assert made.offsets == list(range(written)), point
