@@ -52,19 +52,20 @@ class AutoCommit:
         self._in_flight: Promise[Offsets] | None = None
         self._failures = RepeatedFailures()
 
-    def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> None:
+    def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
         """Commit all valid positions if the interval has passed and no auto-commit is in flight.
 
         The first call only starts the interval. `notify(offsets, error)` is called when the commit has finished;
-        `error` is None if it succeeded.
+        `error` is None if it succeeded. Returns whether a commit was started.
         """
         if not self.enabled:
-            return
+            return False
         if self._due is None:
             self.restart_interval(now)
         elif now >= self._due and self._in_flight is None:
             self.restart_interval(now)
-            self._start(now, notify)
+            return self._start(now, notify)
+        return False
 
     @property
     def due(self) -> float:
@@ -88,14 +89,15 @@ class AutoCommit:
         """
         return self._commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
 
-    def _start(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> None:
+    def _start(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
         offsets = self._subscription.all_consumed()
         if not offsets:
-            return
+            return False
         commit = self._in_flight = self._commit(offsets, automatic=True)
         commit.add_done_callback(lambda promise: self._on_done(promise.error, now))
         if notify is not None:
             commit.add_done_callback(lambda promise: notify(offsets, promise.error))
+        return True
 
     def _on_done(self, error: KafkaError | None, started_at: float) -> None:
         self._in_flight = None

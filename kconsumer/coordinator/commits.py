@@ -146,9 +146,12 @@ class CommitManager:
         """Returns True while at least one commit has no result."""
         return bool(self._commits)
 
-    def maybe_auto_commit(self, now: float) -> None:
-        """Start an auto-commit if its interval has passed. Called by each `poll` of the user."""
-        self._auto_commit.start_if_due(now, self._on_auto_commit)
+    def maybe_auto_commit(self, now: float) -> bool:
+        """Start an auto-commit if its interval has passed. Called by each `poll` of the user.
+
+        Returns whether a commit was started.
+        """
+        return self._auto_commit.start_if_due(now, self._on_auto_commit)
 
     @property
     def auto_commit_due(self) -> float:

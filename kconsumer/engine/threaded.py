@@ -148,7 +148,10 @@ class ThreadedDriver(Driver):
             return
         with parts.changing():
             group.heartbeat.poll_started(now)
-            group.commits.maybe_auto_commit(now)
+            if group.commits.maybe_auto_commit(now):
+                # The wait of this poll may need no event, and then the fast path may be armed. The network thread must
+                # send the commit before that: the iterations that leave the fast path armed only send heartbeats.
+                parts.client.wakeup()
             if event.joining:
                 self._poll_safely(group.membership, now, self.submit)
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from kconsumer.engine.events import ApplicationEvent
 from kconsumer.engine.fast_path import FastPathControl
+from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.managers import PollResult
 from kconsumer.testing import FakeCluster
 from support.harnesses.interruptions import Interruption, arrival, at_point, handler, points, raising
@@ -98,7 +100,7 @@ def settled(made: Member) -> list[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_heartbeats_leave_the_fast_path_armed(protocol: str) -> None:
-    """Heartbeats are sent and their responses handled without settling the fast path, which returns records meanwhile."""
+    """Heartbeats are sent and their responses handled without settling the fast path. It returns records meanwhile."""
     with member(protocol) as made:
         dispatcher = made.consumer._engine.components.dispatcher
         found, ended, responses = settled(made), dispatcher.ended, made.control.path.responses
@@ -125,6 +127,23 @@ def test_the_response_to_an_auto_commit_leaves_the_fast_path_armed() -> None:
             made.read_one()
             new = found[count:]
             assert all("_deliver_responses" not in calls for calls in new), new
+
+
+def test_an_auto_commit_is_sent_before_the_fast_path_is_armed() -> None:
+    """An auto-commit that a poll starts is sent, even if the poll then arms the fast path and queues no event."""
+    with member("classic protocol", enable_auto_commit=True, auto_commit_interval_ms=300) as made:
+        driver, parts = made.consumer._engine.driver, made.consumer._engine.components
+        assert isinstance(driver, ThreadedDriver)
+        assert parts.group is not None
+        commits = parts.group.commits
+        eventually(lambda: commits.auto_commit_due <= parts.clock.now(), "the auto-commit to be due")
+        with parts.changing():  # ends the iterations that leave it armed
+            pass
+        eventually(driver.can_lease, "the network thread to wait")
+        driver._poll_began(ApplicationEvent(joining=True, fetching=True), parts.clock.now())
+        with parts.changing():
+            made.control.arm(parts.clock.now())
+        eventually(lambda: not commits.pending_commits(), "the response to the commit")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
