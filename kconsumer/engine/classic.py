@@ -57,7 +57,7 @@ class ClassicDriver(Driver):
                 parts.dispatcher.end_step(responses)
                 return False
             self._managers_due = min(armed.due, self._auto_commit_due), parts.dispatcher.ended
-            return armed.control.extend(self._clock.now())
+            return parts.dispatcher.quiet and armed.control.extend(self._clock.now())
 
     def _may_stay_armed(self, control: ArmedPath) -> bool:
         """Returns False if the calling thread must do something that settles the fast path."""
