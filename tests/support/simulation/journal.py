@@ -35,8 +35,14 @@ from support.simulation.handler_journal import HandlerJournal
 
 GRACE_MS = 1_000.0
 MAX_REQUESTS = 200  # of one client and API in WINDOW_MS
-# APIs of which a client may send more
-BUSY_APIS = {"Fetch": 2_000, "OffsetCommit": 1_000, "ShareFetch": 10_000, "ShareAcknowledge": 10_000}
+# APIs of which a client may send more. With SCRAM, each connection needs two SaslAuthenticate requests.
+BUSY_APIS = {
+    "Fetch": 2_000,
+    "OffsetCommit": 1_000,
+    "SaslAuthenticate": 2 * MAX_REQUESTS,
+    "ShareFetch": 10_000,
+    "ShareAcknowledge": 10_000,
+}
 WINDOW_MS = 10_000.0
 FOREVER = float("inf")
 
