@@ -236,10 +236,11 @@ def stream(spark: Any, source: str, cluster: Served, folder: Path) -> Any:
 def run_streams(spark: Any, source: str, cluster: Served, count: int) -> dict[str, float]:
     """Run streams at the same time. Return medians of their micro-batches of FEW records, and the driver's memory."""
     folder = Path(tempfile.mkdtemp(prefix="kconsumer-growth-"))
-    queries = [stream(spark, source, cluster, folder / str(number)) for number in range(count)]
+    queries: list[Any] = []
     try:
-        for query in queries:
-            query.processAllAvailable()
+        for number in range(count):  # one after the other, because Spark waits only 10 s for a new Python process
+            queries.append(stream(spark, source, cluster, folder / str(number)))
+            queries[-1].processAllAvailable()
         first = max(query.lastProgress.durationMs["triggerExecution"] for query in queries)
         for _ in range(BATCHES):
             cluster.write()
