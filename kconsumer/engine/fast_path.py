@@ -128,7 +128,7 @@ class FastPathControl:
             return False
         if self._leases and not self._sockets_free():
             return False
-        until = FOREVER  # of the connections
+        connections_due = FOREVER
         connections, timeouts = [], []
         for flight in flights:
             node = parts.client.steady_node(str(flight.node.id), now)
@@ -137,12 +137,12 @@ class FastPathControl:
                 return False
             entry = node.connection.sole_request
             assert entry is not None
-            until = min(until, node.connection.reauth_at)
+            connections_due = min(connections_due, node.connection.reauth_at)
             if node.connection.next_deadline < entry.deadline:
-                until = min(until, node.connection.next_deadline)
+                connections_due = min(connections_due, node.connection.next_deadline)
             connections.append(connection)
             timeouts.append((connection, entry.timeout_ms))
-        self._connections_due, self._timeouts = until, timeouts
+        self._connections_due, self._timeouts = connections_due, timeouts
         self._due = self._managers_or_timers_due()
         until = self._next_due()
         if now >= until:
