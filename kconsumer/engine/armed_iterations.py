@@ -61,11 +61,21 @@ class ArmedIterations:
         self._parts = parts
         self._poll_safely = poll_safely
         self._lock = parts.lock.inner
-        self._due = 0.0  # when another manager must be polled (ms)
+        self._due = 0.0  # when another manager must be polled (ms), if only `_ended` requests have ended until then
+        self._ended = -1
 
     def set_due(self, due: float) -> None:
-        """Set the time (ms) from which on whole iterations are necessary again."""
-        self._due = due
+        """Set the time (ms) from which on whole iterations are necessary again. All managers have just been polled.
+
+        If a request of another manager ends earlier, a whole iteration is necessary at once: its handler may have
+        changed when that manager must be polled.
+        """
+        self._due, self._ended = due, self._parts.dispatcher.ended
+
+    @property
+    def current(self) -> bool:
+        """True if the time of `set_due` is still valid."""
+        return self._ended == self._parts.dispatcher.ended
 
     @property
     def due(self) -> float:
@@ -83,7 +93,9 @@ class ArmedIterations:
             return None
         with self._lock:
             now = parts.clock.now()
-            if now >= self._due or not parts.dispatcher.quiet or not self.control.note_polls(now):
+            if now >= self._due or not self.current:
+                return None
+            if not parts.dispatcher.quiet or not self.control.note_polls(now):
                 return None
             if not group.heartbeat.is_regular(now):
                 return None
@@ -117,10 +129,14 @@ class ArmedIterations:
         """
         if not responses or not all(map(_is_local, responses)):
             return False
+        dispatcher = self._parts.dispatcher
         with self._lock:
-            if not self._parts.dispatcher.quiet or not self.control.note_polls(self._parts.clock.now()):
+            if not dispatcher.quiet or not self.control.note_polls(self._parts.clock.now()):
                 return False
-            self._parts.dispatcher.end_step(responses)
+            current = self.current
+            dispatcher.end_step(responses)
+            if current:  # these handlers have not changed when other managers are due
+                self._ended = dispatcher.ended
         self._parts.user_calls.run()
         return True
 

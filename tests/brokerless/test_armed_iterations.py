@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from kconsumer import Consumer
+from kconsumer.engine.classic import ClassicDriver
+from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.events import ApplicationEvent
 from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.threaded import ThreadedDriver
@@ -63,9 +65,13 @@ class Member:
             self.offsets += [record.offset for record in self.consumer.poll(0.5)]
 
     def arm(self) -> None:
-        """Read until the fast path has processed a response, and is armed."""
+        """Read until the fast path has processed a response and is armed, and all managers were polled before."""
         end = time.monotonic() + LIMIT_S
-        while not (self.control.path.responses and self.control.path.armed):
+        driver = self.consumer._engine.driver
+        assert isinstance(driver, ClassicDriver | ThreadedDriver)
+        iterations = driver._armed
+        assert iterations is not None
+        while not (self.control.path.responses and self.control.path.armed and iterations.current):
             assert time.monotonic() < end, repr(self.consumer)
             self.read_one()
             self.consumer.poll(0.01)
@@ -144,6 +150,48 @@ def test_an_auto_commit_is_sent_before_the_fast_path_is_armed() -> None:
         with parts.changing():
             made.control.arm(parts.clock.now())
         eventually(lambda: not commits.pending_commits(), "the response to the commit")
+
+
+class Witness:
+    """A manager that stores the number of requests that have ended whenever it is polled."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.found: list[int] = []
+        self._dispatcher = dispatcher
+
+    def poll(self, _now: float) -> PollResult:
+        """Store the number. Nothing is sent."""
+        self.found.append(self._dispatcher.ended)
+        return PollResult()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_all_managers_are_polled_after_the_end_of_another_request(protocol: str) -> None:
+    """The handler of a request may change when its manager is due. If the fast path is armed after it, the next
+    iteration polls all managers, and not only that of heartbeats.
+    """
+    with member(protocol) as made:
+        parts = made.consumer._engine.components
+        witness = Witness(parts.dispatcher)
+        with parts.changing():  # also ends the iteration in which the fast path was armed
+            parts.managers.append(witness)
+            made.consumer._engine.driver.request_manager_poll()
+        eventually_polled(made, witness)
+        made.arm()
+        with parts.lock.inner:  # as if the fast path had been armed after this request
+            parts.dispatcher.ended += 1
+            ended = parts.dispatcher.ended
+        witness.found.clear()
+        eventually_polled(made, witness)
+        assert witness.found[0] <= ended + 1, "more than one heartbeat was sent before"
+
+
+def eventually_polled(made: Member, witness: Witness) -> None:
+    """Poll, without settling the fast path, until the witness was polled."""
+    end = time.monotonic() + LIMIT_S
+    while not witness.found:
+        assert time.monotonic() < end, repr(made.consumer)
+        made.consumer.poll(HEARTBEAT_MS / 1000)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
