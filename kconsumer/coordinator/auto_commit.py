@@ -6,9 +6,11 @@ sends the requests.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Protocol
 
+from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.pending_offsets import Offsets
 from kconsumer.deferred_calls import get_logger
@@ -40,9 +42,21 @@ class Commit(Protocol):
 
 
 class AutoCommit:
-    """Starts auto-commits: one per interval, and one before each rebalance (Java's `AutoCommitState`)."""
+    """Starts auto-commits: one per interval, and one before each rebalance (Java's `AutoCommitState`).
 
-    def __init__(self, config: CommitConfig, group_id: str, subscription: SubscriptionState, commit: Commit) -> None:
+    After an error that may pass, the next attempt follows after a backoff and not after the interval. The backoff grows
+    from one failure to the next. In Java it does not: each attempt may close the connection to the coordinator and open
+    another one, which is up to ten times a second while a coordinator is refused.
+    """
+
+    def __init__(
+        self,
+        config: CommitConfig,
+        group_id: str,
+        subscription: SubscriptionState,
+        commit: Commit,
+        rng: random.Random | None = None,
+    ) -> None:
         self.enabled = bool(config.enable_auto_commit)
         self._config = config
         self._group_id = group_id
@@ -50,6 +64,7 @@ class AutoCommit:
         self._commit = commit
         self._due: float | None = None  # when the next auto-commit is due (ms); None before the first poll
         self._in_flight: Promise[Offsets] | None = None
+        self._retry = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
         self._failures = RepeatedFailures()
 
     def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
@@ -103,10 +118,12 @@ class AutoCommit:
         self._in_flight = None
         if error is None:
             self._failures.reset()
+            self._retry.reset()
             return
         suppressed = self._failures.failed([str(error)], started_at)
         if suppressed is not None:
             since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
             log.warning("group %s: auto-commit failed, will be tried again: %s%s", self._group_id, error, since)
         if error.retriable and getattr(error, "code", 0) not in TOPIC_GONE:
-            self._due = started_at + self._config.retry_backoff_ms
+            self._retry.failed(started_at)
+            self._due = self._retry.until

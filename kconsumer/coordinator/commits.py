@@ -66,7 +66,7 @@ class CommitManager:
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._commits: PendingRequests[PendingCommit] = PendingRequests("commit")
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
-        self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit)
+        self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit, rng)
         self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------

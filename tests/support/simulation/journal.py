@@ -52,7 +52,6 @@ class Journal:
     def __init__(self) -> None:
         self.violations: list[str] = []
         self.now = 0.0
-        self.requests_per_login = 1  # SaslAuthenticate requests that each connection needs; 2 with SCRAM
         self.appended: dict[TopicPartition, list[int]] = {}  # the offsets of all records, in order
         self.returned: dict[TopicPartition, int] = {}  # how many records were returned, of each partition
         self.committed: dict[TopicPartition, int] = {}
@@ -343,7 +342,5 @@ class Journal:
             since, count = self.now, 0
         self._requests[client, api] = since, count + 1
         limit = BUSY_APIS.get(api, MAX_REQUESTS)
-        if api == "SaslAuthenticate":
-            limit *= self.requests_per_login
         if count == limit:
             self.violation(f"flood: {client} sent more than {limit} {api} requests in {WINDOW_MS / 1000:.0f} s")

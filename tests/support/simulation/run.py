@@ -96,7 +96,6 @@ class Run:
         self.scenario = scenario
         self._until_violation = until_violation
         self.journal = Journal()
-        self.journal.requests_per_login = 2 if (scenario.sasl or "").startswith("SCRAM") else 1
         self.journal.changes_protocol = scenario.has_both_protocols
         settings = Settings(group_consumer_session_timeout_ms=scenario.session_timeout_ms)
         users = {USER: PASSWORD}

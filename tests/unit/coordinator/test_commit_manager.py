@@ -309,16 +309,23 @@ def test_the_first_poll_starts_the_interval() -> None:
 
 
 def test_failed_auto_commit_is_tried_again_soon() -> None:
-    """After a retriable failure the next auto-commit comes after retry_backoff_ms, not a whole interval."""
-    group = member(auto_commit_interval_ms=60_000)
+    """After failures that may pass, the next auto-commit comes after a backoff that grows, not after a whole interval.
+    After a success, the backoff begins anew.
+    """
+    group = member(auto_commit_interval_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     group.consume(T0, 7)
-    group.now += 60_000
-    group.commits.maybe_auto_commit(group.now)
-    (request,) = sent(group)
-    group.respond(request, committed(request, 14))
-    group.now += 100
-    group.commits.maybe_auto_commit(group.now)
-    assert 1 == len(sent(group))
+    for _ in range(2):
+        group.now = group.commits.auto_commit_due
+        for backoff_ms in (100, 200, 400, 800, 1000, 1000):
+            assert group.commits.maybe_auto_commit(group.now)
+            (request,) = sent(group)
+            group.respond(request, committed(request, 14))
+            waits_ms = group.commits.auto_commit_due - group.now
+            assert 0.8 * backoff_ms <= waits_ms <= min(1000, 1.2 * backoff_ms)
+            group.now += waits_ms
+        assert group.commits.maybe_auto_commit(group.now)
+        (request,) = sent(group)
+        group.respond(request, committed(request))
 
 
 def test_repeated_failures_of_auto_commits_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -384,7 +391,7 @@ def test_retried_commit_does_not_go_back(newer: str, first: str, order: str) -> 
         group.subscription.assign_from_group([T0])
         group.consume(T0, expected)
         group.commits.maybe_auto_commit(group.now)
-        group.now += 100
+        group.now = group.commits.auto_commit_due
         group.commits.maybe_auto_commit(group.now)
     else:
         expected = 20
