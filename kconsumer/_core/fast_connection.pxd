@@ -86,7 +86,6 @@ cdef class FastConnection:
     cdef bint expects_empty                  # the last response was empty
     cdef EmptyResponse unrecorded[MAX_EMPTY]  # the empty responses whose metrics are not recorded yet
     cdef int unrecorded_count
-    cdef int parts                           # of the response that is arriving, so far
     cdef int low_water                       # how many bytes the socket must have before it is reported
 
     cdef FastPartition partition(self, Span* topic_id, int32_t number)

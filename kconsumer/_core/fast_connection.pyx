@@ -146,20 +146,20 @@ cdef class FastConnection:
             return 0
 
     cdef int wait_for_rest(self) noexcept:
-        """Let epoll report the socket when the rest of a response has arrived, from its second part on.
+        """Let epoll report the socket when the rest of a response has arrived.
 
-        `NodeConnection.read` does the same, and says why.
+        A broker sends a response with records of one partition in three parts: the fields before the records, the
+        records, and the fields after them. Without this, a poll could be woken for each of them. `NodeConnection.read`
+        does the same from the second part on, because the system call costs more there.
         """
         cdef Py_ssize_t missing = 0 if self.frames.partial is None else self.frames.partial.size - self.frames.filled
-        self.parts += 1
-        if self.parts > 1 and missing > 0 and self.is_socket and KC_SYSTEM_SOCKETS:
+        if missing > 0 and self.is_socket and KC_SYSTEM_SOCKETS:
             self.low_water = <int> min(missing, MAX_LOW_WATER_BYTES)
             kc_set_low_water_mark(self.descriptor, self.low_water)
         return 0
 
     cpdef void wait_for_any(self) noexcept:
         """Let epoll report the socket when any bytes have arrived, after a response or for the general path."""
-        self.parts = 0
         if self.low_water > 1:
             kc_set_low_water_mark(self.descriptor, 1)
             self.low_water = 1

@@ -359,8 +359,9 @@ class NodeConnection:
     def _wait_for_rest(self, connection: Connection, transport: Transport) -> None:
         """Let the selector report the socket when the rest of an incomplete response has arrived.
 
-        A broker writes the records of each partition separately, so a response arrives in twice as many parts as it has
-        partitions. Most responses have two parts; for them, a change of the socket costs more than it saves.
+        A broker writes the records of each partition separately, and the fields before, between and after them. When it
+        is busy, most responses arrive in one or two parts. Two changes of the socket then cost more here than they
+        save, so they are made from the second part on.
         """
         missing = connection.missing if self._parts > 1 else 0
         self._set_low_water(transport, min(missing, MAX_LOW_WATER_BYTES) if missing else 1)

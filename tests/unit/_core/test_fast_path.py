@@ -438,7 +438,7 @@ def test_records_between_empty_responses(pair: tuple[socket.socket, socket.socke
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the low-water mark is set only on Linux")
 def test_the_rest_of_a_response_is_reported_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
-    """From the second part of a response on, the socket is reported when it has the rest. After the response, and for
+    """From the first part of a response on, the socket is reported when it has the rest. After the response, and for
     the general path, it is reported when it has any bytes.
     """
     mine, peer = pair
@@ -451,7 +451,7 @@ def test_the_rest_of_a_response_is_reported_at_once(pair: tuple[socket.socket, s
         data = steady.respond(
             partition(A0, build_batch([b"x"], base_offset=10 + number)), correlation_id=CORRELATION + number
         )
-        for end, expected in ((20, 1), (30, len(data) - 30), (50, len(data) - 50)):
+        for end, expected in ((20, len(data) - 20), (30, len(data) - 30), (50, len(data) - 50)):
             peer.sendall(data[:end][-10 if end == 30 else -20 :])
             assert steady.poll(1.0) is ConsumerRecords.EMPTY
             assert expected == low_water()

@@ -310,7 +310,7 @@ def test_the_first_poll_starts_the_interval() -> None:
 
 def test_failed_auto_commit_is_tried_again_soon() -> None:
     """After failures that may pass, the next auto-commit comes after a backoff that grows, not after a whole interval.
-    After a success, the backoff begins anew.
+    After a success, the backoff starts again from its first value.
     """
     group = member(auto_commit_interval_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     group.consume(T0, 7)
