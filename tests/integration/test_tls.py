@@ -156,6 +156,7 @@ def test_single_records(secured: Secured, consume: Callable[..., Consumer], topi
     consumer = consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000)
     assert large == read(consumer, len(large))
     for number in range(60):
+        assert not consumer.poll(0.02)  # waits, and thereby arms the fast path
         secured.cluster.produce(topic_name, [b"%d" % number])
         assert [b"%d" % number] == read(consumer, 1)
 
