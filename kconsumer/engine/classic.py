@@ -64,7 +64,9 @@ class ClassicDriver(Driver):
         parts = self._components
         if self.wakeup_requested or self.callbacks_due or self._failure is not None:
             return False
-        if parts.turnstile.taken or parts.closed or self._managers_due[1] != parts.dispatcher.ended:
+        if parts.turnstile.taken or parts.closed:
+            return False
+        if self._managers_due[1] != parts.dispatcher.ended:  # since then, another manager may have become due
             return False
         return control.path.until > 0 and self._auto_commit_due > self._clock.now()
 
