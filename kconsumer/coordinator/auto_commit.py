@@ -45,8 +45,8 @@ class AutoCommit:
     """Starts auto-commits: one per interval, and one before each rebalance (Java's `AutoCommitState`).
 
     After an error that may pass, the next attempt follows after a backoff and not after the interval. The backoff grows
-    from one failure to the next. In Java it does not: each attempt may close the connection to the coordinator and open
-    another one, which is up to ten times a second while a coordinator is refused.
+    from one failure to the next. In Java it does not. But each attempt may close the connection to the coordinator and
+    open another one: ten times a second, as long as a broker responds that it is not the coordinator.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ def test_all_managers_are_polled_after_the_end_of_another_request(protocol: str)
         with parts.lock.inner:  # as if the fast path had been armed after this request
             parts.dispatcher.ended += 1
             ended = parts.dispatcher.ended
-        witness.found.clear()
+            witness.found.clear()
         eventually_polled(made, witness)
         assert witness.found[0] <= ended + 1, "more than one heartbeat was sent before"
 
