@@ -153,7 +153,8 @@ class ConsumerBase(ClientBase):
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Assign exactly these partitions, without group management (Java `assign`). An empty list unsubscribes.
 
-        Partitions that were assigned before keep their positions. Raises StateError after `subscribe`.
+        Partitions that were assigned before keep their positions. If an auto-commit is due, commits the positions of
+        the old assignment without waiting. Raises StateError after `subscribe`.
         """
         self._check_change()
         chosen = [_partition(tp) for tp in partitions]
@@ -162,8 +163,7 @@ class ConsumerBase(ClientBase):
             return
         with self._engine.changing():
             self._rewind()
-            self._engine.components.subscription.assign(chosen)
-            self._engine.assignment_changed()
+            self._engine.assign(chosen)
 
     @shared_read
     def assignment(self) -> frozenset[TopicPartition]:

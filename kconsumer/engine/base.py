@@ -392,6 +392,24 @@ class Engine(ClientEngine):
         self.callbacks.set_listener(listener)
         self.assignment_changed()
 
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Replace the manual assignment. The caller holds the lock.
+
+        If an auto-commit is due, it is started first (Java `maybeAutoCommitOffsetsAsync`): no rebalance follows that
+        would commit the positions of the partitions which this drops.
+        """
+        subscription = self.components.subscription
+        if subscription.kind is SubscriptionKind.ASSIGNED:
+            self._commit_if_due()
+        subscription.assign(partitions)
+        self.assignment_changed()
+
+    def _commit_if_due(self) -> None:
+        """Start an auto-commit if it is due, without waiting for its response."""
+        group = self.components.group
+        if group is not None and group.commits.maybe_auto_commit(self._clock.now()):
+            self.driver.flush_managers(group.commits, group.coordinator)
+
     def assignment_changed(self) -> None:
         """Request metadata of new topics, and make the next `poll` poll all managers."""
         self.driver.request_manager_poll()

@@ -21,7 +21,8 @@ from kconsumer.schema.embedded import ConsumerProtocolAssignment, ConsumerProtoc
 from kconsumer.testing.cluster.cluster import Cluster
 from support.fakes.cluster_client import ClusterClient
 from support.simulation.scheduler import Process
-from support.simulation.simulation import Simulation, off_main_thread
+from support.simulation.short_run import run_simulated
+from support.simulation.simulation import Simulation
 
 TOPIC, GROUP = "t", "g"
 LIMIT_MS = 60_000
@@ -119,24 +120,9 @@ pytestmark = pytest.mark.parametrize("asyncio", [False, True], ids=["blocking", 
 
 def run(function: Any) -> None:
     """Call a function in a simulation of one broker, and wait for its end."""
-
-    def simulate() -> None:
-        cluster = Cluster(1, seed=1)
-        cluster.create_topic(TOPIC, 1)
-        simulation = Simulation(1, cluster)
-        ended: list[bool] = []
-        errors: list[BaseException] = []
-        simulation.scheduler.on_error = lambda _task, error: errors.append(error)
-        simulation.spawn(Process("test"), "main", lambda: (function(simulation), ended.append(True)))
-        try:
-            simulation.scheduler.run(LIMIT_MS, finished=lambda: bool(ended or errors))
-        finally:
-            simulation.scheduler.close()
-        if errors:
-            raise errors[0]
-        assert ended
-
-    off_main_thread(simulate)
+    cluster = Cluster(1, seed=1)
+    cluster.create_topic(TOPIC, 1)
+    run_simulated(function, cluster, LIMIT_MS)
 
 
 def test_a_new_subscription(asyncio: bool) -> None:
