@@ -52,7 +52,7 @@ class Reply:
 class UnsentRequest:
     """A request that a manager has created, for the engine to send."""
 
-    __slots__ = ("api", "handler", "is_local", "max_version", "message", "min_version", "node", "timeout_ms")
+    __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
 
     def __init__(
         self,
@@ -63,11 +63,8 @@ class UnsentRequest:
         timeout_ms: float | None = None,
         min_version: int = 0,
         max_version: int = 32767,
-        is_local: Callable[[Any], bool] | None = None,
     ) -> None:
         self.api, self.message, self.handler = api, message, handler
-        # Returns True for a response with which the handler changes nothing outside its manager. None: no such response
-        self.is_local = is_local
         self.node = node  # the connection id: "3", or "+3" for the coordinator connection to broker 3; None: any broker
         self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
         self.min_version, self.max_version = min_version, max_version

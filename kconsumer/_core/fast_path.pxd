@@ -58,7 +58,6 @@ cdef class FastPath:
     cdef bint is_undelivered(self) noexcept
     cpdef int record(self) except -1
     cdef int64_t begin(self) except -1
-    cdef object run(self, int64_t generation, double timeout_ms, Py_ssize_t max_records, Py_ssize_t max_bytes)
     cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes)
     cdef object expire(self, double now)
     cdef double time(self) except? -1

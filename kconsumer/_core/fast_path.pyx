@@ -188,25 +188,12 @@ cdef class FastPath:
         exceptions of signal handlers. If it raises, or if a signal handler raises right after it, the caller must roll
         back the positions of `moved`.
         """
-        cdef int64_t generation = self.begin()
-        return self.run(generation, timeout_ms, max_records, max_bytes) if generation else None
-
-    def resume(self, double timeout_ms, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """Continue a poll that has returned None, after what was due has been done and `postpone` was called.
-
-        `timeout_ms` is what remains of the timeout. Returns and raises the same as `poll`.
-        """
-        if not self.armed or self.is_undelivered() or self.driver.wakeup_requested:
-            return None
-        self.moved = []     # of a signal handler that has polled meanwhile
-        self.generation += 1     # ends an outer `poll`, as in `begin`
-        self.woken = self.time()
-        return self.run(self.generation, timeout_ms, max_records, max_bytes) if self.woken < self.until else None
-
-    cdef object run(self, int64_t generation, double timeout_ms, Py_ssize_t max_records, Py_ssize_t max_bytes):
-        """Wait and process responses until there are records. Returns the same as `poll`."""
-        cdef double now = self.woken, deadline, end
+        cdef double now, deadline, end
         cdef int count
+        cdef int64_t generation = self.begin()
+        if not generation:
+            return None
+        now = self.woken
         deadline = now + timeout_ms
         end = deadline if deadline < self.until else self.until
         while True:

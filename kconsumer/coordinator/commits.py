@@ -33,7 +33,6 @@ from kconsumer.errors import (
 from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
 from kconsumer.schema import OFFSET_COMMIT
-from kconsumer.schema.offsets import OffsetCommitResponse
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
@@ -276,16 +275,7 @@ class CommitManager:
             lambda reply: self._on_reply(parts, ids, generation, reply),
             node=self._coordinator.connection_id,
             max_version=last_version(ids),
-            is_local=lambda message: self._changes_only_commits(commit, message, ids),
         )
-
-    def _changes_only_commits(self, commit: PendingCommit, message: OffsetCommitResponse, ids: Ids) -> bool:
-        """Returns True if this response ends an auto-commit that nothing waits for, and no other request is pending."""
-        if not commit.is_auto_commit or commit.must_send or self._on_auto_commit or self._on_committed:
-            return False
-        if len(self._commits) != 1 or self._fetches.pending:
-            return False
-        return not any(commit_codes(message, ids).values())
 
     def _not_a_member(self) -> KafkaError:
         group = self._member.group_id

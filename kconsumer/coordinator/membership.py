@@ -236,10 +236,6 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
     def time_to_next_ms(self, now: float) -> float:
         """Returns the time (ms) until `poll` has something to do."""
 
-    def is_regular(self, now: float) -> bool:
-        """Returns True if `poll` would only send a heartbeat, or nothing, and would change only this manager."""
-        return False
-
     @abstractmethod
     def poll(self, now: float) -> PollResult:
         """Returns a heartbeat if one is due."""

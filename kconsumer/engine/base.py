@@ -126,8 +126,6 @@ class Engine(ClientEngine):
             try:
                 limit = NO_LIMIT if max_bytes is None else max_bytes
                 records = fast_path.path.poll(timeout_ms, max_records, limit)
-                if records is None:
-                    records = self._resume_fast(fast_path, timeout_ms, max_records, limit)
                 if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
                     records = self._complete_fast(fast_path, records, max_bytes)
             except BaseException:
@@ -170,8 +168,6 @@ class Engine(ClientEngine):
         try:
             limit = NO_LIMIT if max_bytes is None else max_bytes
             records = control.path.poll(timeout_ms, max_records, limit)
-            if records is None:
-                records = self._resume_fast(control, timeout_ms, max_records, limit)
             if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
                 return self._complete_fast(control, records, max_bytes)
         except BaseException:  # of a signal handler: records that are not returned must not count as consumed
@@ -179,16 +175,6 @@ class Engine(ClientEngine):
             raise
         if records is None:
             self._disarm()
-        return records
-
-    def _resume_fast(
-        self, control: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int
-    ) -> ConsumerRecords | None:
-        """Continue a poll on the fast path that a heartbeat has ended. Returns None if the general path must."""
-        deadline = control.path.last_poll + timeout_ms
-        records = None
-        while records is None and control.path.armed and self.driver.serve_armed():
-            records = control.path.resume(max(0.0, deadline - self._clock.now()), max_records, max_bytes)
         return records
 
     def _disarm(self) -> None:

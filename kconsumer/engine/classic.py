@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.armed_iterations import ArmedIterations, ArmedPath
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents, Group
 from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS, Driver
 from kconsumer.engine.events import MAX_WAIT_MS
 from kconsumer.engine.heartbeat_thread import HeartbeatThread
-from kconsumer.engine.section import Section
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
@@ -34,41 +32,6 @@ class ClassicDriver(Driver):
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
-        self._armed: ArmedIterations | None = None
-
-    def serve_fast_path(self, path: ArmedPath) -> None:
-        """Set the fast path, which heartbeats leave armed."""
-        self._armed = ArmedIterations(self._components, path, self._poll_safely)
-
-    def serve_armed(self) -> bool:
-        """Send a heartbeat that is due, and handle responses to heartbeats, while the fast path stays armed.
-
-        Returns False if the general path must continue.
-        """
-        parts, armed = self._components, self._armed
-        if armed is None or not self._may_stay_armed(armed.control):
-            return False
-        with Section(parts, settles=False):
-            if armed.poll() is None:
-                return False
-            responses = parts.client.loop.poll_others(armed.control.nodes(), self._clock.now())
-            if responses and not armed.deliver(responses):
-                armed.control.settle_if_armed()
-                parts.dispatcher.end_step(responses)
-                return False
-            self._managers_due = min(armed.due, self._auto_commit_due), parts.dispatcher.ended
-            return parts.dispatcher.quiet and armed.control.extend(self._clock.now())
-
-    def _may_stay_armed(self, control: ArmedPath) -> bool:
-        """Returns False if the calling thread must do something that settles the fast path."""
-        parts = self._components
-        if self.wakeup_requested or self.callbacks_due or self._failure is not None:
-            return False
-        if parts.turnstile.taken or parts.closed:
-            return False
-        if self._managers_due[1] != parts.dispatcher.ended:  # since then, another manager may have become due
-            return False
-        return control.path.until > 0 and self._auto_commit_due > self._clock.now()
 
     @property
     def _auto_commit_due(self) -> float:
@@ -92,13 +55,9 @@ class ClassicDriver(Driver):
                 # unknown, and the fast path, which may be armed after this step, would end early to poll them again.
                 parts.dispatcher.step(0.0)
                 now = parts.subscription.now
-            wait_ms = heartbeat_ms = FOREVER
-            heartbeat = None if group is None else group.heartbeat
+            wait_ms = FOREVER
             for manager in parts.managers:
-                if manager is heartbeat:
-                    heartbeat_ms = self._poll_safely(manager, now)
-                else:
-                    wait_ms = min(wait_ms, self._poll_safely(manager, now))
+                wait_ms = min(wait_ms, self._poll_safely(manager, now))
             if wait.joining and group is not None and may_join:
                 wait_ms = min(wait_ms, self._poll_safely(group.membership, now))
             if fetching and may_join:
@@ -109,11 +68,7 @@ class ClassicDriver(Driver):
             if telemetry.due - now < wait_ms:
                 wait_ms = telemetry.due - now if telemetry.due > now else 0.0
             if fetching and may_join:
-                if self._armed is not None:
-                    self._armed.set_due(now + wait_ms)
-                due = min(now + wait_ms, now + heartbeat_ms, self._auto_commit_due)
-                self._managers_due = due, parts.dispatcher.ended
-            wait_ms = min(wait_ms, heartbeat_ms)
+                self._managers_due = min(now + wait_ms, self._auto_commit_due), parts.dispatcher.ended
             has_data = fetching and parts.buffer.has_data()
             self.next_manager_poll = now + min(
                 max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS

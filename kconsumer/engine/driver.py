@@ -20,7 +20,6 @@ from kconsumer.managers import RequestManager, UnsentRequest
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kconsumer.engine.armed_iterations import ArmedPath
     from kconsumer.engine.classic import ClassicDriver
 
 log = get_logger(__name__)
@@ -151,16 +150,10 @@ class Driver(ABC):
         """End the wait of the calling thread. Another thread calls this."""
         self._notify()
 
-    def serve_fast_path(self, path: ArmedPath) -> None:
-        """Set the fast path, which heartbeats leave armed. A network thread also ends its leases."""
+    def on_iteration(self, call: Callable[[float], object]) -> None:
+        """Set a function that the network thread calls with the time (ms) when it has acquired the lock, if there is
+        such a thread."""
         return
-
-    def serve_armed(self) -> bool:
-        """Send a heartbeat that is due, and handle responses to heartbeats, while the fast path stays armed.
-
-        Returns False if the general path must continue. With a network thread, it always must.
-        """
-        return False
 
     def disable_wakeup(self) -> None:
         """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""

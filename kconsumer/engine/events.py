@@ -82,11 +82,6 @@ class ApplicationEvents:
         """Add an event. Does not wake the network thread."""
         self._queue.append((event, now))
 
-    @property
-    def waiting(self) -> bool:
-        """True if there are events that `drain` has not removed."""
-        return bool(self._queue)
-
     def drain(self, now: float) -> Iterator[ApplicationEvent]:
         """Remove and yield the queued events."""
         while self._queue:

@@ -60,7 +60,6 @@ class FastPathControl:
         self._waker: Waker | None = None
         self._watched: list[int] = []  # the descriptors of the leased sockets
         self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
-        self._connections_due = 0.0  # ms; a connection of the fast path must be used for something else then
         self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
         deserializes = parts.collector.deserializes
@@ -87,7 +86,7 @@ class FastPathControl:
             fetches=parts.fetch.events,
         )
         parts.lock.settle_with(self.path, self.settle)
-        driver.serve_fast_path(self)
+        driver.on_iteration(self.end_leases)
 
     @property
     def state(self) -> str:
@@ -128,7 +127,8 @@ class FastPathControl:
             return False
         if self._leases and not self._sockets_free():
             return False
-        connections_due = FOREVER
+        timers = FOREVER if self._leases else loop.next_timer
+        due = min(self._driver.managers_due, timers)  # when the general path must continue, but for fetches
         connections, timeouts = [], []
         for flight in flights:
             node = parts.client.steady_node(str(flight.node.id), now)
@@ -137,13 +137,12 @@ class FastPathControl:
                 return False
             entry = node.connection.sole_request
             assert entry is not None
-            connections_due = min(connections_due, node.connection.reauth_at)
+            due = min(due, node.connection.reauth_at)
             if node.connection.next_deadline < entry.deadline:
-                connections_due = min(connections_due, node.connection.next_deadline)
+                due = min(due, node.connection.next_deadline)
             connections.append(connection)
             timeouts.append((connection, entry.timeout_ms))
-        self._connections_due, self._timeouts = connections_due, timeouts
-        self._due = self._managers_or_timers_due()
+        self._due, self._timeouts = due, timeouts
         until = self._next_due()
         if now >= until:
             return False
@@ -166,25 +165,6 @@ class FastPathControl:
     def _next_due(self) -> float:
         """Returns when the general path must continue (ms), at the earliest when a request in flight times out."""
         return min(self._due, *[connection.sent_at + timeout_ms for connection, timeout_ms in self._timeouts])
-
-    def _managers_or_timers_due(self) -> float:
-        """Returns when a manager or a timer is due (ms), but not the timeout of a fetch."""
-        timers = FOREVER if self._leases else self._parts.client.loop.next_timer
-        return min(self._driver.managers_due, timers, self._connections_due)
-
-    def extend(self, now: float) -> bool:
-        """Keep the fast path armed until a manager or timer is due. Returns False if one is due now."""
-        self._due = self._managers_or_timers_due()
-        return self.postpone(now)
-
-    def settle_if_armed(self) -> None:
-        """Disarm the fast path and write its state back, if it is armed. The lock is held."""
-        if self.path.armed:
-            self.settle()
-
-    def nodes(self) -> list[NodeConnection]:
-        """Returns the connections that the fast path uses."""
-        return [connection.node for connection in self.path.connections]
 
     def postpone(self, now: float) -> bool:
         """Keep the fast path armed for longer, if it has sent requests that time out later. Returns whether it did."""
@@ -365,14 +345,6 @@ class FastPathControl:
         # The network thread ends the leases in its next iteration. If it is the thread that has acquired the lock, the
         # wakeup only costs it another iteration.
         parts.client.wakeup()
-
-    def note_polls(self, now: float) -> bool:
-        """Restart the poll interval of the group for the polls since the fast path was armed. The lock is held, but it
-        was not settled. Returns False if the fast path is not armed."""
-        if not self.path.armed:
-            return False
-        self._restart_poll_interval(now)
-        return True
 
     def _restart_poll_interval(self, now: float) -> None:
         group, path = self._parts.group, self.path

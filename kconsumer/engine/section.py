@@ -10,9 +10,8 @@ from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kconsumer._core.settling_lock import SettlingLock
     from kconsumer.engine.components import ClientComponents
-    from kconsumer.engine.environment import Lock, ReentrantLock
+    from kconsumer.engine.environment import Lock
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """Argument checks and managers raise these errors only before they change any state."""
@@ -87,14 +86,13 @@ class Section:
     """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
 
     If the body raises an exception that is not in EXPECTED, the change may be incomplete. `Step.unfinished` then stays
-    set, and every later call except close() raises StateError. With `settles=False`, the fast path stays armed.
+    set, and every later call except close() raises StateError.
     """
 
-    __slots__ = ("_holds", "_lock", "_nested", "_parts")
+    __slots__ = ("_holds", "_nested", "_parts")
 
-    def __init__(self, parts: ClientComponents, *, settles: bool = True) -> None:
+    def __init__(self, parts: ClientComponents) -> None:
         self._parts = parts
-        self._lock: SettlingLock | ReentrantLock = parts.lock if settles else parts.lock.inner
 
     def __enter__(self) -> None:
         parts = self._parts
@@ -107,7 +105,7 @@ class Section:
         self._nested = step.unfinished or (step.shared_by != 0 and step.shared_by == get_ident())
         if not self._nested:
             step.unfinished = True
-        self._lock.acquire()
+        parts.lock.acquire()
         parts.subscription.set_now(parts.clock.now())
 
     def __exit__(
@@ -116,7 +114,7 @@ class Section:
         parts = self._parts
         if not self._nested and (kind is None or issubclass(kind, EXPECTED)):
             parts.step.unfinished = False
-        self._lock.release()
+        parts.lock.release()
         if parts.user_calls.waiting:
             parts.user_calls.run()
         if self._holds:

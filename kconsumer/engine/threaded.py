@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.armed_iterations import ArmedIterations, ArmedPath
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import ClientComponents
@@ -72,7 +71,6 @@ class ThreadedDriver(Driver):
         self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
         self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
         self._begin_iteration: Callable[[float], object] = bool
-        self._armed: ArmedIterations | None = None
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
@@ -149,8 +147,7 @@ class ThreadedDriver(Driver):
         with parts.changing():
             group.heartbeat.poll_started(now)
             if group.commits.maybe_auto_commit(now):
-                # The wait of this poll may need no event, and then the fast path may be armed. The network thread must
-                # send the commit before that: the iterations that leave the fast path armed only send heartbeats.
+                # The wait of this poll may need no event, so nothing else wakes the network thread to send the commit.
                 parts.client.wakeup()
             if event.joining:
                 self._poll_safely(group.membership, now, self.submit)
@@ -260,10 +257,9 @@ class ThreadedDriver(Driver):
         loop = self._components.client.loop
         return self._network is not None and loop.selecting and not loop.waker.is_set
 
-    def serve_fast_path(self, path: ArmedPath) -> None:
-        """Set the fast path whose leases the network thread ends, and which it leaves armed if it can."""
-        self._begin_iteration = path.end_leases
-        self._armed = ArmedIterations(self._components, path, self._poll_safely)
+    def on_iteration(self, call: Callable[[float], object]) -> None:
+        """Set the function that the network thread calls when it has acquired the lock."""
+        self._begin_iteration = call
 
     @property
     def managers_due(self) -> float:
@@ -297,16 +293,8 @@ class ThreadedDriver(Driver):
 
     def _run_once(self) -> None:
         """Run one iteration: take events, poll managers, run the network, handle responses."""
-        client, armed = self._components.client, self._armed
-        wait_ms = None
-        if armed is not None and armed.path.armed and not self._has_work():
-            wait_ms = armed.poll()
-        if wait_ms is None:
-            wait_ms = self._poll_and_write()
-        else:
-            now = self._clock.now()
-            self._record_interval(now)
-            client.flush(now)
+        client = self._components.client
+        wait_ms = self._poll_and_write()
         if self._deliver_responses(client.poll(wait_ms, self._clock.now())):
             self._deliver_responses(client.poll(YIELD_MS, self._clock.now()))
 
@@ -315,10 +303,6 @@ class ThreadedDriver(Driver):
         if self._run_began is not None:
             self._between.record(now - self._run_began, now)
         self._run_began = now
-
-    def _has_work(self) -> bool:
-        """Returns True if the calling thread waits for this thread, or must be notified."""
-        return self._events.waiting or self._event.active or self._callbacks.due or self._failure is not None
 
     def _poll_and_write(self) -> float:
         """Poll all managers and send their requests. Returns how long (ms) the network may wait."""
@@ -341,8 +325,6 @@ class ThreadedDriver(Driver):
         parts = self._components
         if not responses and parts.dispatcher.quiet:
             return False  # without the lock, which would settle the fast path
-        if self._armed is not None and self._armed.path.armed and self._armed.deliver(responses):
-            return False
         with parts.lock:
             try:
                 ended = parts.dispatcher.end_step(responses)
@@ -386,13 +368,9 @@ class ThreadedDriver(Driver):
         parts = self._components
         parts.subscription.set_now(now)
         self._take_events(now)
-        heartbeat = None if parts.group is None else parts.group.heartbeat
-        wait_ms = heartbeat_ms = FOREVER
+        wait_ms = FOREVER
         for manager in parts.managers:
-            if manager is heartbeat:
-                heartbeat_ms = self._poll_safely(manager, now)
-            else:
-                wait_ms = min(wait_ms, self._poll_safely(manager, now))
+            wait_ms = min(wait_ms, self._poll_safely(manager, now))
         if self._event.active and self._event.joining and parts.group is not None:
             wait_ms = min(wait_ms, self._poll_safely(parts.group.membership, now))
         if now < self._fetch_until and not self._always_polls_fetch:
@@ -401,13 +379,10 @@ class ThreadedDriver(Driver):
         if telemetry.due <= now:
             self.push_telemetry(now)
         parts.rebootstrap_if_wanted()
-        if min(wait_ms, heartbeat_ms) <= 0 or self._callbacks.due:
+        if wait_ms <= 0 or self._callbacks.due:
             self._signal.notify()
         if telemetry.due - now < wait_ms:
             wait_ms = telemetry.due - now if telemetry.due > now else 0.0
-        if self._armed is not None:
-            self._armed.set_due(now + wait_ms)
-        wait_ms = min(wait_ms, heartbeat_ms)
         return parts.dispatcher.begin_step(wait_ms, now)
 
     @property

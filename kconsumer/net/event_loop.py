@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import selectors
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kconsumer.clock import Clock
@@ -167,18 +167,6 @@ class ConnectionLoop:
                 self._metrics.completed(response)
             self._metrics.polled(selects, waited_ms, busy_ms, now)
         return done
-
-    def poll_others(self, used: Collection[NodeConnection], now: float) -> list[ClientResponse]:
-        """Do the same as `poll` without waiting, for all connections but those in `used`, which another owner uses."""
-        for node in used:
-            node.lease(True)
-        try:
-            return self.poll(0.0, now)
-        finally:
-            for node in used:
-                node.lease(False)
-                if node.connection is not None:
-                    self.run_timers_by(node.connection.next_deadline)
 
     def idle(self, now: float) -> bool:
         """Returns True if `poll` would have nothing to do now. Changes no state, so a signal handler may run in the

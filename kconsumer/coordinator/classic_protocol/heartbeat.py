@@ -64,11 +64,6 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             return max(0.0, min(self._session_deadline, self._poll_deadline) - now)
         return max(0.0, min(max(self._next_heartbeat, self._backoff.until), self._poll_deadline) - now)
 
-    def is_regular(self, now: float) -> bool:
-        """Returns True if `poll` would only send a heartbeat, or nothing, and would change only this manager."""
-        ready = self._member.state is MemberState.STABLE and self._coordinator.connection_id is not None
-        return ready and now < self._poll_deadline and now < self._session_deadline
-
     def poll(self, now: float) -> PollResult:
         """Returns the request to send: a heartbeat if one is due, or a LeaveGroup if the poll interval is exceeded."""
         if not self._member.heartbeating:
@@ -109,7 +104,6 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             message,
             lambda reply: self._on_reply(generation, reply),
             node=self._coordinator.connection_id,
-            is_local=lambda message: message.error_code == 0,
         )
 
     def _on_reply(self, sent: Generation, reply: Reply) -> None:

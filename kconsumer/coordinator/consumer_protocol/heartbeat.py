@@ -179,19 +179,6 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
         self._fields = SentFields(config, member, subscription)
         self._repeats = False  # a heartbeat was repeated at once, and none has succeeded since
 
-    def is_regular(self, now: float) -> bool:
-        """Returns True if `poll` would only send a heartbeat, or nothing, and would change only this manager."""
-        ready = self._member.state is MemberState.STABLE and self._coordinator.connection_id is not None
-        return ready and now < self._poll_deadline
-
-    def _changes_no_membership(self, message: ConsumerGroupHeartbeatResponse) -> bool:
-        """Returns True if this response has no error, no assignment and no new member epoch, and the member is
-        stable."""
-        member = self._member
-        if message.error_code or message.assignment is not None or message.member_epoch != member.member_epoch:
-            return False
-        return member.state is MemberState.STABLE and member.reconciled
-
     def poll(self, now: float) -> PollResult:
         """Returns a heartbeat if one is due. If the poll interval is exceeded, starts to leave the group."""
         member = self._member
@@ -224,7 +211,6 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
             lambda reply: self._on_reply(number, reply, joins=message.member_epoch == JOIN_EPOCH),
             node=self._coordinator.connection_id,
             min_version=FIRST_VERSION_WITH_REGEX if message.subscribed_topic_regex is not None else 0,
-            is_local=self._changes_no_membership,
         )
 
     def _heartbeat_wait(self, now: float) -> float:

@@ -15,7 +15,7 @@ from kconsumer.errors import (
 )
 from kconsumer.managers import UnsentRequest
 from kconsumer.types import Node, SubscriptionPattern
-from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, heartbeat_response, topic_id
+from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness, topic_id
 
 pytestmark = pytest.mark.network_thread
 
@@ -262,39 +262,3 @@ def test_heartbeats_continue_while_the_last_on_revoke_runs() -> None:
     assert leave is not None
     group.respond(beat, 8)
     assert (-1, MemberState.UNSUBSCRIBED) == (leave.message.member_epoch, group.state)
-
-
-def test_only_a_stable_member_within_its_poll_interval_has_regular_heartbeats() -> None:
-    """`is_regular` is False once `poll` may do more than send a heartbeat: when the poll interval is exceeded, without
-    a coordinator, and while the assignment changes.
-    """
-    group = ConsumerGroupHarness(max_poll_interval_ms=20_000)
-    group.joined({"t": [0]})
-    assert group.heartbeat.is_regular(group.now)
-    assert not group.heartbeat.is_regular(group.now + 20_000)
-    group.target({"t": [0, 1]}, 2)
-    assert group.state is MemberState.RECONCILING
-    assert not group.heartbeat.is_regular(group.now)
-    group.until_stable()
-    assert group.heartbeat.is_regular(group.now)
-    group.coordinator.mark_unknown("test", group.now)
-    assert not group.heartbeat.is_regular(group.now)
-
-
-def test_only_a_response_that_changes_no_membership_is_local() -> None:
-    """A response with an error, an assignment or another member epoch changes more than the heartbeat manager. After a
-    new assignment, no response is local until the member is stable.
-    """
-    group = ConsumerGroupHarness()
-    group.joined({"t": [0]})
-    group.now += INTERVAL_MS
-    request = group.beat()
-    assert request.is_local is not None
-    assert request.is_local(heartbeat_response(1))
-    assert not request.is_local(heartbeat_response(2))
-    assert not request.is_local(heartbeat_response(1, {"t": [0, 1]}))
-    refused = heartbeat_response(1)
-    refused.error_code = 25
-    assert not request.is_local(refused)
-    group.respond(request, 1, {"t": [0, 1]})
-    assert not request.is_local(heartbeat_response(1))

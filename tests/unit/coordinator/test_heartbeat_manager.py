@@ -164,30 +164,3 @@ def test_a_failed_authentication_is_raised_and_changes_nothing() -> None:
     assert error is group.heartbeat.take_error()
     assert MemberState.STABLE is group.member.state
     assert group.coordinator.connection_id is None
-
-
-def test_only_a_stable_member_within_its_deadlines_has_regular_heartbeats() -> None:
-    """`is_regular` is False once `poll` may do more than send a heartbeat: after a deadline, without a coordinator, and
-    during a rebalance.
-    """
-    group = stable(session_timeout_ms=10_000, max_poll_interval_ms=20_000)
-    assert group.heartbeat.is_regular(group.now)
-    assert not group.heartbeat.is_regular(group.now + 10_000), "the session has timed out"
-    group.heartbeat.reset_session_timer(group.now + 15_000)
-    assert group.heartbeat.is_regular(group.now + 15_000)
-    assert not group.heartbeat.is_regular(group.now + 20_000), "the poll interval is exceeded"
-    group.coordinator.mark_unknown("test", group.now)
-    assert not group.heartbeat.is_regular(group.now)
-    joining = GroupHarness()
-    joining.join()
-    assert not joining.heartbeat.is_regular(joining.now)
-
-
-def test_only_a_response_without_an_error_is_local() -> None:
-    """A response with an error may change the member, or make the coordinator unknown."""
-    group = stable()
-    group.now += 3000
-    (request,) = beat(group)
-    assert request.is_local is not None
-    assert request.is_local(HeartbeatResponse())
-    assert not request.is_local(HeartbeatResponse(error_code=27))
