@@ -342,7 +342,7 @@ KIPS_HEAD = """\
 {written}
 The Kafka Improvement Proposals that concern a consumer, and how kconsumer supports them. *Brokers*: the first release
 of Kafka whose brokers are needed for it; empty if any supported broker (2.1 and newer) will do, or if it concerns the
-client alone. What is supported is so since version 0.1.0.
+client alone. What is supported is so since version 0.1.0; **not supported** marks the rest.
 """
 
 #: Number, what it is, how kconsumer supports it, and since when brokers do.
@@ -380,7 +380,12 @@ KIPS: list[tuple[int, str, str, str]] = [
     (447, "group metadata for producers", "`group_metadata()`; stable offsets are required", "2.5"),
     (482, "tagged fields", "all requests that have them", "2.4"),
     (511, "name of the client software", "sent with ApiVersions", "2.4"),
-    (516, "topic ids", "in Metadata, Fetch and OffsetCommit; re-created topics are recognized", "2.8"),
+    (
+        516,
+        "topic ids",
+        "in Metadata (2.8), Fetch (3.1), OffsetCommit and OffsetFetch (4.2); re-created topics are recognized",
+        "2.8",
+    ),
     (518, "states of groups", "`kconsumer.groups.list`", "2.6"),
     (568, "rebalance on request", "`enforce_rebalance`", ""),
     (580, "exponential backoff", "`retry_backoff_max_ms`", ""),
@@ -391,6 +396,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (699, "coordinators of several groups", "FindCoordinator v4", "3.0"),
     (709, "offsets of several groups", "OffsetFetch v8", "3.0"),
     (714, "telemetry", "`enable_metrics_push`, `client_instance_id()`; [telemetry](../guides/telemetry.md)", "3.7"),
+    (734, "offset of the largest timestamp", "**not supported**: `offsets_for_times` takes times only", ""),
     (735, "session timeout of 45 s", "the default of `session_timeout_ms`", ""),
     (768, "OAuth token endpoints", "`sasl_oauthbearer_token_endpoint_url`", ""),
     (792, "generation of owned partitions", "sticky assignors ignore outdated ownership", ""),
@@ -398,26 +404,71 @@ KIPS: list[tuple[int, str, str, str]] = [
     (814, "static leaders that return", "the leader keeps the current assignment", "3.2"),
     (848, "the consumer group protocol", '`group_protocol="consumer"`, `SubscriptionPattern`', "4.0"),
     (853, "directories of replicas", "for followers; a consumer sends the default", ""),
+    (877, "metrics of plugins", "**not supported**: deserializers, interceptors and assignors register none", ""),
     (881, "rack-aware assignment", "`range` and the sticky assignors; `Subscription.rack_id`", ""),
+    (896, "oldest versions of the protocol", "as in Java 4: those of Kafka 2.1; [versions](wire-versions.md)", ""),
     (899, "rebootstrapping", "`metadata_recovery_strategy`", ""),
     (903, "replica state in fetches", "for followers; a consumer sends the default", ""),
     (909, "retries of unresolved bootstrap names", "**not supported**: `bootstrap_resolve_timeout_ms`", ""),
     (932, "share groups", "`ShareConsumer`; described by `kconsumer.groups`; offsets, too", "4.2"),
     (951, "leaders in fetch responses", "a new leader is used at once", "3.7"),
+    (1005, "first local and last remote offset", "**not supported**: `offsets_for_times` takes times only", ""),
+    (1023, "first offset that is not remote yet", "**not supported**: `offsets_for_times` takes times only", ""),
+    (1025, "encoded client credentials of OAuth", "`sasl_oauthbearer_header_urlencode`", ""),
     (1036, "deserialization errors with the record", "`RecordDeserializationError`", ""),
     (1043, "types of groups", "`kconsumer.groups.list` and `describe`", "4.0"),
     (1068, "metrics of the network thread", "[metrics](metrics.md#consumer-metrics)", ""),
+    (1075, "timeout of lookups in remote storage", "lookups of offsets send `request_timeout_ms`", "4.0"),
+    (1076, "metrics of applications in telemetry", "**not supported**: [telemetry](../guides/telemetry.md)", ""),
     (1082, "member ids made by the client", "with the consumer protocol", "4.0"),
+    (1092, "leave the group or stay when closing", "`close(leave_group=…)`", ""),
     (1094, "next offsets of a batch", "`ConsumerRecords.next_offsets`", ""),
     (1099, "type of a member", "members of the classic protocol in a consumer group", "4.0"),
+    (
+        1101,
+        "rebalances when racks change",
+        "brokers do it with the consumer protocol; the leader of a classic group, if it has a `client_rack`",
+        "4.0",
+    ),
     (1102, "rebootstrapping on demand", "`metadata_recovery_rebootstrap_trigger_ms`", "4.0"),
     (1106, "reset by duration", '`auto_offset_reset="by_duration:PT1H"`', ""),
     (1109, "dots in tags of metrics", "topics with dots have both forms of the tag", ""),
+    (1120, "client id of `app-info`", "a tag; the older form without it does not exist", ""),
+    (1124, "brokers that clients of 4.x support", "as in Java: Kafka 2.1 and newer", ""),
+    (1139, "OAuth by signed assertions (jwt-bearer)", "**not supported**: use `sasl_oauth_token_provider`", ""),
+    (
+        1161,
+        "values of list options",
+        "empty lists are refused; brokers named twice cause a warning, assignors an error",
+        "",
+    ),
     (1166, "high watermark in fetches", "for followers; a consumer sends the default", ""),
+    (
+        1191,
+        "dead-letter topics of share groups",
+        "the broker writes them; nothing has to be set here. `FakeCluster` has none",
+        "4.4",
+    ),
+    (1205, "headers that any thread may read", "`ConsumerRecord.headers` is a tuple of immutable values", ""),
     (1206, "strict limit of the records of a share fetch", "`share_acquire_mode`", "4.2"),
     (1222, "renewal of acquisition locks", "`AcknowledgeType.RENEW`", "4.2"),
     (1226, "lag of share groups", "`kconsumer.groups.offsets`", "4.2"),
+    (1227, "racks of members", "`GroupMember.rack_id` of `kconsumer.groups.describe`", "4.0"),
+    (1240, "more configurations of share groups", "[share groups](../share.md#configuration-of-the-group)", "4.3"),
     (1242, "check of cluster and node ids", "`metadata_cluster_check_enable`", "4.4"),
+    (
+        1251,
+        "epochs of assigned partitions",
+        "the brokers accept commits of an older epoch; nothing is needed here",
+        "4.3",
+    ),
+    (1258, "OAuth client assertions", "**not supported**: use `sasl_oauth_token_provider`", ""),
+    (
+        1327,
+        "reset of new partitions",
+        "**not supported**, as in Java 4.4: [new partitions](../guides/committing.md#new-partitions)",
+        "",
+    ),
 ]
 
 

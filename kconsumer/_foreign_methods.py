@@ -15,6 +15,8 @@ _ITERATE = "poll() returns several records: iterate over them, as in `for record
 _NO_ERROR = "poll() raises errors; records have none"
 _POSITIONS = "commit(records) what you have processed, with enable_auto_commit=False"
 
+_CREDENTIALS = "give sasl_plain_password as file:PATH or a callable; each authentication reads it"
+
 CONSUMER: dict[str, str] = {
     # confluent-kafka
     "consume": "poll() returns up to max_records records",
@@ -25,11 +27,15 @@ CONSUMER: dict[str, str] = {
     "unassign": "use unsubscribe()",
     "consumer_group_metadata": "use group_metadata()",
     "memberid": "use group_metadata().member_id",
-    "set_sasl_credentials": "give sasl_plain_password as file:PATH or a callable; each authentication reads it",
+    "set_sasl_credentials": _CREDENTIALS,
+    "cluster_id": "no method returns it; metadata_cluster_check_enable lets the consumer check it",
+    # Java
+    "commit_sync": "use commit(), which waits",
     # kafka-python and aiokafka
     "partitions_for_topic": "use partitions_for()",
     "topics": "use list_topics()",
     "highwater": "use partition_states()[partition].high_watermark, or end_offsets()",
+    "bootstrap": "not needed: the first call connects",
     "bootstrap_connected": "methods connect when they need to; partition_states() says why nothing is read",
     "commit_offsets_async": "use commit_async()",
     "getone": "iterate over the consumer, or poll(max_records=1)",
@@ -38,7 +44,15 @@ CONSUMER: dict[str, str] = {
     "stop": "use close()",
     "last_stable_offset": "use end_offsets() with isolation_level='read_committed'",
     "seek_to_committed": "use committed() and seek()",
+    "last_poll_timestamp": "use the metric last-poll-seconds-ago of metrics()",
     "next": "use next(iter(consumer)), or poll(max_records=1)",
+}
+
+SHARE_CONSUMER: dict[str, str] = {
+    "acknowledge_offset": "acknowledge() takes a record, and so do record.ack(), release(), reject() and renew()",
+    "commit_sync": "use commit(), which waits and returns the result of each partition",
+    "set_acknowledgement_commit_callback": "use the option on_acknowledge, which is called as (offsets, error)",
+    "set_sasl_credentials": _CREDENTIALS,
 }
 
 RECORDS: dict[str, str] = {

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from kconsumer._foreign_methods import existing
 from kconsumer.clock import Clock, Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import AccessGuard
@@ -94,6 +95,9 @@ class ClientBase(ABC):
             self._engine.abandon()
 
     # --- names, arguments --------------------------------------------------------------------------------------------
+
+    def __dir__(self) -> list[str]:
+        return existing(self, super().__dir__())
 
     def _name(self) -> str:
         group = f" group={self._config.group_id!r}" if self._config.group_id else ""

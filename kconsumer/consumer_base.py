@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar
 
 from kconsumer import assignors
 from kconsumer._core.record_run import deserialization_error
-from kconsumer._foreign_methods import CONSUMER, existing, without
+from kconsumer._foreign_methods import CONSUMER, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
@@ -397,9 +397,6 @@ class ConsumerBase(ClientBase):
     def _drop_unreached(self) -> None:
         if not self._guard.step.unfinished:
             self._rewind()
-
-    def __dir__(self) -> list[str]:
-        return existing(self, super().__dir__())
 
     def __repr__(self) -> str:
         if self._guard.closed:

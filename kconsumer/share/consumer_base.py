@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.share_record import ShareRecord
+from kconsumer._foreign_methods import SHARE_CONSUMER, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.engine.access_guard import guarded
 from kconsumer.errors import KafkaError, StateError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 
 
+@without(SHARE_CONSUMER)
 class ShareConsumerBase(ClientBase):
     """The part of a share consumer that does not depend on how its methods wait."""
 

@@ -218,7 +218,7 @@ def test_topic_that_is_created_after_subscribing(kafka: Kafka, topic_name: str, 
 
 
 def test_new_partitions_are_noticed(kafka: Kafka, topic_name: str, member: New) -> None:
-    """Partitions added to a subscribed topic are assigned and read from the beginning, whatever the reset policy is."""
+    """Partitions added to a subscribed topic are assigned, and read from the beginning with `earliest`."""
     topic = kafka.create_topic(topic_name)
     kafka.produce(topic, numbered(3), partition=0)
     consumer = member(topic)
@@ -227,6 +227,27 @@ def test_new_partitions_are_noticed(kafka: Kafka, topic_name: str, member: New) 
     kafka.produce(topic, [b"new"], partition=2)
     assert [b"new"] == values(read(consumer, 1))
     assert {*tps(topic, 0, 1, 2)} == consumer.assignment()
+
+
+@pytest.mark.parametrize(("reset", "skipped"), [("latest", [b"early"]), ("by_duration:PT1H", [])])
+def test_records_written_before_a_new_partition_is_discovered(
+    kafka: Kafka, topic_name: str, member: New, reset: str, skipped: list[bytes]
+) -> None:
+    """A new partition has no commit, so with `latest` what is written to it before the group reads it is skipped, as in
+    Java (KAFKA-20539).
+    """
+    topic = kafka.create_topic(topic_name)
+    kafka.produce(topic, [b"before"])
+    with member(topic) as consumer:
+        read(consumer, 1)
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, [b"early"], partition=1)
+    consumer = member(topic, auto_offset_reset=reset)
+    records = await_assignment(consumer, *tps(topic, 0, 1))
+    assert consumer.position((topic, 1)) == len(skipped) + len(records)
+    kafka.produce(topic, [b"late"], partition=1)
+    records = [*records, *read(consumer, 2 - len(skipped) - len(records))]
+    assert [b"early", b"late"] == skipped + values(records)
 
 
 def test_deleted_topic_is_noticed(kafka: Kafka, topic_name: str, member: New) -> None:

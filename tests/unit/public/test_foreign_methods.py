@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiokafka
+import confluent_kafka
 import pytest
 
-from kconsumer import Consumer, ConsumerRecords, TopicPartition
-from kconsumer._foreign_methods import CONSUMER, RECORDS
+from kconsumer import Consumer, ConsumerRecords, ShareConsumer, TopicPartition
+from kconsumer._core.share_record import ShareRecord
+from kconsumer._foreign_methods import CONSUMER, RECORDS, SHARE_CONSUMER
 from kconsumer.decode import decode_batches
 from kconsumer.testing.batches import build_batch
 
+OWNERS = (Consumer, ConsumerRecords, ShareRecord)
 OF_PYTHON = ("iter", "next", "items", "values")
 
 
@@ -32,6 +37,32 @@ def test_methods_of_other_consumers(consumer: Consumer, name: str) -> None:
         getattr(consumer, name)
 
 
+@pytest.mark.parametrize("name", SHARE_CONSUMER)
+def test_methods_of_other_share_consumers(name: str) -> None:
+    """A method of another client's share consumer raises an AttributeError that names its replacement."""
+    with ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
+        assert name not in dir(consumer)
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; {re.escape(SHARE_CONSUMER[name])}$"):
+            getattr(consumer, name)
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka share", "kafka-python", "aiokafka"])
+def test_every_method_of_the_installed_clients_has_a_counterpart_or_a_hint(client: str) -> None:
+    """Each public method of another client exists here, or raises an AttributeError that names its replacement."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaConsumer
+    theirs: dict[str, type] = {
+        "confluent-kafka": confluent_kafka.Consumer,
+        "confluent-kafka share": confluent_kafka.ShareConsumer,
+        "kafka-python": KafkaConsumer,
+        "aiokafka": aiokafka.AIOKafkaConsumer,
+    }
+    ours, hints = (ShareConsumer, SHARE_CONSUMER) if "share" in client else (Consumer, CONSUMER)
+    methods = {name for name in dir(theirs[client]) if not name.startswith("_") and name.islower()}
+    assert set() == {name for name in methods if not hasattr(ours, name)} - hints.keys()
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_are_neither_a_dict_nor_a_message(name: str) -> None:
     """Methods of kafka-python's dict and confluent-kafka's message raise an AttributeError that names their
@@ -41,13 +72,15 @@ def test_records_are_neither_a_dict_nor_a_message(name: str) -> None:
         getattr(ConsumerRecords.EMPTY, name)
 
 
-@pytest.mark.parametrize("owner", [Consumer, ConsumerRecords])
-def test_advice_names_what_exists(owner: type) -> None:
+@pytest.mark.parametrize(
+    ("owner", "table"), [(Consumer, CONSUMER), (ShareConsumer, SHARE_CONSUMER), (ConsumerRecords, RECORDS)]
+)
+def test_advice_names_what_exists(owner: type, table: dict[str, str]) -> None:
     """Every method in the advice exists in the consumer or its records, and no key of the table does."""
-    for name, advice in (CONSUMER if owner is Consumer else RECORDS).items():
+    for name, advice in table.items():
         assert not hasattr(owner, name)
         for method in re.findall(r"([a-z_]+)\(", advice):
-            assert method in OF_PYTHON or hasattr(Consumer, method) or hasattr(ConsumerRecords, method)
+            assert method in OF_PYTHON or any(hasattr(cls, method) for cls in (owner, *OWNERS))
 
 
 def test_a_subclass_may_have_such_a_method(consumer: Consumer) -> None:
