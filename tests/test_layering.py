@@ -98,7 +98,7 @@ ALLOWED: dict[str, set[str]] = {
     "consumer": PUBLIC,
     "consumer_base": PUBLIC - {"consumer", "blocking_client"},
     "blocking_client": TOOLS | {"client_base", "deferred_signals"},
-    "client_base": TOOLS | {"engine"},
+    "client_base": TOOLS | {"engine", "_foreign_methods"},
     "aio": PUBLIC | {"share"},
     "groups": PUBLIC,
     "parallel": PUBLIC | {"aio", "share"},
