@@ -1,5 +1,5 @@
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Generator
+from typing import Any, final
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer._core.share_record import ShareRecord
@@ -7,8 +7,6 @@ from kconsumer.errors import RecordDeserializationError
 from kconsumer.types import TopicPartition
 
 _Deserializer = Callable[[str, tuple[tuple[str, bytes | None], ...], bytes | None], object]
-
-class AwaitableResultError(TypeError): ...
 
 @final
 class RecordRun:
@@ -23,9 +21,10 @@ class RecordRun:
     def size(self) -> int: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> RecordIterator: ...
-    def deserialize(
-        self, key: _Deserializer | None, value: _Deserializer | None, any_awaitable: bool = False
-    ) -> None: ...
+    def deserialize(self, key: _Deserializer | None, value: _Deserializer | None) -> None: ...
+    def deserialize_steps(
+        self, key: _Deserializer | None, value: _Deserializer | None, turn_over: Callable[[], bool]
+    ) -> Generator[Any, Any, RecordDeserializationError | None]: ...
     def set_objects(
         self, count: int, last_offset: int, keys: list[object] | None, values: list[object] | None
     ) -> None: ...

@@ -37,10 +37,6 @@ cdef extern from *:
     bint has_await(object op)
 
 
-class AwaitableResultError(TypeError):
-    """A deserializer that is a plain function has returned a coroutine, or another awaitable."""
-
-
 @cython.final
 @cython.auto_pickle(False)
 cdef class RecordRun:
@@ -63,14 +59,14 @@ cdef class RecordRun:
         """The leader epoch of `next_offset`; None if its batch has none."""
         return None if self.epoch < 0 else self.epoch
 
-    def deserialize(self, key, value, bint any_awaitable=False):
+    def deserialize(self, key, value):
         """Replace the keys and values by the results of the deserializers `key` and `value`.
 
         A deserializer is a result of `kconsumer.deserializers.adapt`, or None to keep the bytes. It fails if it raises
-        or returns a coroutine, or with `any_awaitable` any awaitable, which cannot be awaited here. Raises
-        RecordDeserializationError if the first record fails. If a later record fails, the run is cut off before that
-        record, without an error. In both cases the position of the PartitionFetch moves back to the failing record, so
-        read `exhausted` and `next_offset` only after this call.
+        or returns a coroutine, which cannot be awaited here. Raises RecordDeserializationError if the first record
+        fails. If a later record fails, the run is cut off before that record, without an error. In both cases the
+        position of the PartitionFetch moves back to the failing record, so read `exhausted` and `next_offset` only
+        after this call.
         """
         cdef ConsumerRecord record = None
         cdef list keys = None if key is None else []
@@ -88,12 +84,12 @@ cdef class RecordRun:
                 if keys is not None:
                     origin = "key"
                     result = deserialized(key, plain_key, record, record.key)
-                    check_result(result, any_awaitable)
+                    check_result(result)
                     keys.append(result)
                 if values is not None:
                     origin = "value"
                     result = deserialized(value, plain_value, record, record.value)
-                    check_result(result, any_awaitable)
+                    check_result(result)
                     values.append(result)
                 last = record.offset
                 done += 1
@@ -111,6 +107,47 @@ cdef class RecordRun:
         self.keys = keys
         self.values = values
         self.source = None
+
+    def deserialize_steps(self, key, value, turn_over):
+        """Returns a generator that does the same as `deserialize`, and may be suspended between two records.
+
+        It yields each awaitable result of a deserializer, which the caller must await: send what this returns, or throw
+        what it raises. It yields None after a record if `turn_over()` is True, so that other tasks can run. The return
+        value is the error of the record that failed, before which the run is cut off, or None. A generator that is
+        closed before its end has changed nothing.
+        """
+        cdef ConsumerRecord record = None
+        cdef list keys = None if key is None else []
+        cdef list values = None if value is None else []
+        cdef Py_ssize_t done = 0
+        cdef int64_t last = -1
+        cdef str origin = "key"
+        if self.objects is not None:
+            raise TypeError("records that are objects already cannot be deserialized")
+        plain_key = getattr(key, "plain", None)
+        plain_value = getattr(value, "plain", None)
+        failure = None
+        for item in RecordIterator((self,)):
+            record = <ConsumerRecord> item
+            try:
+                if keys is not None:
+                    origin = "key"
+                    result = deserialized(key, plain_key, record, record.key)
+                    keys.append((yield result) if has_await(result) else result)
+                if values is not None:
+                    origin = "value"
+                    result = deserialized(value, plain_value, record, record.value)
+                    values.append((yield result) if has_await(result) else result)
+            except Exception as error:
+                failure = deserialization_error(origin, record, error)
+                failure.__cause__ = error
+                break
+            last = record.offset
+            done += 1
+            if turn_over():
+                yield None
+        self.set_objects(done, last, keys, values)
+        return failure
 
     def set_objects(self, Py_ssize_t count, int64_t last_offset, list keys, list values):
         """Drop all records after the first `count`. Replace the keys and values of the others by these objects.
@@ -304,13 +341,11 @@ cdef object deserialized(object deserializer, object plain, ConsumerRecord recor
     return deserializer(record.topic, record.headers, data)
 
 
-cdef int check_result(object result, bint any_awaitable) except -1:
-    """Raise AwaitableResultError for a coroutine, and with `any_awaitable` for any awaitable."""
+cdef int check_result(object result) except -1:
+    """Raise TypeError for a coroutine."""
     if PyCoro_CheckExact(result):
         result.close()  # so that Python does not warn that it was never awaited
-        raise AwaitableResultError("it returned a coroutine, which only kconsumer.aio.AsyncConsumer awaits")
-    if any_awaitable and has_await(result):
-        raise AwaitableResultError(f"it returned an awaitable, {result!r}")
+        raise TypeError("it returned a coroutine, which only kconsumer.aio.AsyncConsumer awaits")
     return 0
 
 

@@ -22,9 +22,6 @@ from kconsumer.state.subscription import SubscriptionKind
 
 T = TypeVar("T")
 
-MAX_TURN_MS = 10.0
-"""How long (ms) polls may return buffered records before one of them lets other tasks of the event loop run."""
-
 
 class AwaitableClient(ClientBase):
     """The part of `AsyncConsumer` and `AsyncShareConsumer` that runs operations in tasks."""
@@ -34,8 +31,6 @@ class AwaitableClient(ClientBase):
     _polling = False  # a task polls
     _closed_by_callback = False  # close() was called inside a callback
     _ending: asyncio.Task[None] | None = None  # runs close() or unsubscribe()
-    _turn_began = 0.0  # ms; when other tasks could run
-    _suspensions = -1  # the driver's count at this time
 
     def _create_guard(self) -> LoopGuard:
         parts = self._engine.components
@@ -62,8 +57,8 @@ class AwaitableClient(ClientBase):
 
     async def _wait_for_turn(self) -> None:
         """Let other tasks run if this is due, and wait for the end of close() or unsubscribe(), if one is running."""
-        if self._clock.now() - self._turn_began > MAX_TURN_MS:
-            await self._begin_turn()
+        if self._engine.turn.over():
+            await self._engine.turn.pass_on()
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._guard.check()
@@ -77,17 +72,6 @@ class AwaitableClient(ClientBase):
             if self._ending is not None:
                 await asyncio.wait([self._ending])
             self._guard.check()
-
-    async def _begin_turn(self) -> None:
-        """Let other tasks run, unless a poll was suspended since the last turn.
-
-        A poll that returns buffered records is not suspended. A loop of such polls would keep other tasks from running.
-        """
-        suspensions = self._engine.driver.suspensions
-        if suspensions == self._suspensions:
-            await asyncio.sleep(0)
-        self._suspensions = suspensions
-        self._turn_began = self._clock.now()
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.driver import AsyncDriver
+from kconsumer.aio.turn import Turn
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.components import ClientComponents
@@ -19,6 +20,7 @@ class AsyncClientEngine(ClientEngine):
 
     driver: AsyncDriver
     callbacks: AsyncCallbacks
+    turn: Turn
 
     async def run_async(self, operation: Operation[T]) -> T:
         """Drive an operation in the calling task until it ends. Returns its result.

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from kconsumer._core.record import ConsumerRecord
-from kconsumer.aio.awaitable_client import MAX_TURN_MS, AwaitableClient
-from kconsumer.aio.client_engine import drive
+from kconsumer.aio.awaitable_client import AwaitableClient
 from kconsumer.aio.engine import AsyncEngine
 from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
@@ -18,7 +17,7 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
-from kconsumer.errors import ConfigError, RecordDeserializationError
+from kconsumer.errors import ConfigError
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
@@ -91,21 +90,13 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
             await self._wait_for_turn()
             if self._iteration.active:
                 self._rewind()
-            deserializers = engine.deserializers
-            if deserializers is not None:
-                engine.raise_deserialization_error()
+            engine.raise_deserialization_error()
             if engine.driver.has_urgent_io:
                 await engine.driver.yield_to_network_async()
-            try:
-                records = await engine.poll_async(timeout_ms, max_records, max_bytes)
-            except RecordDeserializationError as error:
-                if not engine.await_deserializers(error):
-                    raise
-                deserializers = engine.deserializers
-                records = await drive(engine.poll_operation(timeout_ms, max_records, max_bytes), engine.driver)
+            records = await engine.poll_async(timeout_ms, max_records, max_bytes)
             if not records:
                 await self._check_open()
-            return records if deserializers is None else await engine.deserialize(deserializers, records)
+            return records
         finally:
             self._polling = False
 
@@ -252,8 +243,8 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
     async def _run_poll(self, operation: Operation[T]) -> T:
         """Drive an operation that polls. Returns its result. Readers of ranges use this."""
         self._guard.check()
-        if self._clock.now() - self._turn_began > MAX_TURN_MS:
-            await self._begin_turn()
+        if self._engine.turn.over():
+            await self._engine.turn.pass_on()
         driver = self._engine.driver
         if driver.has_urgent_io:
             await driver.yield_to_network_async()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from kconsumer._core.record_run import AwaitableResultError
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine, drive
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
 from kconsumer.aio.fast_path import AsyncFastPath
+from kconsumer.aio.turn import Turn
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
@@ -17,12 +18,14 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.base import ARMED, Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.environment import Environment
-from kconsumer.engine.fast_path import COROUTINE_DESERIALIZERS
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import RecordDeserializationError
 from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
+
+if TYPE_CHECKING:
+    from kconsumer._core.record_run import RecordRun
 
 log = get_logger(__name__)
 
@@ -35,17 +38,28 @@ class AsyncEngine(Engine, AsyncClientEngine):
 
     def __init__(self, config: ConsumerConfig, environment: Environment, assignors: Collection[Assignor]) -> None:
         self._error: RecordDeserializationError | None = None  # the next poll raises it
-        self.deserializers = AsyncDeserializers.of(config)
-        deferred = self.deserializers is not None
+        self._deserializers = AsyncDeserializers.of(config)
+        deferred = self._deserializers is not None
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
-        self.components.collector.any_awaitable = True
+        self.turn = Turn(self._clock, self.driver)
 
     def _make_fast_path(self) -> AsyncFastPath:
         self._async_path = AsyncFastPath(self.components, self.driver, self._metrics)
         return self._async_path
 
     async def poll_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        """Returns the result of `poll`. Suspends the calling task where it waits."""
+        """Returns the result of `poll`. Suspends the calling task where it waits, and while deserializers run.
+
+        If a deserializer raises, returns the records before that one, and the next poll raises
+        RecordDeserializationError. If the task is cancelled in a deserializer, the positions are moved back.
+        """
+        records = await self._take_async(timeout_ms, max_records, max_bytes)
+        if not self.components.collector.collected:  # no deserializers, or poll_arrow()
+            return records
+        return await self._deserialize_collected()
+
+    async def _take_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        """Returns the records of a poll. Deserializers have run only if they came from the fast path."""
         control = self._async_path
         if control.path.armed:
             records = await self._poll_fast_async(timeout_ms, max_records, max_bytes)
@@ -79,7 +93,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
         try:
             records = await self._async_path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
             if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
-                return self._complete_fast(self._async_path, records, max_bytes)
+                return await self._complete_received(records, deserialize=max_bytes is None)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
             self.rollback_last_poll()
             raise
@@ -88,48 +102,50 @@ class AsyncEngine(Engine, AsyncClientEngine):
                 return None
         return records
 
-    def await_deserializers(self, error: RecordDeserializationError) -> bool:
-        """Await the results of the deserializers from now on, if one of them failed because it returned an awaitable.
+    async def _complete_received(self, records: ConsumerRecords, *, deserialize: bool) -> ConsumerRecords:
+        """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
+        control, received = self._async_path, self._async_path.received
+        if received is None:
+            return self._consumed(records)
+        runs, failed = received.take(), None
+        complete = len(runs)
+        if deserialize:
+            complete, failed = await self._deserialize(runs)
+        return self._consumed(received.finish(control.path, records, runs, complete, failed))
 
-        Returns False if `error` has another reason. A function that is not `async def` may return an awaitable, such as
-        a lambda that calls a coroutine function. Only its result shows this. No record was returned then.
-        """
-        if not isinstance(error.__cause__, AwaitableResultError):
-            return False
-        self.deserializers = AsyncDeserializers.create(self._config)  # before `defer`, which an interrupt may prevent
-        with self.changing():
-            self.components.collector.defer()
-            self._async_path.refuse(COROUTINE_DESERIALIZERS)
-        return True
-
-    async def deserialize(self, deserializers: AsyncDeserializers, records: ConsumerRecords) -> ConsumerRecords:
-        """Run deserializers that are coroutine functions on the records of a poll. Returns the records.
-
-        If one raises, returns the records before that one, and the next poll raises RecordDeserializationError. If the
-        task is cancelled in a deserializer, the positions are moved back.
-        """
+    async def _deserialize_collected(self) -> ConsumerRecords:
+        """Run deserializers and interceptors on the records that `Collector.collect` has taken. Returns their
+        results."""
         collector = self.components.collector
-        if not collector.collected:  # such as the records of poll_arrow()
-            return records
-        complete, failed = 0, None
         try:
-            for run in collector.collected:
-                self._error = await deserializers.deserialize(run)
-                self.driver.check_poll()
-                if self._error is not None:
-                    failed = run
-                    break
-                complete += 1
+            complete, failed = await self._deserialize(collector.collected)
             with self.changing():
                 records = collector.finish(complete, failed)
                 self.driver.request_manager_poll()
-            if not records:
-                self.raise_deserialization_error()
-            elif self.interceptors is not None:
-                records = self.interceptors.consumed(records)
+            return self._consumed(records)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
             self.rollback_last_poll()
             raise
+
+    async def _deserialize(self, runs: Sequence[RecordRun]) -> tuple[int, RecordRun | None]:
+        """Run the deserializers on each run, until one fails. Other tasks may run meanwhile.
+
+        Returns the number of complete runs, and the next run if it was cut off before the record that failed.
+        """
+        assert self._deserializers is not None
+        for index, run in enumerate(runs):
+            self._error = await self._deserializers.deserialize(run, self.turn)
+            self.driver.check_poll()
+            if self._error is not None:
+                return index, run
+        return len(runs), None
+
+    def _consumed(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Run interceptors. Without records, raises the error of the deserializers, if there is one."""
+        if not records:
+            self.raise_deserialization_error()
+        elif self.interceptors is not None:
+            return self.interceptors.consumed(records)
         return records
 
     def raise_deserialization_error(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine
 from kconsumer.aio.driver import AsyncDriver
+from kconsumer.aio.turn import Turn
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.environment import Environment
@@ -26,6 +27,7 @@ class AsyncShareEngine(ShareEngine, AsyncClientEngine):
         on_acknowledge: AcknowledgeCallback | None,
     ) -> None:
         super().__init__(config, environment, group_id, on_acknowledge, AsyncDriver, AsyncCallbacks)
+        self.turn = Turn(self.components.clock, self.driver)
 
     def _run_callbacks_now(self) -> None:
         """Do nothing: callbacks may have to be awaited. A later poll, commit or close runs them."""

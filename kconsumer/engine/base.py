@@ -86,7 +86,7 @@ class Engine(ClientEngine):
         if self._fast_path is not None:
             self.nothing_arrived = self._fast_path.path.nothing_arrived
         #: User code runs on the records of a poll.
-        self._runs_user_code = parts.collector.deserializes or self.interceptors is not None
+        self._runs_user_code = parts.collector.deserializes or deferred or self.interceptors is not None
         add_fast_path(parts.metrics, None if self._fast_path is None else self._fast_path.path)
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False

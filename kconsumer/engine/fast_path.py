@@ -37,7 +37,6 @@ FIRST_VERSION = 13
 """The first version of Fetch with topic ids. The fast path knows no other format of its fields."""
 RETRY_AFTER_MS = 100.0
 """For how long the fast path is not armed after a response that it could not process."""
-COROUTINE_DESERIALIZERS = "not usable with deserializers that are coroutine functions"
 EPOLL: Any = getattr(selectors, "EpollSelector", None)
 ATTEMPT_INTERVAL_MS = 10.0
 """The time between two attempts to arm the fast path by polls that do not wait."""
@@ -62,9 +61,8 @@ class FastPathControl:
         self._due = 0.0  # ms; a manager or timer is due then, but not the timeout of a fetch
         self._timeouts: list[tuple[FastConnection, float]] = []  # of the fetches in flight; ms after they were sent
         self._disabled = False
-        deserializes = parts.collector.deserializes
-        # Why the fast path is never armed; empty if it may be.
-        self._unusable = COROUTINE_DESERIALIZERS if parts.collector.deferred else ""
+        deserializes = parts.collector.deserializes or parts.collector.deferred
+        self._unusable = ""  # why the fast path is never armed; empty if it may be
         network = parts.client.loop.metrics
         self._network = None if network is None else network.events
         #: The records whose deserializers have not run. None: the fast path returns the records that a poll returns.

@@ -45,14 +45,28 @@ class ReceivedRecords:
         Raises RecordDeserializationError if the first record fails. If a later one fails, returns the records before
         it, and the next poll raises the error. After any exception, the caller must roll back the last poll.
         """
-        runs, self._runs = self._runs, ()
+        runs = self.take()
         done, failed, error = len(runs), None, None
         if deserialize:
             done, failed, error = self._deserialize(runs)
-        if done == len(runs) and path.deliver():
-            return records
         if error is not None and done == 0:
             raise error
+        return self.finish(path, records, runs, done, failed)
+
+    def take(self) -> Sequence[RecordRun]:
+        """Returns the received records, whose deserializers the caller runs before it calls `finish`."""
+        runs, self._runs = self._runs, ()
+        return runs
+
+    def finish(
+        self, path: FastPath, records: ConsumerRecords, runs: Sequence[RecordRun], done: int, failed: RecordRun | None
+    ) -> ConsumerRecords:
+        """Returns the records that `poll` must return: the first `done` runs, and `failed` (see `Collector.finish`).
+
+        `records` is the batch of all runs.
+        """
+        if done == len(runs) and path.deliver():
+            return records
         with self._parts.changing():
             records = self._parts.collector.finish_received(runs, done, failed, self._skipped)
             self._driver.request_manager_poll()

@@ -9,7 +9,7 @@ the group may revoke a partition, and a signal handler may seek, pause, commit o
 partition moves only after its records are deserialized, and a commit does not include the new position before `collect`
 returns. At its end, `collect` drops the records of partitions that were revoked, paused or sought since it took them.
 
-Deserializers that are coroutine functions run after `collect`, and before `finish`, which does the same at its end.
+Those of an AsyncConsumer run after `collect`, and before `finish`, which does the same at its end.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Collector:
         #: The caller runs deserializers between `collect` and `finish`. Until then, the records count as not returned.
         self.deferred = deferred
         self.collected: Sequence[RecordRun] = ()  # what the last `collect` has taken, if `deferred`
-        self.any_awaitable = False  # a deserializer fails if it returns any awaitable; else, only for a coroutine
         self._skipped: Skipped = {}
         self._output_left = 0  # bytes that the running call may still decompress
         #: The last call moved a position but returned no record. In this case `poll` must return, too.
@@ -156,7 +155,7 @@ class Collector:
 
     def deserialize(self, run: RecordRun) -> None:
         """Run the deserializers on a run that is not in the buffer."""
-        run.deserialize(self._key, self._value, self.any_awaitable)
+        run.deserialize(self._key, self._value)
 
     def hold_received(self) -> None:
         """Count the records of the last poll as not returned, because their deserializers are running.
@@ -190,12 +189,6 @@ class Collector:
     def deserializes(self) -> bool:
         """True if deserializers run inside `collect`."""
         return self._deserializes
-
-    def defer(self) -> None:
-        """Let the caller run the deserializers from now on, between `collect` and `finish`."""
-        self._key = self._value = None
-        self._deserializes = False
-        self.deferred = True
 
     def set_moved(
         self, moved_from: dict[TopicPartition, FetchPosition], moved_to: dict[TopicPartition, FetchPosition]
@@ -306,7 +299,7 @@ class Collector:
         self.busy = True
         try:
             with self._unlocked():
-                run.deserialize(self._key, self._value, self.any_awaitable)
+                run.deserialize(self._key, self._value)
         finally:
             self.busy = False
         if self._buffer.find(chain.topic_partition) is not chain:

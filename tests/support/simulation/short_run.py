@@ -24,7 +24,12 @@ def run_simulated(function: Callable[[Simulation], object], cluster: Cluster, li
         ended: list[bool] = []
         errors: list[BaseException] = []
         simulation.scheduler.on_error = lambda _task, error: errors.append(error)
-        simulation.spawn(Process("test"), "main", lambda: (function(simulation), ended.append(True)))
+
+        def run() -> None:
+            function(simulation)
+            ended.append(True)
+
+        simulation.spawn(Process("test"), "main", run)
         try:
             simulation.scheduler.run(limit_ms, finished=lambda: bool(ended or errors))
         finally:

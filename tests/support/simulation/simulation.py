@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 from asyncio import Runner
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -248,6 +248,12 @@ class Simulation:
     def sleep(self, ms: float) -> None:
         """Let the running task wait for `ms`."""
         self.scheduler.sleep(ms)
+
+
+def run_coroutine(simulation: Simulation, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine function in an event loop in virtual time, in the running task. Returns its result."""
+    with Runner(loop_factory=partial(SimulatedEventLoop, simulation.scheduler)) as runner:
+        return runner.run(main())
 
 
 def off_main_thread(function: Callable[[], T]) -> T:
