@@ -33,7 +33,8 @@ TOOLS = (
     | {"clock", "_core", "schema", "config", "compression"}
     | {"assignors", "listener", "metrics", "deserializers"}
 )
-MANAGED = TOOLS | {"state", "records", "managers", "metadata", "offsets", "coordinator", "fetching", "telemetry"}
+MANAGED = TOOLS | {"state", "records", "managers", "progress"}
+MANAGED |= {"metadata", "offsets", "coordinator", "fetching", "telemetry"}
 PUBLIC = MANAGED | {
     "_foreign_methods",
     "net",
@@ -88,9 +89,10 @@ ALLOWED: dict[str, set[str]] = {
     "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},
     "state": FACTS | {"schema"},
     "managers": FACTS | {"schema", "clock"},
-    "metadata": TOOLS | {"state", "managers"},
-    "offsets": TOOLS | {"state", "managers", "metadata", "coordinator"},
-    "coordinator": TOOLS | {"state", "managers", "metadata"},
+    "progress": FACTS | {"managers"},
+    "metadata": TOOLS | {"state", "managers", "progress"},
+    "offsets": TOOLS | {"state", "managers", "progress", "metadata", "coordinator"},
+    "coordinator": TOOLS | {"state", "managers", "progress", "metadata"},
     "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
     "telemetry": TOOLS | {"managers"},
     "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},

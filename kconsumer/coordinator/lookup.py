@@ -13,9 +13,11 @@ from collections.abc import Callable
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
 from kconsumer.coordinator.error_actions import FIND_COORDINATOR_ACTIONS, GroupErrorAction
+from kconsumer.coordinator.error_hints import FIND_COORDINATOR_HINTS
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, ProtocolError, error_for
 from kconsumer.managers import PollResult, Reply, UnsentRequest
+from kconsumer.progress import Progress
 from kconsumer.schema import FIND_COORDINATOR
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kconsumer.types import Node
@@ -35,7 +37,7 @@ class CoordinatorManager:
         self.on_found: list[Callable[[float], None]] = []  # called with the time (ms) when it was found
         self.last_error: KafkaError | None = None  # the error of the last lookup; None if it succeeded
         self.lost_because = ""  # the last reason given to `mark_unknown`; empty after a lookup succeeds
-        self.unknown_since: float | None = None  # ms; None while the coordinator is known
+        self.progress = Progress(f"group {group_id!r}", "the coordinator", FIND_COORDINATOR_HINTS)
         self._group_id = group_id
         self._retry_backoff_ms: float = config.retry_backoff_ms
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
@@ -63,6 +65,8 @@ class CoordinatorManager:
     def request_lookup(self, needed: bool = True) -> None:
         """Make `poll` look up the coordinator whenever it is unknown. `needed=False` stops these lookups."""
         self.lookup_requested = needed
+        if not needed:
+            self.progress.done()
 
     def poll(self, now: float) -> PollResult:
         """Returns the FindCoordinator request if one is due.
@@ -73,12 +77,12 @@ class CoordinatorManager:
         closing, self._closing = self._closing, None
         if self.coordinator is not None or not self.lookup_requested or self._in_flight:
             return PollResult(disconnect=closing)
-        if self.unknown_since is None:
-            self.unknown_since = now
+        self.progress.begin(now)
         wait = max(self._backoff.until, self._quiet_until) - now
         if wait > 0:
             return PollResult(wait_ms=wait, disconnect=closing)
         self._in_flight = True
+        self.progress.requested(now)
         message = FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY, coordinator_keys=[self._group_id])
         return PollResult([UnsentRequest(FIND_COORDINATOR, message, self._on_reply)], disconnect=closing)
 
@@ -93,7 +97,7 @@ class CoordinatorManager:
             _log.info("lost coordinator %s of group %s: %s", self.coordinator, self._group_id, reason)
             self._closing = self.connection_id
             self.coordinator = None
-            self.unknown_since = now
+            self.progress.begin(now)
 
     def close_connection(self) -> None:
         """Make the next `poll` close the connection to the coordinator, which stays known.
@@ -137,7 +141,7 @@ class CoordinatorManager:
 
     def _found(self, node: Node, now: float) -> None:
         self.coordinator = node
-        self.unknown_since = None
+        self.progress.done()
         self.last_error = None
         self.lost_because = ""
         _log.info("found coordinator %s of group %s", node, self._group_id)
@@ -150,6 +154,7 @@ class CoordinatorManager:
 
     def _failed(self, error: KafkaError, now: float, *, final: bool) -> None:
         self.last_error = error
+        self.progress.failed(error, now)
         self._backoff.failed(now)
         if final:
             self._fatal = error

@@ -59,6 +59,7 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
     def end_membership(self) -> None:
         """End the current membership, so that responses to its heartbeats do not change a later membership."""
         self._last_ended = self._numbers
+        self.progress.done()
 
     def _begin_heartbeat(self, now: float) -> int:
         """Start the timers of a heartbeat that is sent now. Returns its number."""
@@ -84,6 +85,7 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
 
     def _on_request_failed(self, error: KafkaError, now: float) -> None:
         self._forget_sent()
+        self.progress.failed(error, now)
         if isinstance(error, UnsupportedVersionError):
             self._on_fatal(self._unsupported(error))
             return

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
+from kconsumer.coordinator.error_hints import MEMBERSHIP_HINTS
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics, HeartbeatMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
@@ -24,6 +25,7 @@ from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
+from kconsumer.progress import Progress
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 
@@ -213,6 +215,9 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
         self._next_heartbeat = 0.0
         self._poll_deadline = FOREVER
         self._error: KafkaError | None = None
+        # Whether the coordinator accepts the member. A response to a heartbeat confirms it.
+        subject = f"group {member.group_id!r}"
+        self.progress = Progress(subject, "a stable membership", MEMBERSHIP_HINTS, after=coordinator.progress)
 
     @property
     @abstractmethod

@@ -47,6 +47,7 @@ from kconsumer.metrics.reporters import Reporters
 from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
+from kconsumer.progress import Progress, ProgressMonitor, WaitStatus
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.telemetry.manager import TelemetryManager
@@ -117,6 +118,7 @@ class ClientComponents(ABC):
         self.subscription = SubscriptionState(config.auto_offset_reset)
         self.client = environment.client(config, rng, ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
+        self.progress = ProgressMonitor()  # of all managers
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
         self.dispatcher.on_woken.append(self._woken)
         self.telemetry = TelemetryManager(
@@ -136,6 +138,15 @@ class ClientComponents(ABC):
     def coordinator(self) -> CoordinatorManager | None:
         """The manager that finds the coordinator of the group, or None for a client without a group."""
         return None if self.group is None else self.group.coordinator
+
+    def _group_progress(self) -> list[Progress]:
+        """Returns the progress of the managers of the group, the causes of other waits first."""
+        return []
+
+    @property
+    def group_wait(self) -> WaitStatus | None:
+        """What the member of the group waits for, or None if it does not wait or there is no group."""
+        return next(filter(None, (progress.status for progress in self._group_progress())), None)
 
     @property
     def group_id(self) -> str | None:
@@ -336,8 +347,15 @@ class Components(ClientComponents):
         """Returns the managers in the order in which they are polled."""
         group = self.group
         if group is None:
-            return [self.metadata, self.positions, self.offsets]
-        return [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+            managers: list[RequestManager] = [self.metadata, self.positions, self.offsets]
+        else:
+            self.progress.watch(*self._group_progress())
+            managers = [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+        return [*managers, self.progress]
+
+    def _group_progress(self) -> list[Progress]:
+        group = self.group
+        return [] if group is None else [group.coordinator.progress, group.heartbeat.progress]
 
     def _coordinator_found(self, now: float) -> None:
         self.share_nodes()

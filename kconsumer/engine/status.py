@@ -40,12 +40,18 @@ class StatusView:
             if not parts.lock.acquire(blocking=False):
                 return f"{len(parts.subscription.assigned())} partitions, busy in another thread"
             try:
-                return summary(self.partition_states().values())
+                return "; ".join([summary(self.partition_states().values()), *self._waits()])
             finally:
                 parts.lock.release()
         finally:
             if holds:
                 SIGNALS.release()
+
+    def _waits(self) -> list[str]:
+        """Returns what the managers wait for, for `repr`."""
+        parts = self._components
+        now = parts.clock.now()
+        return [wait.describe(now) for wait in parts.progress.waits()]
 
     def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         parts = self._components

@@ -12,6 +12,7 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.environment import Environment
 from kconsumer.errors import KafkaError
+from kconsumer.progress import Progress
 from kconsumer.share.buffer import ShareBuffer
 from kconsumer.share.collector import ShareCollector
 from kconsumer.share.manager import ShareManager
@@ -48,13 +49,17 @@ class ShareComponents(ClientComponents):
             share_config, self.member, self.cluster, self.subscription, self.metadata, self.buffer, metrics, rng
         )
         self.collector = ShareCollector(config, self.buffer, metrics)
-        self.managers = [self.metadata, self.membership, self._lookup, self.fetch]
+        self.progress.watch(*self._group_progress())
+        self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]
         self._report_metrics()
 
     @property
     def coordinator(self) -> CoordinatorManager:
         """The manager that finds the coordinator of the group."""
         return self._lookup
+
+    def _group_progress(self) -> list[Progress]:
+        return [self._lookup.progress, self.membership.progress]
 
     @property
     def group_id(self) -> str:

@@ -145,8 +145,11 @@ class ShareConsumerBase(ClientBase):
         self._iteration.stop()
 
     def __repr__(self) -> str:
-        state = "closed" if self._guard.closed else self._engine.components.member.state.value
-        return f"<{self._name()} {state}>"
+        if self._guard.closed:
+            return f"<{self._name()} closed>"
+        parts = self._engine.components
+        waits = "".join(f"; {wait.describe(parts.clock.now())}" for wait in parts.progress.waits())
+        return f"<{self._name()} {parts.member.state.value}{waits}>"
 
 
 def _acknowledger(consumer: ShareConsumerBase) -> Acknowledger:

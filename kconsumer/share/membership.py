@@ -155,6 +155,8 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
     def _request(self, now: float) -> UnsentRequest:
         number = self._begin_heartbeat(now)
         message = self._message()
+        if self._member.state is ShareMemberState.JOINING:
+            self.progress.requested(now)
         if self._member.state is ShareMemberState.LEAVING:
             self.end_membership()
         promise = self._leave
@@ -201,6 +203,10 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         elif self._member.state is not ShareMemberState.LEAVING:
             self._backoff.reset()
             self._set_interval(message.heartbeat_interval_ms)
+            if self._member.state is ShareMemberState.JOINING:
+                self.progress.succeeded()
+            else:
+                self.progress.done()
             self._on_success(message)
 
     def _on_success(self, message: ShareGroupHeartbeatResponse) -> None:
@@ -235,6 +241,7 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         log.info("%s", error)
         if self._member.state is ShareMemberState.LEAVING:
             return
+        self.progress.failed(error, now)
         if reaction is ShareHeartbeatErrorAction.FATAL:
             self._on_fatal(self._unsupported(error) if isinstance(error, UnsupportedVersionError) else error)
             return

@@ -111,12 +111,15 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         if reply.error is not None:
             if isinstance(reply.error, AuthenticationError):  # raise it before the session times out
                 self._error = reply.error
+            self.progress.failed(reply.error, reply.now)
             self._coordinator.mark_unknown(reply.error, reply.now)
             self._retry(reply.now)
             return
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         code = reply.message.error_code
         if code == 0:
+            if self._member.state is MemberState.STABLE:
+                self.progress.done()
             self.reset_session_timer(reply.now)
             self._backoff.reset()
             return
@@ -127,18 +130,22 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         unchanged = member.generation == sent
         where = f"heartbeat in group {member.group_id!r}"
         if reaction is GroupErrorAction.COORDINATOR:
+            self.progress.failed(error_for(code, where), now)
             self._coordinator.mark_unknown(error_for(code), now)
             self._retry(now)
         elif reaction is GroupErrorAction.REJOIN:
             self.reset_session_timer(now)
             if member.state is MemberState.STABLE:
                 member.request_rejoin("the group is rebalancing")
+                self.progress.failed(error_for(code, where), now)
         elif reaction is GroupErrorAction.RAISE:
             self._error = error_for(code, where, operation="Read")
         elif not unchanged:
             log.debug("%s: %s for an older generation ignored", where, error_for(code))
         elif reaction is GroupErrorAction.FENCED:
             self._error = error_for(code, where, operation="Read")
+            self.progress.failed(self._error, now)
             member.reset(str(error_for(code)), fenced=self._error)
         else:
+            self.progress.failed(error_for(code, where), now)
             member.reset(str(error_for(code)), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)

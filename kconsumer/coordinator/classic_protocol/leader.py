@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, assign, origin
+from kconsumer.assignors import Assignment, Assignor, ClusterView, Subscription, assign
+from kconsumer.coordinator.classic_protocol.assignment_errors import plugin_error
 from kconsumer.coordinator.classic_protocol.embedded import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from kconsumer.errors import AssignorError, ProtocolError
+from kconsumer.errors import ProtocolError
 from kconsumer.schema.classic_group import JoinGroupResponse, JoinGroupResponseMember
 from kconsumer.schema.embedded import (
     ConsumerProtocolAssignment,
@@ -108,13 +109,6 @@ def _user_data(assignor: Assignor, topics: frozenset[str]) -> bytes | None:
         return None if data is None else bytes(memoryview(data))
     except Exception as error:  # a plugin may raise anything
         raise plugin_error(assignor, "subscription_user_data", error) from error
-
-
-def plugin_error(assignor: Assignor, method: str, error: Exception) -> AssignorError:
-    """Returns the error for an assignor whose method raised, or returned a value that cannot be encoded."""
-    failed = AssignorError(f"{origin(assignor)} failed in {method}: {type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
 
 
 def parse_assignment(data: bytes) -> Assignment:

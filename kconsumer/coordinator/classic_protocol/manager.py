@@ -15,9 +15,15 @@ from collections.abc import Callable, Sequence
 from kconsumer.assignors import Assignment, Assignor, RebalanceProtocol, common_protocol
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
+from kconsumer.coordinator.classic_protocol.assignment_errors import (
+    plugin_error,
+    stray_topics_error,
+    unreadable_assignment_error,
+)
 from kconsumer.coordinator.classic_protocol.heartbeat import HeartbeatManager
-from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment, plugin_error
+from kconsumer.coordinator.classic_protocol.leader import LeaderAssignment, parse_assignment
 from kconsumer.coordinator.classic_protocol.leave import leave_request
+from kconsumer.coordinator.classic_protocol.numbered_requests import NumberedRequests
 from kconsumer.coordinator.classic_protocol.requests import (
     PROTOCOL_TYPE,
     STATIC_MEMBERS_FROM,
@@ -66,12 +72,11 @@ class ClassicMembership(Membership[Member]):
         super().__init__(config, member, subscription, metadata, coordinator, commits, metrics)
         self._cluster = cluster
         self._heartbeat = heartbeat
+        self._progress = heartbeat.progress
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.rebalance_protocol = common_protocol(assignors)
-        self._request_number = 0  # the number of the JoinGroup or SyncGroup in flight; 0: none
-        self._last_request_number = 0
+        self._requests = NumberedRequests()  # JoinGroup and SyncGroup
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._abandoned: set[int] = set()  # numbers of requests in flight whose responses must be ignored
         # Set by a cooperative JoinGroup that names owned partitions, cleared by an assignment that contains all of
         # them. While this is True, the leader may have decided to move some of them to other members. These partitions
         # stay unassigned until this member has revoked them and joined again.
@@ -95,7 +100,7 @@ class ClassicMembership(Membership[Member]):
     @property
     def in_flight(self) -> bool:
         """True while a JoinGroup or SyncGroup has no response yet."""
-        return bool(self._request_number)
+        return self._requests.current
 
     @property
     def idle(self) -> bool:
@@ -155,7 +160,7 @@ class ClassicMembership(Membership[Member]):
         # after it has sent that response. By then, this consumer may be closed, and another one with the same
         # group_instance_id may have joined. The coordinator regards a static member that joins without a member id as
         # the newest one, so the late JoinGroup would fence that other consumer.
-        if self._request_number or self._abandoned:
+        if self._requests.in_flight:
             return PollResult()
         if self._member.state is MemberState.JOINING:
             return self._join(now)
@@ -221,6 +226,8 @@ class ClassicMembership(Membership[Member]):
     def _begin_prepare(self, now: float) -> None:
         if self._member.state is not MemberState.PREPARING:
             self._member.transition_to(MemberState.PREPARING)
+        if self._member.rejoin_reason is not None and not self._progress.waits:
+            self._progress.failed(KafkaError(self._member.rejoin_reason), now)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             self._subscription.mark_pending_revocation(self._subscription.assigned())
         self._commit_first(now)
@@ -262,7 +269,7 @@ class ClassicMembership(Membership[Member]):
             self._fail(error, now)
             return PollResult(wait_ms=0.0)
         sent = member.generation
-        number = self._next_request()
+        number = self._requests.next()
         request = self._join_request(message, lambda reply: self._on_join(number, sent, reply))
         self._joined_topics = topics
         # A static member that joins without a member id receives its current assignment, without a rebalance.
@@ -272,6 +279,7 @@ class ClassicMembership(Membership[Member]):
         self._must_describe = False
         self._sync_assignments = None
         member.join_sent()
+        self._progress.requested(now)
         self._metrics.join_sent(now)
         return PollResult([request])
 
@@ -286,7 +294,7 @@ class ClassicMembership(Membership[Member]):
         )
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
-        if not self._is_current(number):
+        if not self._requests.ended(number):
             return
         member = self._member
         member.join_ended()
@@ -298,6 +306,7 @@ class ClassicMembership(Membership[Member]):
             if JOIN_ACTIONS[message.error_code] is GroupErrorAction.ADOPT_ID:
                 self._adopt_member_id(message.member_id)
                 if sent.member_id:  # the request already had one: the second time, wait for the backoff
+                    self._progress.failed(error_for(message.error_code, "join"), reply.now)
                     self._retry_at_once(reply.now)
             else:
                 self._react(JOIN_ACTIONS, message.error_code, sent, "join", reply.now)
@@ -314,6 +323,7 @@ class ClassicMembership(Membership[Member]):
             )
             return
         member.joined(Generation(message.generation_id, message.member_id, message.protocol_name))
+        self._progress.responded()
         self._metrics.joined(reply.now - reply.sent_at, reply.now)
         self._heartbeat.joined(reply.now)
         log.info(
@@ -365,9 +375,10 @@ class ClassicMembership(Membership[Member]):
         if self._sync_assignments is None and not self._assign(now):
             return PollResult(wait_ms=FOREVER if self._member.state is MemberState.SYNCING else 0.0)
         assert self._sync_assignments is not None
-        number = self._next_request()
+        number = self._requests.next()
         sent = self._member.generation
         message = sync_message(self._member, self._sync_assignments)
+        self._progress.requested(now)
         request = UnsentRequest(
             SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection_id
         )
@@ -395,7 +406,7 @@ class ClassicMembership(Membership[Member]):
         return True
 
     def _on_sync(self, number: int, sent: Generation, reply: Reply) -> None:
-        if not self._is_current(number):
+        if not self._requests.ended(number):
             return
         member = self._member
         if reply.error is not None:
@@ -422,8 +433,9 @@ class ClassicMembership(Membership[Member]):
         try:
             assignment = parse_assignment(message.assignment)
         except ProtocolError as error:
-            self._join_again(self._unreadable(error), reply.now)
+            self._join_again(unreadable_assignment_error(member.group_id, error), reply.now)
             return
+        self._progress.responded()
         self._metrics.synced(reply.now - reply.sent_at, reply.now)
         self._last_generation = sent.id
         self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._subscription.assigned())
@@ -435,12 +447,6 @@ class ClassicMembership(Membership[Member]):
         self._steps.add(lambda now: self._begin_complete(sent, assignment, now))
         member.transition_to(MemberState.COMPLETING)
 
-    def _unreadable(self, error: ProtocolError) -> ProtocolError:
-        return ProtocolError(
-            f"group {self._member.group_id!r}: the assignment of this member cannot be read ({error});"
-            " the leader of the group probably left this member out"
-        )
-
     # --- after the sync --------------------------------------------------------------------------------------------
 
     def _begin_complete(self, generation: Generation, assignment: Assignment, now: float) -> None:
@@ -451,9 +457,13 @@ class ClassicMembership(Membership[Member]):
         assigned = frozenset(assignment.partitions)
         stray = {tp.topic for tp in assigned if not self._subscription.matches_subscription(tp.topic)}
         if stray:
-            # The subscription changed while the group was joining: no callbacks, join again with the new one.
+            # The subscription changed while the group was joining: no callbacks, join again with the new one. If the
+            # assignor of the leader assigns such topics, this happens in each rebalance.
             self._member.request_rejoin(f"assigned topics that are no longer subscribed: {sorted(stray)}")
-            self._steps.add(self._stable)
+            subscribed = sorted(self._subscription.subscribed_topics())
+            self._progress.failed(stray_topics_error(generation, sorted(stray), subscribed), now)
+            self._retry_at_once(now)
+            self._steps.add(self._to_stable)
             return
         owned = frozenset(self._subscription.assigned())
         revoked = owned - assigned
@@ -500,32 +510,15 @@ class ClassicMembership(Membership[Member]):
             self._error = plugin_error(assignor, "on_assignment", error)
 
     def _stable(self, now: float) -> None:
-        if self._member.state is MemberState.COMPLETING:
-            self._member.transition_to(MemberState.STABLE)
+        self._to_stable(now)
+        if self._member.state is MemberState.STABLE:
+            self._progress.succeeded()
             self._backoff.reset()
             self._retried_at_once = False
 
-    def _next_request(self) -> int:
-        self._last_request_number += 1
-        self._request_number = self._last_request_number
-        return self._request_number
-
-    def _abandon_request(self) -> None:
-        """Ignore the response to the JoinGroup or SyncGroup in flight, if there is one."""
-        if self._request_number:
-            self._abandoned.add(self._request_number)
-            self._request_number = 0
-
-    def _is_current(self, number: int) -> bool:
-        """Record that the JoinGroup or SyncGroup with this number is no longer in flight.
-
-        Returns True if it is the current request, and False if it was abandoned, so that its response must be ignored.
-        """
-        self._abandoned.discard(number)
-        if number != self._request_number:
-            return False
-        self._request_number = 0
-        return True
+    def _to_stable(self, _now: float) -> None:
+        if self._member.state is MemberState.COMPLETING:
+            self._member.transition_to(MemberState.STABLE)
 
     # --- failures --------------------------------------------------------------------------------------------------
 
@@ -536,6 +529,7 @@ class ClassicMembership(Membership[Member]):
             self._fail(error, now)
             return
         self._metrics.rebalance_failed(now)
+        self._progress.failed(error, now)
         self._coordinator.mark_unknown(error, now)
         self._backoff.failed(now)
 
@@ -549,6 +543,7 @@ class ClassicMembership(Membership[Member]):
             self._fail(error, now)
             return
         self._metrics.rebalance_failed(now)
+        self._progress.failed(error, now)
         if reaction in (GroupErrorAction.RESET, GroupErrorAction.RESET_KEEP_ID):
             if self._member.generation == sent:
                 self._member.reset(str(error), keep_member_id=reaction is GroupErrorAction.RESET_KEEP_ID)
@@ -571,6 +566,7 @@ class ClassicMembership(Membership[Member]):
 
     def _fail(self, error: KafkaError, now: float) -> None:
         self._metrics.rebalance_failed(now)
+        self._progress.failed(error, now)
         self._error = error
         self._backoff.failed(now)
 
@@ -603,10 +599,10 @@ class ClassicMembership(Membership[Member]):
         except AssignorError as error:
             log.warning("group %s: partitions may stay unread until the next rebalance: %s", member.group_id, error)
             return None
-        self._abandon_request()
-        number = self._next_request()
+        self._requests.abandon()
+        number = self._requests.next()
         self._may_owe_join = False
-        return self._join_request(message, lambda _reply: self._abandoned.discard(number))
+        return self._join_request(message, lambda _reply: self._requests.forget(number))
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment and the generation. Returns the LeaveGroup to send, or None if none must be sent."""
@@ -615,10 +611,11 @@ class ClassicMembership(Membership[Member]):
             self._subscription.assign_from_group(())
         self._steps.clear()
         self._forget_match()
-        self._abandon_request()
+        self._requests.abandon()
         self._metrics.left()
         self._member.leave()
         self._completed = self._group_metadata_of(Generation())
+        self._progress.done()
         self._backoff.reset()
         self._retried_at_once = False
         return request

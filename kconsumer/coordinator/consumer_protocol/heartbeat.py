@@ -202,6 +202,8 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
         """Returns the heartbeat to send now. Changes the member's state and the timers as if it had been sent."""
         number = self._begin_heartbeat(now)
         message = self._fields.message()
+        if message.member_epoch == JOIN_EPOCH:
+            self.progress.requested(now)
         if message.member_epoch < JOIN_EPOCH:
             self.end_membership()
         self._membership.on_heartbeat_sent()
@@ -240,6 +242,10 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
             return
         # A join that succeeds after a repeated heartbeat does not end the backoff: the member may be fenced after each
         # join, and would then join again without pause.
+        if joins:
+            self.progress.succeeded()
+        else:
+            self.progress.done()
         if not (joins and self._repeats):
             self._backoff.reset()
             self._repeats = False
@@ -276,6 +282,7 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
         if reaction is ConsumerHeartbeatErrorAction.REMOVED:
             reaction = ConsumerHeartbeatErrorAction.FATAL if joins else ConsumerHeartbeatErrorAction.FENCED
         log.info("%s", error)
+        self.progress.failed(error, now)
         if reaction in (ConsumerHeartbeatErrorAction.RETRY, ConsumerHeartbeatErrorAction.REPORT):
             self._error = error if reaction is ConsumerHeartbeatErrorAction.REPORT else self._error
             self._retry(now)

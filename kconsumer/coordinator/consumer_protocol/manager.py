@@ -280,6 +280,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         send nothing, and the coordinator removes them after the session timeout.
         """
         member = self._member
+        self.heartbeat.progress.done()
         self._steps.clear()
         self._forget_match()
         if self._subscription.is_group_managed:

@@ -99,10 +99,10 @@ def test_a_lost_coordinator_is_looked_up_again() -> None:
     case = manager()
     respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("NOT_COORDINATOR", 30.0)
-    assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.unknown_since)
+    assert (None, None, 30.0) == (case.coordinator, case.connection_id, case.progress.since)
     assert RETRY_MS - 30.0 == waits(case, 30.0)
     respond(asks(case, RETRY_MS), found(2), 101.0)
-    assert ("+2", None, "") == (case.connection_id, case.unknown_since, case.lost_because)
+    assert ("+2", None, "") == (case.connection_id, case.progress.since, case.lost_because)
 
 
 def test_a_later_loss_is_looked_up_at_once() -> None:
@@ -172,12 +172,12 @@ def test_a_response_about_another_group_is_refused() -> None:
 
 
 def test_marking_unknown_twice_keeps_the_time() -> None:
-    """`unknown_since` is the moment of the first loss."""
+    """The wait for the coordinator begins at the moment of the first loss."""
     case = manager()
     respond(asks(case, 0.0), found(), 0.0)
     case.mark_unknown("first", 10.0)
     case.mark_unknown("second", 20.0)
-    assert (10.0, "second") == (case.unknown_since, case.lost_because)
+    assert (10.0, "second") == (case.progress.since, case.lost_because)
 
 
 def test_the_last_error_is_that_of_a_lookup() -> None:

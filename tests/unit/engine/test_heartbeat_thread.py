@@ -33,8 +33,8 @@ def test_a_response_that_arrives_in_part_is_read_on(
     consumer.close(0)
 
 
-@pytest.mark.parametrize("request_number", [0, 1])
-def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.MonkeyPatch, request_number: int) -> None:
+@pytest.mark.parametrize("joins", [0, 1])
+def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.MonkeyPatch, joins: int) -> None:
     """The coordinator expects heartbeats from the response to JoinGroup on. So this response must not wait for the next
     poll, which comes only when the user has processed the last records.
     """
@@ -43,7 +43,8 @@ def test_the_response_to_a_join_is_handled_outside_poll(monkeypatch: pytest.Monk
     driver: Any = consumer._engine.driver
     monkeypatch.setattr(consumer._engine.components.dispatcher, "step", steps.append)
     group: Any = consumer._engine.components.group
-    group.membership._request_number = request_number
+    for _ in range(joins):
+        group.membership._requests.next()
     assert 100.0 == driver._heartbeat_step(group)
-    assert [0.0] * request_number == steps
+    assert [0.0] * joins == steps
     consumer.close(0)
