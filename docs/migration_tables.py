@@ -1,7 +1,8 @@
 """The tables of docs/coming-from/: options that have another name here, no counterpart, or another default.
 
 The names and defaults of other clients are in tests/unit/config/data; a test compares the defaults with the clients.
-What replaces an option is in kconsumer/config. Called by make_pages.py.
+What replaces an option is in kconsumer/config, and what else differs from Java in java_differences.py. Called by
+make_pages.py.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import java_differences
 
 from kconsumer.config.foreign_options import FOREIGN
 from kconsumer.config.options import ALIASES, OPTIONS, canonical_name
@@ -59,9 +62,9 @@ def without_counterpart(client: str) -> Iterator[tuple[str, str]]:
 
 def shown(value: object) -> str:
     """Returns a default as a page shows it."""
-    if isinstance(value, list | tuple):
+    if value and isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return "none" if value in (None, "") else str(value)
+    return "none" if value in (None, "", ()) else str(value)
 
 
 def defaults(client: str) -> Iterator[tuple[str, str, str]]:
@@ -101,6 +104,9 @@ def page(client: str, table: Table) -> str:
     text = replaced(text, "No counterpart", table((title, "instead"), without_counterpart(client)))
     if client in DEFAULTS:
         text = replaced(text, "Other defaults", table(("option", title, "kconsumer"), defaults(client)))
+    if client == "java":
+        text = replaced(text, "Differences", java_differences.differences(table))
+        text = replaced(text, "Surprises", java_differences.surprises(table))
     return text
 
 

@@ -34,6 +34,7 @@ NEED_REAL_BROKERS: dict[str, str] = {
     "test_groups_altered.py::test_resets_are_as_java_does_them": JAVA,
     "test_groups_altered.py::test_share_resets_are_as_java_does_them": JAVA,
     "test_java_assignors.py": JAVA,
+    "test_java_names.py": JAVA,
     "test_java_records.py": JAVA,
     "test_java_sticky_random.py": JAVA,
     "test_java_wire.py": JAVA,
