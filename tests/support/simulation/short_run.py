@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kconsumer.testing.batches import build_batch
 from kconsumer.testing.cluster.cluster import Cluster
+from kconsumer.testing.group_views import describe
 from kconsumer.testing.records import Rec
 from support.simulation.scheduler import Process
 from support.simulation.simulation import Simulation, off_main_thread
@@ -48,3 +49,8 @@ def append(simulation: Simulation, topic: str, values: Sequence[bytes], partitio
     wall_ms = simulation.clock.wall_ms()
     found.append(build_batch([Rec(value) for value in values], timestamp=wall_ms), wall_ms)
     simulation.network.pump()
+
+
+def members(simulation: Simulation, group: str) -> int:
+    """Returns the number of members that the coordinator of a group knows."""
+    return len(describe(simulation.cluster, group, simulation.now).members)
