@@ -250,7 +250,7 @@ class FastPathControl:
             return None
         assert isinstance(entry.request.tag, UnsentRequest)
         template = self._templates.get(node.id)
-        key = connection, entry.version, session.id, flight.max_bytes
+        key = connection, entry.version, session.id, flight.max_bytes, entry.request.message.rack_id
         if template is None or template.key != key:
             sensors = None if self._network is None else self._network.sensors(node.id)
             message = entry.request.message

@@ -43,7 +43,7 @@ class BackedOff(NamedTuple):
 class BrokerFetchState:
     """A broker and the partitions to fetch from it."""
 
-    __slots__ = ("chains", "changed", "full", "node", "responded_at", "session")
+    __slots__ = ("chains", "changed", "full", "leader_only", "node", "responded_at", "session")
 
     def __init__(
         self, node: Node, session: FetchSession, chains: dict[TopicPartition, FetchChain] | None = None
@@ -52,6 +52,9 @@ class BrokerFetchState:
         self.session = session
         self.responded_at = 0.0  # when the broker last responded to a fetch (ms)
         self.chains = {} if chains is None else chains
+        #: Partitions for which this broker, their leader, must not name a read replica. While there is one, requests
+        #: contain no rack.
+        self.leader_only = {tp for tp, chain in self.chains.items() if chain.state.has_refusal}
         self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there is one
         self.changed: dict[TopicPartition, None] = {}  # partitions that may differ from the last request of the session
 
@@ -72,11 +75,16 @@ class BrokerFetchState:
             self.full.discard(tp)
         else:
             self.full.add(tp)
+        if chain.state.has_refusal:
+            self.leader_only.add(tp)
+        else:
+            self.leader_only.discard(tp)
 
     def remove(self, tp: TopicPartition) -> None:
         """Remove a partition, which is no longer fetched from this broker."""
         del self.chains[tp]
         self.full.discard(tp)
+        self.leader_only.discard(tp)
         self.changed[tp] = None
 
     def __repr__(self) -> str:
@@ -120,7 +128,7 @@ class FetchPlanner:
         self._backed_off: dict[TopicPartition, BackedOff] = {}
         self._leaderless: dict[TopicPartition, float] = {}  # when each partition without a leader lost it (ms)
         self._next_release = FOREVER  # when the first backoff ends (ms)
-        self._lease_end = FOREVER  # the earliest end of a preferred replica's lease (ms)
+        self._lease_end = FOREVER  # when the first partition may be read from another replica (ms)
         self._seen = (-1, -1)  # the versions of metadata and assignment at the last update
 
     def __iter__(self) -> Iterator[BrokerFetchState]:
@@ -220,11 +228,11 @@ class FetchPlanner:
         If the leader prefers a replica for this consumer (KIP-392), and this replica is online and its lease has not
         ended, it is that replica. In all other cases it is the leader.
         """
-        preferred = state.preferred_replica(now)
+        preferred, _ = state.preferred_replica(now), state.refusal(now)
+        self._lease_end = min(self._lease_end, state.lease_end)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)
             if node is not None:
-                self._lease_end = min(self._lease_end, state.lease_end)
                 return node
             state.clear_preferred_replica()
             self._metadata.request_update()

@@ -35,8 +35,9 @@ from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataR
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
 from kconsumer.fetching.partition_status import FetchContext, NodeFailure
+from kconsumer.fetching.read_replicas import Failed
 from kconsumer.fetching.request import InFlightFetch, build_fetch
-from kconsumer.fetching.response_handler import Failed, FetchResponseHandler
+from kconsumer.fetching.response_handler import FetchResponseHandler
 from kconsumer.fetching.session import (
     FINAL_EPOCH,
     FetchSession,
@@ -402,8 +403,8 @@ class FetchManager:
         """
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
-        for requested in flight.requested.values():
-            requested.chain.state.clear_preferred_replica()
+        failed = (Failed(requested, str(error)) for requested in flight.requested.values())
+        self._response_handler.read_replicas.give_up(flight.node, failed, now)
         if error.retriable:
             self._metadata.request_update()
         else:

@@ -175,11 +175,17 @@ def _in_flight(ctx: FetchContext) -> str:
     waited_ms, allowed_ms = ctx.now - _sent_at(ctx), ctx.max_wait_ms
     text = f"a fetch is in flight to {ctx.node}"
     if waited_ms <= allowed_ms + SLOW_RESPONSE_MS:
-        return text
+        return _with_notes(text, ctx)
     return (
         f"{text}, without a response for {_seconds(waited_ms)} although it may wait there for {_seconds(allowed_ms)}:"
         " the broker does not respond, or poll() is not called to read the response"
     )
+
+
+def _with_notes(text: str, ctx: FetchContext) -> str:
+    """Returns the text, followed by what is unusual about the fetches of the partition."""
+    refusal = ctx.state.refusal(ctx.now)
+    return text if refusal is None else f"{text}; {refusal}"
 
 
 def _leaderless_since(ctx: FetchContext) -> float:
@@ -244,7 +250,7 @@ def _buffer_full(ctx: FetchContext) -> str:
 
 
 def _ready(ctx: FetchContext) -> str:
-    return f"ready; the next poll() sends a fetch to {ctx.node}"
+    return _with_notes(f"ready; the next poll() sends a fetch to {ctx.node}", ctx)
 
 
 C = PartitionCondition

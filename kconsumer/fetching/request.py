@@ -58,6 +58,6 @@ def build_fetch(
         session_epoch=session.epoch,
         topics=session.topics,
         forgotten_topics_data=session.forgotten,
-        rack_id=config.client_rack,
+        rack_id="" if broker.leader_only else config.client_rack,
     )
     return flight, message

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.headers import next_fetch_offset
@@ -21,27 +20,25 @@ from kconsumer.fetching.brokers import MetadataRequester
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ACCEPT, ERROR_ACTIONS, NAMES_LEADER, REFRESH, RESET, RETRY, fetch_error
 from kconsumer.fetching.memory import Block, Memory
+from kconsumer.fetching.read_replicas import Failed, ReadReplicas, is_leader, refusal_of
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
-from kconsumer.state.cluster import Cluster, LeaderAndEpoch
+from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 
 _log = get_logger(__name__)
 
-
-class Failed(NamedTuple):
-    """A partition that must be backed off, and the reason."""
-
-    requested: RequestedPartition
-    reason: str
+# The leaders that Fetch responses name in a row are used at once, without a backoff. After this many, the next leader
+# comes from metadata, because brokers that name each other would be asked in turn without a pause.
+MAX_NAMED_LEADERS = 2
 
 
 class _ResponseContext:
     """State that is shared by the partitions of one response while the response is handled."""
 
-    __slots__ = ("block", "flight", "memory", "now", "received", "tally")
+    __slots__ = ("block", "flight", "memory", "now", "received", "refused", "tally")
 
     def __init__(self, flight: InFlightFetch, memory: Memory, now: float) -> None:
         self.flight = flight
@@ -49,6 +46,7 @@ class _ResponseContext:
         self.now = now
         self.tally = ResponseTally()
         self.received = 0  # bytes of memory that the response uses
+        self.refused: list[Failed] = []  # partitions of which the preferred replica gave no records
         self.block: Block | None = None  # the block of the partition handled last
 
     def block_of(self, owner: object) -> Block:
@@ -78,6 +76,7 @@ class FetchResponseHandler:
         self._subscription = subscription
         self._metadata = metadata
         self._buffer = buffer
+        self.read_replicas = ReadReplicas(config.metadata_max_age_ms, cluster, metadata)
 
     def handle(self, flight: InFlightFetch, response: FetchResponse, version: int, now: float) -> list[Failed]:
         """Handle a response. Returns the partitions to back off."""
@@ -103,8 +102,9 @@ class FetchResponseHandler:
                 reason = self._partition(context, tp, requested, data, code)
                 if reason:
                     failed.append(Failed(requested, reason))
-                if code in NAMES_LEADER:
+                if code in NAMES_LEADER and requested.chain.failures < MAX_NAMED_LEADERS:
                     self._learn_leader(tp, data.current_leader, response.node_endpoints)
+        self.read_replicas.give_up(flight.node, context.refused, now)
         if context.received:
             self._buffer.memory.record_response(context.received, flight.max_bytes + flight.max_bytes // 4)
         return failed
@@ -119,22 +119,28 @@ class FetchResponseHandler:
     ) -> str:
         """Handle one partition of a response. Returns the reason why it must be backed off, or ""."""
         chain, offset, action = requested.chain, requested.offset, ERROR_ACTIONS[code]
-        state = chain.state
+        state, from_leader = chain.state, is_leader(context.flight.node, requested.leader)
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
         if size or action is not ACCEPT:
             self._subscription.move_to_end(tp)
+        if not from_leader and (refusal := refusal_of(action, requested, data)):
+            context.refused.append(Failed(requested, refusal))
+            if action in (ACCEPT, RESET):  # a follower may lag behind: fetch from the leader
+                return ""
         if action is REFRESH:
             self._metadata.request_update()
-            state.clear_preferred_replica()
             return str(fetch_error(tp, offset, code))
         if action is RETRY:
             return str(fetch_error(tp, offset, code))
-        if action is RESET and not _is_leader(context.flight.node, requested.leader):
-            state.clear_preferred_replica()  # a follower may lag behind: fetch from the leader
-            return ""
         if action is not ACCEPT or _diverges(data):
             return self._buffer_error(context, requested, data, code)
+        if data.preferred_read_replica >= 0 and not size:
+            reason = self.read_replicas.follow(context.flight.node, requested, data.preferred_read_replica, context.now)
+            if reason:
+                return reason
+        if not from_leader and state.has_refusal:
+            state.clear_refusal()
         if chain.failures:
             chain.clear_failures()
         if state.out_of_range:
@@ -144,8 +150,6 @@ class FetchResponseHandler:
                 self._buffer_records(context, requested, data, size)
             else:
                 self._buffer.clear_error(chain)
-        if data.preferred_read_replica >= 0:
-            return self._set_preferred_replica(tp, requested, data.preferred_read_replica, context.now)
         return ""
 
     def _buffer_records(
@@ -209,19 +213,6 @@ class FetchResponseHandler:
             self._buffer.append(fetch, requested.offset)
         return reason
 
-    def _set_preferred_replica(
-        self, tp: TopicPartition, requested: RequestedPartition, replica: int, now: float
-    ) -> str:
-        """Set the replica that the leader prefers as the broker to fetch the partition from.
-
-        Returns "" if the replica was set. If it is unknown or offline, returns the reason for a backoff.
-        """
-        if self._cluster.node_if_online(tp, replica) is None:
-            self._metadata.request_update()
-            return f"the leader prefers broker {replica} as read replica, which is unknown or not online"
-        requested.chain.state.set_preferred_replica(replica, now + self._config.metadata_max_age_ms)
-        return ""
-
     def _learn_leader(
         self, tp: TopicPartition, leader: LeaderIdAndEpoch | None, endpoints: Iterable[NodeEndpoint]
     ) -> None:
@@ -252,7 +243,3 @@ def _diverges(data: FetchPartitionData) -> bool:
     """
     diverging = data.diverging_epoch
     return diverging is not None and diverging.end_offset >= 0
-
-
-def _is_leader(node: Node, leader: LeaderAndEpoch) -> bool:
-    return leader.leader is not None and leader.leader.id == node.id

@@ -47,6 +47,25 @@ class FetchPosition(NamedTuple):
     leader: LeaderAndEpoch = NO_LEADER  # the leader that the position was validated against
 
 
+class PreferredReplica(NamedTuple):
+    """The replica that the leader has named for reading a partition (KIP-392)."""
+
+    broker_id: int
+    until: float  # when its lease ends (ms)
+    offset: int  # the offset at which the leader named it
+
+
+class Refusal(NamedTuple):
+    """Why a partition is read from its leader, although the leader prefers another replica."""
+
+    broker_id: int  # the replica that gave nothing
+    until: float  # when the leader may name a replica again (ms)
+    reason: str
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id}, the preferred read replica, gave no records: {self.reason}"
+
+
 class Tally:
     """Counters and flags that the partition states of one assignment share."""
 
@@ -81,8 +100,8 @@ class PartitionState:
     """The state of one assigned partition."""
 
     __slots__ = (
-        "_preferred_replica",
-        "_preferred_until",
+        "_preferred",
+        "_refusal",
         "awaiting_callback",
         "failures",
         "fetch_state",
@@ -129,8 +148,8 @@ class PartitionState:
         self.out_of_range = 0  # resets in a row of a position that was out of range
         self.last_error = ""
         self.state_since = self.flags_since = self.tally.now  # ms
-        self._preferred_replica: int | None = None
-        self._preferred_until = 0.0
+        self._preferred: PreferredReplica | None = None
+        self._refusal: Refusal | None = None
 
     # --- transitions -------------------------------------------------------------------------------------
 
@@ -243,6 +262,7 @@ class PartitionState:
         if position.leader is not leader and position.leader != leader:
             self.validate(position._replace(leader=leader))
             self.clear_preferred_replica()
+            self._refusal = None
         return self.fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
@@ -330,31 +350,62 @@ class PartitionState:
 
     def preferred_replica(self, now: float) -> int | None:
         """Returns the id of the preferred read replica (KIP-392), or None if there is none or its lease has ended."""
-        if self._preferred_replica is not None and now > self._preferred_until:
-            self._preferred_replica = None
-        return self._preferred_replica
+        if self._preferred is not None and now > self._preferred.until:
+            self._preferred = None
+        return None if self._preferred is None else self._preferred.broker_id
 
-    def set_preferred_replica(self, broker_id: int, until: float) -> None:
-        """Set the replica to fetch from, with a lease that ends at `until` (ms).
+    def set_preferred_replica(self, broker_id: int, until: float, offset: int) -> None:
+        """Set the replica to fetch from, with a lease that ends at `until` (ms). The leader named it at `offset`.
 
         Setting the same replica again does not extend the lease.
         """
-        if self._preferred_replica != broker_id:
-            self._preferred_replica = broker_id
-            self._preferred_until = until
+        if self._preferred is None or self._preferred.broker_id != broker_id:
+            self._preferred = PreferredReplica(broker_id, until, offset)
             self.mark_dirty()
 
     def clear_preferred_replica(self) -> int | None:
         """Fetch from the leader again. Returns the id of the replica that was preferred until now, or None."""
-        old, self._preferred_replica = self._preferred_replica, None
-        if old is not None:
-            self.mark_dirty()
-        return old
+        old, self._preferred = self._preferred, None
+        if old is None:
+            return None
+        self.mark_dirty()
+        return old.broker_id
+
+    def refuse_replica(self, offset: int, until: float, reason: str) -> bool:
+        """Fetch from the leader again, because the preferred replica returned no records for `offset`.
+
+        If it has returned none at all since the leader named it, the leader is asked not to name a replica before
+        `until` (ms). Returns True if this is new.
+        """
+        old = self._preferred
+        self.clear_preferred_replica()
+        if old is None or old.offset != offset:
+            return False
+        before, self._refusal = self._refusal, Refusal(old.broker_id, until, reason)
+        return before is None
+
+    def refusal(self, now: float) -> Refusal | None:
+        """Returns why the leader must not name a read replica, or None if it may."""
+        if self._refusal is not None and now > self._refusal.until:
+            self._refusal = None
+        return self._refusal
+
+    @property
+    def has_refusal(self) -> bool:
+        """True if `refusal` returned a reason when it was last called, or there has been another since."""
+        return self._refusal is not None
+
+    def clear_refusal(self) -> None:
+        """Let the leader name a read replica again, because a replica has responded without an error."""
+        self._refusal = None
+        self.mark_dirty()
 
     @property
     def lease_end(self) -> float:
-        """The time (ms) at which the lease of the preferred replica ends; inf if there is none."""
-        return float("inf") if self._preferred_replica is None else self._preferred_until
+        """The time (ms) at which the broker to fetch from may change: the lease of the preferred replica ends, or the
+        leader may name a replica again; inf if neither will happen."""
+        ends = [entry.until for entry in (self._preferred, self._refusal) if entry is not None]
+        return min(ends, default=float("inf"))
 
     def end_offset(self, read_committed: bool = False) -> int | None:
         """Returns the last stable offset if `read_committed` is True, else the high watermark.

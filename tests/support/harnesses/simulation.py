@@ -1,14 +1,16 @@
-"""All managers of one consumer on virtual time, driven as a network thread does, against a cluster of one broker.
+"""All managers of one consumer on virtual time, driven as a network thread does, against a cluster of two brokers.
 
-Every request gets its response after `LATENCY_MS`; a `Fault` replaces the responses of one API. What is counted are
-requests and rounds per simulated second: a manager that retries without a backoff is seen at once.
+Broker 1 leads all partitions and coordinates the group, unless the consumer is sent from one broker to the other (see
+`Redirects`). Every request gets its response after `LATENCY_MS`; a `Fault` replaces the responses of one API. What is
+counted are requests and rounds per simulated second: a manager that retries without a backoff is seen at once.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from kconsumer.schema.classic_group import (
     SyncGroupResponse,
 )
 from kconsumer.schema.dsl import Message
-from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse
+from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse, LeaderIdAndEpoch
 from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
 from kconsumer.schema.offsets import (
     EpochEndOffset,
@@ -52,19 +54,46 @@ COMMITTED = {0: 5, 1: -1}  # the first position of one comes from a commit, of t
 
 class Fault(NamedTuple):
     """The fault of every response of one API: an error code in the messages at this depth (0: the response itself, 1:
-    the messages in its lists, …), or an error in place of the response.
+    the messages in its lists, …), or an error in place of the response. With `broker`, only that broker's responses
+    have it.
     """
 
     api: str
     depth: int = 0
     code: int = 0
     error: KafkaError | None = None
+    broker: int | None = None
+
+    def concerns(self, api: str, broker: int) -> bool:
+        """Returns whether a response of this broker has the fault."""
+        return self.api == api and self.broker in (None, broker)
+
+
+class Redirects(NamedTuple):
+    """How brokers send the consumer to each other."""
+
+    #: By broker, the replica that its Fetch responses name as preferred, instead of returning records (KIP-392).
+    replicas: Mapping[int, int] = {}
+    stubborn: bool = False  # a replica is named even if the request contains no rack
+    #: Each response that names a leader or a coordinator names another broker than the one before, with a higher leader
+    #: epoch.
+    alternating: bool = False
+
+
+NO_REDIRECTS = Redirects()
 
 
 class Simulation:
     """A consumer that polls without pause, and starts a lookup of each kind as soon as the last one has ended."""
 
-    def __init__(self, fault: Fault | None = None, *, subscribe: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        fault: Fault | None = None,
+        *,
+        subscribe: bool = True,
+        redirects: Redirects = NO_REDIRECTS,
+        **options: Any,
+    ) -> None:
         merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
         if merged.get("group_protocol") == "classic":
             merged["heartbeat_interval_ms"] = HEARTBEAT_MS
@@ -72,6 +101,8 @@ class Simulation:
         self.clock = VirtualClock(1000.0)
         self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
+        self.redirects = redirects
+        self._named = itertools.count(1)  # how often a response named a leader or coordinator, if they alternate
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
         self.sent: list[tuple[float, str]] = []
         self.rounds: Counter[int] = Counter()  # by second
@@ -166,9 +197,7 @@ class Simulation:
     def _send(self, request: UnsentRequest, now: float) -> None:
         self.sent.append((now, request.api.name))
         response = self._respond(request)
-        took = LATENCY_MS
-        if request.api.name == "Fetch" and (self.fault is None or self.fault.api != "Fetch"):
-            took = float(self.config.fetch_max_wait_ms)
+        took = float(self.config.fetch_max_wait_ms) if request.api.name == "Fetch" and _waits(response) else LATENCY_MS
         self._pending.append((now + took, request, response))
 
     def _deliver(self) -> None:
@@ -181,11 +210,12 @@ class Simulation:
             request.handler(Reply(message, error, now, version, request.node or "1", at - LATENCY_MS))
 
     def _respond(self, request: UnsentRequest) -> Any:
-        name, fault = request.api.name, self.fault
+        name, fault, broker = request.api.name, self.fault, _broker_of(request)
         message = RESPONSES[name](request.message)
         levels = list(coded(message))
         self.depths.setdefault(name, set()).update(depth for depth, _ in levels)
-        if fault is None or fault.api != name:
+        self._redirect(name, message, request.message, broker)
+        if fault is None or not fault.concerns(name, broker):
             return message
         if fault.error is not None:
             return copy.copy(fault.error)
@@ -193,6 +223,46 @@ class Simulation:
             if depth == fault.depth:
                 part.error_code = fault.code
         return message
+
+    def _redirect(self, name: str, message: Any, request: Any, broker: int) -> None:
+        """Make a response send the consumer to another broker."""
+        replica = self.redirects.replicas.get(broker)
+        if name == "Fetch" and replica is not None and (request.rack_id or broker != 1 or self.redirects.stubborn):
+            for part in partitions_of(message):
+                part.preferred_read_replica = replica
+        if self.redirects.alternating:
+            self._alternate(name, message, broker)
+
+    def _alternate(self, name: str, message: Any, broker: int) -> None:
+        """Name another broker than the last response did."""
+        if name == "Metadata":
+            epoch = next(self._named)
+            for part in (part for row in message.topics for part in row.partitions):
+                part.leader_id, part.leader_epoch = 1 + epoch % 2, epoch
+        elif name == "FindCoordinator":
+            (found,) = message.coordinators
+            message.node_id = found.node_id = 1 + next(self._named) % 2
+        elif name == "Fetch":
+            for part in partitions_of(message):
+                part.current_leader = LeaderIdAndEpoch(leader_id=3 - broker, leader_epoch=next(self._named))
+
+
+def partitions_of(message: FetchResponse) -> Iterator[FetchPartitionData]:
+    """The partitions of a Fetch response."""
+    return (part for row in message.responses for part in row.partitions)
+
+
+def _broker_of(request: UnsentRequest) -> int:
+    """The broker that responds; requests to the coordinator or to any broker go to broker 1."""
+    node = (request.node or "1").lstrip("*")
+    return int(node) if node.isdigit() else 1
+
+
+def _waits(response: Any) -> bool:
+    """Returns whether a broker would wait for records before it sends this response to a fetch."""
+    if isinstance(response, KafkaError) or response.error_code:
+        return False
+    return all(part.error_code == 0 and part.preferred_read_replica < 0 for part in partitions_of(response))
 
 
 def coded(message: Message, depth: int = 0) -> Iterator[tuple[int, Any]]:
@@ -211,8 +281,8 @@ def coded(message: Message, depth: int = 0) -> Iterator[tuple[int, Any]]:
 
 
 def _metadata(request: Any) -> Any:
-    rows = [partition(tp.partition, 1, 0, replica_nodes=[1], isr_nodes=[1]) for tp in PARTITIONS]
-    return metadata(topic(TOPIC, *rows, topic_id=topic_id(TOPIC)), nodes=(1,))
+    rows = [partition(tp.partition, 1, 0, replica_nodes=[1, 2], isr_nodes=[1, 2]) for tp in PARTITIONS]
+    return metadata(topic(TOPIC, *rows, topic_id=topic_id(TOPIC)), nodes=(1, 2))
 
 
 def _coordinator(request: Any) -> FindCoordinatorResponse:

@@ -38,7 +38,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeResponse,
 )
 from support.harnesses.error_codes import ALL, name_of
-from support.harnesses.simulation import RESPONSES, Fault, Simulation, coded
+from support.harnesses.simulation import RESPONSES, Fault, Redirects, Simulation, coded
 from support.harnesses.wiring import make_groups_manager
 
 SECONDS = 3
@@ -82,14 +82,20 @@ def faults(api: str, depths: set[int]) -> Iterator[Fault]:
         yield Fault(api, error=error)
 
 
-def complaints(fault: Fault, simulation: Simulation) -> Iterator[str]:
-    """Returns where more requests were sent than retries with a backoff allow."""
+def complaints(
+    fault: Fault, simulation: Simulation, brokers: int = 1, *, growing: bool = True, at_once: int = 0
+) -> Iterator[str]:
+    """Returns where more requests were sent to this many brokers than retries with a backoff allow.
+
+    `growing`: the backoff grows with each failure. `at_once`: how many requests of the first second need no backoff.
+    """
     per_second = 1000 // RETRY_BACKOFF_MS
     about = f"{fault.error!r}" if fault.error is not None else f"{name_of(fault.code)} at depth {fault.depth}"
     for second in range(SECONDS):
         for api, count in simulation.requests(second).items():
             # In the third second a backoff is 0.8 s or more; some managers begin with the first one after a success.
-            limit = SENDERS.get(api, 1) * (per_second if second < 2 or api != fault.api else 3)
+            limit = brokers * SENDERS.get(api, 1) * (3 if growing and second == 2 and api == fault.api else per_second)
+            limit += at_once if second == 0 else 0
             if count > limit:
                 yield f"{about}: {count} {api} in second {second}, {limit} allowed"
         if simulation.rounds[second] > 100:
@@ -105,6 +111,46 @@ def test_requests_are_bounded(protocol: str, api: str) -> None:
     found = []
     for fault in faults(api, CASES[protocol][api]):
         found += complaints(fault, Simulation(fault, **options).run(SECONDS))
+    assert [] == found
+
+
+REDIRECTS = {
+    "a replica": Redirects({1: 2}),
+    "a replica, without a rack": Redirects({1: 2}, stubborn=True),
+    "each other": Redirects({1: 2, 2: 1}),
+    "each other, without a rack": Redirects({1: 2, 2: 1}, stubborn=True),
+    "itself": Redirects({1: 1}, stubborn=True),
+    "a replica, which names itself": Redirects({1: 2, 2: 2}, stubborn=True),
+    "an unknown replica": Redirects({1: 3}, stubborn=True),
+}
+
+
+@pytest.mark.parametrize("redirects", REDIRECTS.values(), ids=REDIRECTS)
+def test_fetches_are_bounded_when_a_leader_names_a_replica(redirects: Redirects) -> None:
+    """If the leader names a replica to read from (KIP-392), and the replica refuses with any error, names another one
+    or cannot be reached, no more fetches are sent than to two brokers with errors.
+    """
+    options = {"retry_backoff_ms": RETRY_BACKOFF_MS, "retry_backoff_max_ms": 1000, "client_rack": "rack"}
+    found = []
+    for fault in [Fault("Fetch"), *faults("Fetch", CASES["classic"]["Fetch"])]:
+        at_replica = fault._replace(broker=2)
+        simulation = Simulation(at_replica, redirects=redirects, **options, **PROTOCOLS["classic"]).run(SECONDS)
+        found += complaints(at_replica, simulation, brokers=2)
+    assert [] == found
+
+
+@pytest.mark.parametrize(("protocol", "api"), [(protocol, api) for protocol in CASES for api in CASES[protocol]])
+def test_requests_are_bounded_between_two_brokers(protocol: str, api: str) -> None:
+    """The bound holds, too, if each response names another broker as the leader or the coordinator than the last.
+
+    Then the backoff need not grow, because nothing is known against the new leader, and the first leaders that Fetch
+    responses name are used at once.
+    """
+    options = {"retry_backoff_ms": RETRY_BACKOFF_MS, "retry_backoff_max_ms": 1000, **PROTOCOLS[protocol]}
+    found = []
+    for fault in faults(api, CASES[protocol][api]):
+        simulation = Simulation(fault, redirects=Redirects(alternating=True), **options).run(SECONDS)
+        found += complaints(fault, simulation, brokers=2, growing=False, at_once=5)
     assert [] == found
 
 

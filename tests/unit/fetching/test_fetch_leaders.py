@@ -15,6 +15,8 @@ from kconsumer.types import Node
 from support.harnesses.fetching import FetchHarness, offsets
 
 LEASE_MS = 60_000
+UNKNOWN_SERVER_ERROR, UNKNOWN_LEADER_EPOCH = -1, 75
+PREFER_NONE: dict[str, Any] = {"records": None}
 PREFER_1: dict[str, Any] = {"preferred_read_replica": 1, "records": None}
 ENDPOINTS = [NodeEndpoint(node_id=7, host="b7", port=9092)]
 
@@ -133,13 +135,15 @@ def test_the_lease_lasts_as_long_as_metadata() -> None:
 
 
 def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
-    """Naming the same replica does not extend the lease; otherwise a follower that names itself would be
+    """Naming the same replica with records does not extend the lease; otherwise a follower that names itself would be
     used for ever.
     """
     harness = following()
+    harness.logs[harness.tps[0]].append(3)
     start = harness.now
     harness.now = start + LEASE_MS - 10
-    harness.respond(*harness.poll(), p0=PREFER_1)
+    harness.respond(*harness.poll(), p0={"preferred_read_replica": 1})
+    harness.collect()
     harness.now = start + LEASE_MS + 1
     assert ["0"] == nodes(harness.poll())
 
@@ -197,3 +201,132 @@ def test_a_follower_that_is_offline_is_left() -> None:
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
     harness.subscription.get(harness.tps[0]).mark_dirty()
     assert (["0"], 1) == (nodes(harness.poll()), harness.metadata_requests.count)
+
+
+# --- replicas that give nothing --------------------------------------------------------------------------------------
+
+
+def refuse(harness: FetchHarness, **response: Any) -> UnsentRequest:
+    """Let the preferred replica send this response to the next fetch. Returns the fetch after it."""
+    (request,) = harness.poll()
+    assert "1" == request.node
+    harness.respond(request, p0=response | {"records": None})
+    (request,) = harness.poll()
+    return request
+
+
+OUT_OF_RANGE: dict[str, Any] = {"error_code": 1}
+
+
+@pytest.mark.parametrize("response", [OUT_OF_RANGE, {"preferred_read_replica": 0}, {"preferred_read_replica": 1}])
+def test_after_a_redirect_that_gave_nothing_the_leader_is_read(
+    response: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the preferred replica refuses, or names another one, the leader is read without a rack until the lease ends.
+
+    There is one warning, and the reason is in the status.
+    """
+    harness = following()
+    start = harness.now
+    request = refuse(harness, **response)
+    assert ("0", {0: 0}, "") == (request.node, offsets(request), request.message.rack_id)
+    assert "broker 1, the preferred read replica, gave no records" in harness.status(harness.tps[0]).reason
+    harness.logs[harness.tps[0]].append(3)
+    harness.respond(request)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
+    harness.now = start + LEASE_MS - 10
+    (request,) = harness.poll()
+    assert ("0", "") == (request.node, request.message.rack_id)
+    harness.respond(request)
+    harness.now = start + LEASE_MS + 10
+    (request,) = harness.poll()
+    assert ("0", "r") == (request.node, request.message.rack_id)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert 1 == len(warnings)
+    assert "reading t-0 from the leader for the next 60 s: " in warnings[0]
+
+
+def test_a_leader_that_insists_is_followed_after_a_backoff() -> None:
+    """A leader that names a refusing replica although the fetch has no rack is followed again, with growing
+    backoffs.
+    """
+    harness = following()
+    pauses = []
+    for _ in range(4):
+        request = refuse(harness, **OUT_OF_RANGE)
+        assert ("0", "") == (request.node, request.message.rack_id)
+        harness.respond(request, p0=PREFER_1)
+        result = harness.manager.poll(harness.now)
+        assert [] == result.requests
+        pauses.append(result.wait_ms)
+        harness.now += result.wait_ms
+    backoff = harness.config.retry_backoff_ms
+    assert [backoff, 2 * backoff, 4 * backoff, 8 * backoff] == pauses
+
+
+def test_a_replica_that_gives_records_again_is_no_longer_refused() -> None:
+    """After a replica has responded, the next fetches from the leader contain the rack again."""
+    harness = following()
+    harness.respond(refuse(harness, **OUT_OF_RANGE), p0=PREFER_1)
+    harness.now += harness.config.retry_backoff_ms
+    harness.logs[harness.tps[0]].append(3)
+    (request,) = harness.poll()
+    harness.respond(request)
+    assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
+    assert harness.subscription.get(harness.tps[0]).refusal(harness.now) is None
+
+
+def test_a_new_leader_may_name_a_replica() -> None:
+    """A redirect that gave nothing says nothing about the redirects of another leader."""
+    harness = following()
+    harness.respond(refuse(harness, **OUT_OF_RANGE))
+    harness.epochs[0] = 1
+    harness.update_metadata()
+    (request,) = harness.poll()
+    assert "r" == request.message.rack_id
+
+
+def test_a_replica_that_gave_records_is_named_once_more() -> None:
+    """An error after records costs only the lease: the leader may name the replica once more."""
+    harness = following()
+    harness.logs[harness.tps[0]].append(3)
+    harness.respond(*harness.poll())
+    harness.collect()
+    request = refuse(harness, **OUT_OF_RANGE)
+    assert ("0", "r") == (request.node, request.message.rack_id)
+
+
+def test_an_unreachable_replica_does_not_stop_reading(caplog: pytest.LogCaptureFixture) -> None:
+    """If the preferred replica cannot be reached, all partitions that it was named for are read from the leader."""
+    harness = following(7)
+    (request,) = harness.poll()
+    harness.reply(request, error=BrokerConnectionError("refused"))
+    (request,) = harness.poll()
+    assert ("0", "", 7) == (request.node, request.message.rack_id, len(offsets(request)))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "reading t-0, t-1, t-2, t-3, t-4 and 2 more from the leader" in warning
+    assert "refused" in warning
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_SERVER_ERROR, UNKNOWN_LEADER_EPOCH])
+def test_a_replica_that_keeps_failing_is_given_up(code: int) -> None:
+    """Errors that are retried at the same replica are retried a few times, then the leader is read."""
+    harness = following()
+    read_from = []
+    for _ in range(6):
+        harness.now += 60.0 * harness.config.retry_backoff_ms
+        (request,) = harness.poll()
+        read_from.append(request.node)
+        harness.respond(request, p0={"error_code": code, "records": None} if request.node == "1" else PREFER_NONE)
+    assert ["1", "1", "1", "1", "0", "0"] == read_from
+
+
+def test_leaders_that_name_each_other_are_not_asked_in_turn() -> None:
+    """Two leaders named in a row are asked at once; the next one is asked after a backoff (KIP-951)."""
+    harness = FetchHarness(brokers=2)
+    asked = []
+    for epoch in range(1, 4):
+        (request,) = harness.poll()
+        asked.append(request.node)
+        harness.respond(request, p0=moved_to(1 - int(request.node or 0), epoch))
+    assert (["0", "1", "0"], []) == (asked, nodes(harness.poll()))
