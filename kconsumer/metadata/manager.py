@@ -8,6 +8,7 @@ The wanted topics are those of the subscription, those added by `add_topics`, an
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -25,6 +26,7 @@ from kconsumer.metadata.topic_requests import (
     metadata_request,
     topic_error,
 )
+from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataResponse
 from kconsumer.state.cluster import Cluster, MetadataUpdate
@@ -93,6 +95,7 @@ class MetadataManager:
         self._warned: frozenset[str] = frozenset()
         self._warned_partitions: frozenset[TopicPartition] = frozenset()
         self._unraised: dict[str, int] = {}
+        self._rebootstraps = RepeatedFailures()  # limits the warnings about them
 
     # --- what must be requested --------------------------------------------------------------------------
 
@@ -262,7 +265,7 @@ class MetadataManager:
         self._failures.failed(now)
         self._unchanged_responses.reset()
         if isinstance(error, BrokerError) and error.code == Errors.REBOOTSTRAP_REQUIRED:
-            self._start_rebootstrap(str(error))
+            self._start_rebootstrap(str(error), now)
         elif not error.retriable:
             self._fatal = error
 
@@ -397,7 +400,7 @@ class MetadataManager:
         """
         # If no brokers are known, the engine uses the bootstrap servers already.
         if self._cluster.nodes:
-            self._start_rebootstrap("no broker can be reached")
+            self._start_rebootstrap("no broker can be reached", now)
 
     def rebootstrapped(self) -> None:
         """Forget all brokers and topics, and request them again. The engine uses the bootstrap servers again."""
@@ -412,9 +415,10 @@ class MetadataManager:
         self.request_new_topics()
         self._failures.until = until
 
-    def _start_rebootstrap(self, reason: str) -> None:
+    def _start_rebootstrap(self, reason: str, now: float) -> None:
         if self._config.metadata_recovery_strategy == "rebootstrap" and not self.needs_rebootstrap:
-            _log.warning("starting again from the bootstrap servers: %s", reason)
+            level = logging.INFO if self._rebootstraps.failed([reason], now) is None else logging.WARNING
+            _log.log(level, "starting again from the bootstrap servers: %s", reason)
             self.needs_rebootstrap = True
 
     def _check_rebootstrap_trigger(self, now: float) -> float:
@@ -430,7 +434,7 @@ class MetadataManager:
         if left_ms > 0:
             return left_ms
         self._due_since = now
-        self._start_rebootstrap(f"no metadata for {trigger_ms / 1000:.0f} s")
+        self._start_rebootstrap(f"no metadata for {trigger_ms / 1000:.0f} s", now)
         return trigger_ms
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.connection import Connection
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
 
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
-
-log = get_logger("kconsumer.net")
 
 
 class ConnectionOwner(Protocol):
@@ -84,7 +81,7 @@ class ConnectionAttempts:
         if not node.remaining_addresses:
             lookup = self.resolver.look_up(self._resolution(node), node.host, node.port)
             node.start_round(lookup, self._policy, now)
-            self._owner.run_timers_by(node.setup_deadline)
+            self._owner.run_timers_by(min(node.setup_deadline, node.slow_at))
         if node.dns_lookup is None or node.dns_lookup.completed:
             self._start(node, now)
 
@@ -109,7 +106,7 @@ class ConnectionAttempts:
             self._try_addresses(node, now)
             return
         node.start_refresh(task, self._policy, now)
-        self._owner.run_timers_by(node.setup_deadline)
+        self._owner.run_timers_by(min(node.setup_deadline, node.slow_at))
         self.continue_refreshed(node, now)
 
     def continue_refreshed(self, node: NodeConnection, now: float) -> None:
@@ -124,7 +121,7 @@ class ConnectionAttempts:
         error = refresh_error(node.name, task.error)
         node.back_off(self._policy, error, now)
         self._owner.connection_changed()
-        log.info("%s", error)
+        node.record.failed([str(error)], error, now, node.backoff_until - now)
 
     def _try_addresses(self, node: NodeConnection, now: float) -> None:
         """Start to connect to the next address. If that fails at once, tries the following addresses. If the last one
@@ -140,7 +137,7 @@ class ConnectionAttempts:
                 continue
             node.start_attempt(transport, self._new_connection(node), self._policy, now)
             self._interest.update_connecting(node)
-            self._owner.run_timers_by(node.setup_deadline)
+            self._owner.run_timers_by(min(node.setup_deadline, node.slow_at))
             return
         self._all_failed(node, now)
 
@@ -180,10 +177,8 @@ class ConnectionAttempts:
         self._all_failed(node, now)
 
     def _all_failed(self, node: NodeConnection, now: float) -> None:
-        error = BrokerConnectionError(f"{node.name} cannot be reached: {'; '.join(node.attempt_errors)}")
+        reasons = "; ".join(node.attempt_errors)
+        error = BrokerConnectionError(f"{node.name} cannot be reached: {reasons}{node.record.hint}")
         node.back_off(self._policy, error, now)
         self._owner.connection_changed()
-        suppressed = node.repeats.failed(node.attempt_errors, now)
-        if suppressed is not None:
-            since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
-            log.warning("%s; next attempt in %.0f ms%s", error, node.backoff_until - now, since)
+        node.record.failed(node.attempt_errors, error, now, node.backoff_until - now)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError
+from kconsumer.net.address_failures import AddressRecords
 from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
 from kconsumer.net.describe import ConnectionReport, broker_id
@@ -90,6 +91,7 @@ class NetworkClient:
         self.receiver = self._loop.receiver
         self._nodes_by_id = self._loop.nodes
         self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
+        self._records = AddressRecords(config.bootstrap_servers)
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self.deferred_writes = False  # True: `send` only queues the request; `flush` or `poll` writes it
@@ -219,7 +221,8 @@ class NetworkClient:
         if broker is None:
             return False
         if node is None:
-            node = self._nodes_by_id[node_id] = NodeConnection(node_id, broker.host, broker.port, self._metrics)
+            node = NodeConnection(node_id, broker.host, broker.port, self._metrics, self._records)
+            self._nodes_by_id[node_id] = node
         if node.backoff_until <= now and not node.preparing:
             self._loop.connect(node, now)
         return False
@@ -292,14 +295,7 @@ class NetworkClient:
         if connection is not None and connection.state is READY:
             return ""
         error = node.error or self.connection_failed(node.id, now)
-        waited_ms = now - node.last_attempt
-        if error is None and node.dns_lookup is not None:
-            return f"{node.name} has not been resolved to an address for {waited_ms:.0f} ms"
-        if error is None and node.refresh is not None:
-            return f"{node.name} waits for changed certificates to be read, for {waited_ms:.0f} ms"
-        if error is not None or connection is None:
-            return str(error or "")
-        return f"{node.name} ({node.address}) has not responded for {waited_ms:.0f} ms"
+        return node.waits_for(now) if error is None else str(error)
 
     def defer_writes(self, deferred: bool) -> None:
         """Set whether `send` only queues requests, which `flush` or `poll` then writes."""
@@ -327,7 +323,7 @@ class NetworkClient:
         if node is None or node.connection is None:
             return
         error = BrokerConnectionError(f"the connection to {node.name} was closed by this client")
-        self._loop.disconnect(node, error, now)
+        self._loop.disconnect(node, error, now, by_client=True)
         node.forget_error()
 
     def in_flight(self, node_id: str | None = None) -> int:

@@ -86,4 +86,4 @@ def connection_lost_error(node: NodeConnection, connection: Connection, reason: 
             " before the first response; a TLS or SASL listener does so to a PLAINTEXT client (check security_protocol "
             "and the port)"
         )
-    return BrokerConnectionError(text)
+    return BrokerConnectionError(text + node.record.hint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
-from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError, StateError
+from kconsumer.errors import AuthenticationError, KafkaError, ProtocolError, StateError
 from kconsumer.net.attempts import ConnectionAttempts
 from kconsumer.net.background import BackgroundExecutor, Start
 from kconsumer.net.background_receive import BackgroundReceiver
@@ -22,9 +22,10 @@ from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.describe import os_reason
 from kconsumer.net.disconnects import DisconnectClassifier, connection_lost_error
 from kconsumer.net.interest import READ, WRITE, SelectorInterest
-from kconsumer.net.node import FOREVER, READY, NodeConnection, ReceivedBytes, ReconnectPolicy
+from kconsumer.net.node import FOREVER, READY, SLOW_MS, NodeConnection, ReceivedBytes, ReconnectPolicy
 from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.states import ConnectionState
+from kconsumer.net.timeouts import ConnectionTimeouts
 from kconsumer.net.transport import Connect, Connector, Resolve
 from kconsumer.net.wakeup import Waker
 
@@ -68,8 +69,6 @@ class ConnectionLoop:
         self._clock = clock
         self._policy = policy
         self._metrics = metrics
-        idle_ms = config.connections_max_idle_ms
-        self._max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
         self.make_selector = selector_factory
         self._interest = SelectorInterest(selector_factory, self.waker)
         self.background = BackgroundExecutor(self.waker.wake_nowait, start_thread)
@@ -93,6 +92,9 @@ class ConnectionLoop:
             start_thread=start_thread,
         )
         self._resolver = self._attempts.resolver
+        idle_ms = config.connections_max_idle_ms
+        max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
+        self._timeouts = ConnectionTimeouts(self, self._attempts, self._background_receiver, max_idle_ms)
         self._changed = False  # a connection became ready or was lost, so `poll` must return
         self._entered_at = 0.0  # when `poll` was called last
         self._next_timer = FOREVER  # when the next timeout passes, or earlier; never later
@@ -156,7 +158,7 @@ class ConnectionLoop:
             if self.background.completed_tasks:
                 self._continue_after_background(now)
             if now >= self._next_timer:
-                self._run_timers(now)
+                self._next_timer = self._timeouts.run(self.nodes.values(), self._entered_at, now)
             if self._done or self._changed or self.waker.is_set or now >= deadline:
                 break
         self._changed = False
@@ -223,7 +225,7 @@ class ConnectionLoop:
         node.lease(False)
         connection = node.connection
         if connection is not None and not self.closed:
-            self.run_timers_by(connection.next_deadline)
+            self.run_timers_by(node.next_timer(self._timeouts.max_idle_ms))
             self._interest.update_connected(node, reads=True)
 
     def receives_in_background(self, node: NodeConnection) -> bool:
@@ -361,8 +363,7 @@ class ConnectionLoop:
         connection = node.connection
         if connection is None:
             return
-        if connection.next_deadline < self._next_timer:
-            self._next_timer = connection.next_deadline
+        self._next_timer = min(self._next_timer, connection.next_deadline, now + SLOW_MS)
         try:
             node.write(now)
             self._background_receiver.start_prefetch(node)
@@ -475,10 +476,19 @@ class ConnectionLoop:
 
     # --- endings ---
 
-    def disconnect(self, node: NodeConnection, error: KafkaError, now: float, culprit: InFlight | None = None) -> None:
+    def disconnect(
+        self,
+        node: NodeConnection,
+        error: KafkaError,
+        now: float,
+        culprit: InFlight | None = None,
+        *,
+        by_client: bool = False,
+    ) -> None:
         """Close a connection because of an error, fail its requests and start the backoff.
 
-        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError.
+        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. Set
+        `by_client` if the cause is not at the address of the broker, so that no warning is necessary.
 
         A probe may end without showing that the configuration is wrong: `error` is not its `verdict`. Then only this
         attempt has failed. No error is stored, and the next address is tried.
@@ -498,7 +508,11 @@ class ConnectionLoop:
         self.detach(node, now)
         node.back_off(self._policy, error, now)
         self._changed = True
-        log.info("%s", error)
+        if by_client:
+            log.info("%s", error)
+        else:
+            pause_ms = node.backoff_until - now
+            node.record.lost(error, now, pause_ms, has_served=connection.has_served_request)
 
     def close_quietly(self, node: NodeConnection, now: float) -> None:
         """Close a connection that has no requests in flight, and end its attempts. Sets no error and no backoff."""
@@ -520,64 +534,17 @@ class ConnectionLoop:
         """Close a connection whose I/O was interrupted by an exception, such as one of a signal handler. Bytes may have
         been received that were not recorded, so the connection cannot be used any more."""
         reason = f"interrupted by {type(error).__name__}"
-        self.disconnect(node, connection_lost_error(node, connection, reason), now)
+        self.disconnect(node, connection_lost_error(node, connection, reason), now, by_client=True)
 
     def detach(self, node: NodeConnection, now: float) -> None:
         """Close a node's socket, after the selector and the background receiver have stopped using it."""
         self._deferred_writes.pop(node, None)
         if node.connection is not None:
             self._disconnects.on_detach(node.connection)
+            if node.connection.has_served_request:
+                node.record.served(now - node.last_attempt, now)
         self._background_receiver.cancel(node)
         self._interest.ignore(node)
         node.close()
         if self._metrics is not None:
             self._metrics.disconnected(node.id, now)
-
-    # --- timeouts ---
-
-    def _run_timers(self, now: float) -> None:
-        """Handle all timeouts that have passed, of attempts, requests and idle connections. Updates `_next_timer`."""
-        for node in self.nodes.values():
-            if node.leased or node.next_timer(self._max_idle_ms) > now:
-                continue
-            if node.connection is not None:
-                self._expire(node, node.connection, now)
-            else:
-                node.preparation_timed_out()
-                self._attempts.round_failed(node, now)
-        timers = (node.next_timer(self._max_idle_ms) for node in self.nodes.values() if not node.leased)
-        self._next_timer = min(timers, default=FOREVER)
-
-    def _expire(self, node: NodeConnection, connection: Connection, now: float) -> None:
-        if connection.state is CONNECTING:
-            waited = node.setup_deadline - node.last_attempt
-            self._attempts.attempt_failed(node, f"no connection within {waited:.0f} ms", now)
-            return
-        overdue = connection.auth_overdue(now)
-        if overdue is not None:
-            self.disconnect(node, overdue, now)
-            return
-        entry = connection.expired(now)
-        if entry is not None and self._is_arriving(node, now):
-            if connection.postpone(node.progress_at, now):
-                return
-            entry = connection.expired(now)
-        if entry is None:
-            log.debug("closing the connection to %s, idle for %.0f ms", node.name, now - node.last_used)
-            self.close_quietly(node, now)
-        elif entry.request is None:
-            which = "to authenticate again" if connection.established else "its first request"
-            silent = BrokerConnectionError(f"{connection.timeout_error(entry)}, {which} ({node.address})")
-            self.disconnect(node, silent, now)
-        else:
-            self.disconnect(node, connection.timeout_error(entry), now, entry)
-
-    def _is_arriving(self, node: NodeConnection, now: float) -> bool:
-        """Returns whether a response has arrived in part, or any bytes have arrived since `poll` was called.
-
-        A request must not time out then, because its response may be arriving. If the caller has not polled for a long
-        time, a large response may be in the socket, and one `poll` may read only a part of it.
-        """
-        if self._background_receiver.progressed(node):
-            node.note_progress(now)
-        return node.is_arriving(self._entered_at)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from kconsumer.backoff import ExponentialBackoff
 from kconsumer.errors import AuthenticationError, KafkaError
+from kconsumer.net.address_failures import AddressRecords
 from kconsumer.net.background import BackgroundTask
-from kconsumer.net.connection import Connection
+from kconsumer.net.connection import Connection, InFlight
 from kconsumer.net.describe import broker_name, os_reason
 from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.resolver import Lookup
 from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK, Address, Transport
-from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.types import Node
 
 if TYPE_CHECKING:
@@ -43,11 +43,25 @@ MIN_BACKGROUND_BYTES = 1 << 18
 
 MAX_LOW_WATER_BYTES = 1 << 15  # with more, the broker's and the client's buffers could be full before the client reads
 
+SLOW_MS = 8_000.0
+"""An attempt to connect, or a request that waits longer than this (ms) for the broker, is logged as a warning."""
+
 CLOSES_BETWEEN_PROBES = 4  # after a probe, the next one is due after this many disconnects
 
 ReceivedBytes = tuple[bytes | None, int, int]
 """A result of the background receiver: the four-byte size prefix (or None, if it was received before), the number of
 received bytes of the frame, and an errno (0: no error)."""
+
+
+HELD_FOR_MEMBERS = frozenset({11, 14})
+"""JoinGroup and SyncGroup. The coordinator responds when the other members have sent theirs."""
+
+
+def _hold_ms(entry: InFlight) -> float:
+    """Returns how long a broker may hold a request before it responds (ms), such as a fetch without records."""
+    if entry.api.key in HELD_FOR_MEMBERS:
+        return FOREVER
+    return 0.0 if entry.request is None else float(getattr(entry.request.message, "max_wait_ms", 0))
 
 
 class ReconnectPolicy:
@@ -75,6 +89,8 @@ class NodeConnection:
         "_low_water",
         "_metrics",
         "_parts",
+        "_records",
+        "_slow_since",
         "address",
         "attempt_errors",
         "backoff_until",
@@ -94,16 +110,23 @@ class NodeConnection:
         "port",
         "probe",
         "progress_at",
+        "record",
         "refresh",
         "remaining_addresses",
-        "repeats",
         "setup_deadline",
         "setup_failures",
         "throttled_until",
         "transport",
     )
 
-    def __init__(self, node_id: str, host: str, port: int, metrics: ConnectionMetrics | None = None) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        host: str,
+        port: int,
+        metrics: ConnectionMetrics | None = None,
+        records: AddressRecords | None = None,
+    ) -> None:
         self.id = node_id
         self.host = host
         self.port = port
@@ -122,7 +145,8 @@ class NodeConnection:
         self.closes = 0  # connections that the broker closed without an error response since the last probe
         self.next_probe: Probe | None = None  # if set, the attempts of the next round are probes
         self.probe: Probe | None = None  # if set, the attempts of this round are probes
-        self.repeats = RepeatedFailures()
+        self._records = records or AddressRecords()
+        self.record = self._records.find(host, port)  # the failures of all connections to this address
         self.setup_failures = 0  # rounds in a row without a connection; sets the setup timeout
         self.backoff_until = 0.0
         self.setup_deadline = 0.0  # when the present attempt times out
@@ -131,6 +155,7 @@ class NodeConnection:
         self.last_used = 0.0  # when a request was sent or bytes arrived last
         self.progress_at = -FOREVER  # when bytes of the present connection arrived last
         self._metrics = metrics
+        self._slow_since = -FOREVER  # the beginning of the wait that a warning was logged about
         self._parts = 0  # reads in a row that completed no response
         self._low_water = 1  # bytes that the socket must have before the selector reports it, or a larger number
 
@@ -164,11 +189,11 @@ class NodeConnection:
             return
         self.host, self.port = node.host, node.port
         self.name = broker_name(self.id, node.host, node.port)
+        self.record = self._records.find(node.host, node.port)
         self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()
         self.failures = self.setup_failures = self.closes = self.closed_before_use = 0
         self.probe = self.next_probe = None
-        self.repeats.reset()
         self.backoff_until = 0.0
         self.error = None
 
@@ -251,7 +276,7 @@ class NodeConnection:
     def established(self) -> None:
         """Forget all failures, because the connection is ready. The next round resolves the name again."""
         self.failures = self.setup_failures = 0
-        self.repeats.reset()
+        self.record.established()
         self.backoff_until = 0.0
         self.error = None
         self.remaining_addresses.clear()
@@ -478,10 +503,47 @@ class NodeConnection:
         idleness."""
         connection = self.connection
         if connection is None:
-            return self.setup_deadline if self.preparing else FOREVER
+            return min(self.setup_deadline, self.slow_at) if self.preparing else FOREVER
         if connection.state is ConnectionState.CONNECTING:
-            return self.setup_deadline
-        return min(connection.next_deadline, FOREVER if connection.in_flight else self.last_used + max_idle_ms)
+            return min(self.setup_deadline, self.slow_at)
+        idle_at = FOREVER if connection.in_flight else self.last_used + max_idle_ms
+        return min(connection.next_deadline, self.slow_at, idle_at)
+
+    # --- waits ---
+
+    def _waiting(self) -> tuple[float, float]:
+        """Returns since when the connection waits for the broker, and how long this may take, or FOREVER."""
+        connection = self.connection
+        if connection is None:
+            return self.last_attempt, SLOW_MS if self.preparing else FOREVER
+        oldest = connection.oldest()
+        if oldest is not None:
+            return oldest.sent_at, SLOW_MS + _hold_ms(oldest)
+        return self.last_attempt, FOREVER if connection.state is READY else SLOW_MS
+
+    @property
+    def slow_at(self) -> float:
+        """When a warning is due because the connection waits for the broker (ms). FOREVER if it was logged already."""
+        since, limit_ms = self._waiting()
+        return FOREVER if since == self._slow_since else since + limit_ms
+
+    def slow_reported(self) -> None:
+        """Record that a warning was logged about the present wait."""
+        self._slow_since, _ = self._waiting()
+
+    def waits_for(self, now: float) -> str:
+        """Returns what an attempt or a connection waits for, for users. Returns "" if it waits for nothing."""
+        since, _ = self._waiting()
+        waited = f"for {now - since:.0f} ms"
+        if self.dns_lookup is not None:
+            return f"{self.name} has not been resolved to an address {waited}"
+        if self.refresh is not None:
+            return f"{self.name} waits for changed certificates to be read, {waited}"
+        if self.connection is None:
+            return ""
+        oldest = self.connection.oldest()
+        what = "" if oldest is None or oldest.request is None else f" to {oldest.api.name}"
+        return f"{self.name} ({self.address}) has not responded{what} {waited}"
 
     def __repr__(self) -> str:
         if self.connection is not None:

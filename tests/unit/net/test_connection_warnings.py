@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 
 import pytest
 
+from kconsumer.net.address_failures import ADVERTISED
 from kconsumer.repeated_failures import RepeatedFailures
+from kconsumer.schema import API_VERSIONS, FETCH, JOIN_GROUP, METADATA
+from kconsumer.types import Node
 from support.fakes.fake_network import NetworkHarness
+from support.fakes.scripted_broker import CLOSE, SILENCE, Script
 
 
 def test_pauses_grow_to_a_minute() -> None:
@@ -23,9 +28,7 @@ def test_pauses_grow_to_a_minute() -> None:
 
 
 def test_a_changed_cause_is_said_at_once() -> None:
-    """Another cause, or a return to an earlier one, is logged at once; the order of addresses and numbers in the text
-    are ignored.
-    """
+    """Another cause is logged at once; the order of addresses and numbers in the text are ignored."""
     failures = RepeatedFailures()
     for now in range(5):
         failures.failed(["refused (10.0.0.1)", "reset (10.0.0.2)"], now)
@@ -34,9 +37,25 @@ def test_a_changed_cause_is_said_at_once() -> None:
     assert 0 == failures.failed(["refused (10.0.0.1)"], 8.0)
 
 
+def test_causes_that_alternate_are_limited_together() -> None:
+    """A failure that returns to an earlier cause, as with a probe after each few attempts, is no new cause."""
+    failures = RepeatedFailures()
+    said = [
+        second for second in range(300) if failures.failed([f"cause {'ab'[second % 2]}"], second * 1000.0) is not None
+    ]
+    assert [0, 1, 2, 3, 5, 9, 17, 33, 65, 125, 185, 245] == said
+
+
+def test_causes_without_end_are_limited() -> None:
+    """Texts that differ each time are not all logged."""
+    failures = RepeatedFailures()
+    texts = ["".join(chr(ord("a") + int(digit)) for digit in f"{second:04}") for second in range(600)]
+    assert 20 > sum(failures.failed([text], second * 1000.0) is not None for second, text in enumerate(texts))
+
+
 def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
-    """About 800 failed attempts cause less than two warnings per minute; after a success the next failure is logged at
-    once.
+    """About 800 failed attempts cause less than two warnings per minute; after a connection that has served requests
+    for a minute, the next failure is logged at once.
     """
     harness = NetworkHarness()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
@@ -53,6 +72,10 @@ def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture)
     assert 0 <= attempts - sum(suppressed) - len(warnings) < 200  # those since the last warning
     harness.net.servers["10.0.0.1"] = harness.broker
     harness.connect()
+    harness.broker.next(METADATA, METADATA.response(cluster_id="c"))
+    harness.send()
+    harness.poll()
+    harness.clock.advance(60_000)
     harness.net.last.close_by_peer()
     harness.poll()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
@@ -61,3 +84,211 @@ def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture)
     harness.ready()
     harness.poll()
     assert 1 == sum(record.levelname == "WARNING" for record in caplog.records)
+
+
+# --- nothing is silent: each state in which a connection makes no progress ---
+
+
+def refuse(harness: NetworkHarness) -> None:
+    harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
+
+
+def drop_packets(harness: NetworkHarness) -> None:
+    del harness.net.servers["10.0.0.1"]
+
+
+def lose_name(harness: NetworkHarness) -> None:
+    del harness.net.names["boot"]
+
+
+def hang_in_resolver(harness: NetworkHarness) -> None:
+    harness.net.hanging = []
+
+
+def close_at_versions(harness: NetworkHarness) -> None:
+    harness.broker.on(API_VERSIONS, CLOSE)
+
+
+def stay_silent_about_versions(harness: NetworkHarness) -> None:
+    harness.broker.on(API_VERSIONS, SILENCE)
+
+
+def close_at_first_request(harness: NetworkHarness) -> None:
+    harness.broker.on(METADATA, CLOSE)
+
+
+def stay_silent_about_metadata(harness: NetworkHarness) -> None:
+    harness.broker.on(METADATA, SILENCE)
+
+
+def close_at_fetch(harness: NetworkHarness) -> None:
+    harness.broker.on(METADATA, METADATA.response())
+    harness.broker.on(FETCH, CLOSE)
+
+
+STATES = {
+    refuse: "connection refused",
+    drop_packets: "has not responded for",
+    lose_name: "the name could not be resolved",
+    hang_in_resolver: "has not been resolved to an address for",
+    close_at_versions: "it closed the connection before the first response",
+    stay_silent_about_versions: "has not responded for",
+    close_at_first_request: "it closed the connection before the first response",
+    stay_silent_about_metadata: "has not responded to Metadata for",
+    close_at_fetch: "it closed the connection",
+}
+
+
+def run(harness: NetworkHarness, end: float) -> None:
+    """Do what the engine does: connect, send requests, and wait."""
+    while harness.clock.now() < end:
+        if harness.ready() and not harness.client.in_flight():
+            harness.send()
+            harness.send(api=FETCH)
+        before = harness.clock.now()
+        harness.poll(min(harness.delay() or 50.0, end - before))
+        if harness.clock.now() == before:
+            harness.clock.advance(10)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_each_state_without_progress_is_a_warning(
+    state: Callable[[NetworkHarness], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever keeps a connection from serving requests is logged as a warning with its cause within ten seconds, and
+    not more often than twice a minute later.
+    """
+    harness = NetworkHarness()
+    state(harness)
+    began = harness.clock.now()
+    run(harness, began + 10_000)
+    early = warnings_of(caplog)
+    assert any(STATES[state] in text for text in early), early
+    assert len(early) <= 8, early
+    run(harness, began + 120_000)
+    caplog.clear()
+    run(harness, began + 420_000)
+    assert 1 <= len(warnings_of(caplog)) <= 10
+
+
+def test_what_may_take_long_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A fetch that waits for records, and a JoinGroup that waits for other members, are not slow."""
+    harness = NetworkHarness()
+    harness.connect()
+    harness.broker.on(FETCH, SILENCE)
+    harness.broker.on(JOIN_GROUP, SILENCE)
+    harness.connect("*-1")
+    harness.send(api=FETCH, max_wait_ms=12_000)
+    harness.send("*-1", api=JOIN_GROUP, timeout_ms=300_000)
+    harness.poll(15_000)
+    assert [] == warnings_of(caplog)
+    harness.poll(10_000)
+    [text] = warnings_of(caplog)
+    assert "has not responded to Fetch for 20000 ms" in text
+
+
+def test_a_caller_that_was_away_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
+    """A response that has waited in the socket while the caller did not poll is not slow."""
+    harness = NetworkHarness()
+    harness.connect()
+    harness.broker.next(METADATA, METADATA.response(cluster_id="c"))
+    harness.send()
+    harness.clock.advance(25_000)
+    assert 1 == len(harness.poll())
+    assert [] == warnings_of(caplog)
+
+
+def test_a_lost_connection_that_worked_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker restarts, or a proxy closes an idle connection: the next attempt succeeds, and nothing is wrong."""
+    harness = NetworkHarness()
+    harness.broker.on(METADATA, METADATA.response(cluster_id="c"))
+    for _ in range(5):
+        harness.clock.advance(2_000)
+        harness.connect()
+        harness.send()
+        harness.poll()
+        harness.clock.advance(60_000)
+        harness.net.last.close_by_peer()
+        harness.poll()
+    assert [] == warnings_of(caplog)
+
+
+# --- the address that a broker advertises ---
+
+
+def make_advertising() -> NetworkHarness:
+    """Returns a network with a bootstrap server at localhost, and another broker at the name "boot"."""
+    harness = NetworkHarness(bootstrap_servers=(("localhost", 9092),))
+    bootstrap = Script()
+    bootstrap.on(METADATA, METADATA.response(cluster_id="c"))
+    harness.net.names |= {"localhost": ["127.0.0.1"]}
+    harness.net.servers |= {"127.0.0.1": bootstrap}
+    return harness
+
+
+def advertise(harness: NetworkHarness, host: str) -> None:
+    """Let a bootstrap server respond, and then replace the list of brokers by one broker, as metadata do."""
+    harness.client.rebootstrap(close_connections=True)
+    harness.clock.advance(harness.delay())
+    harness.connect()
+    harness.send()
+    harness.poll()
+    harness.client.set_nodes([Node(1, host, 9092)])
+
+
+@pytest.mark.parametrize("state", [refuse, drop_packets, lose_name, close_at_versions])
+def test_an_unreachable_advertised_address_is_named_as_such(
+    state: Callable[[NetworkHarness], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the bootstrap server responds, but not the address that the broker advertises, the warning and the error name
+    `advertised.listeners`.
+    """
+    harness = make_advertising()
+    advertise(harness, "boot")
+    state(harness)
+    for _ in range(100):
+        harness.ready("1")
+        harness.poll(200)
+    assert warnings_of(caplog)
+    assert all(ADVERTISED in text for text in warnings_of(caplog))
+    assert ADVERTISED in harness.client.last_error("1", harness.clock.now())
+
+
+def test_an_advertised_address_that_was_reached_needs_no_hint(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that goes down later, and a bootstrap server, are not called wrongly advertised."""
+    harness = make_advertising()
+    advertise(harness, "boot")
+    harness.connect("1")
+    harness.net.last.close_by_peer()
+    harness.net.servers |= {"10.0.0.1": errno.ECONNREFUSED, "127.0.0.1": errno.ECONNREFUSED}
+    for _ in range(10):
+        harness.poll(200)
+        harness.ready("1")
+    harness.client.rebootstrap(close_connections=True)
+    for _ in range(10):
+        harness.ready()
+        harness.poll(200)
+    assert {"bootstrap broker localhost:9092", "broker 1 at boot:9092"} == {
+        found[1] for text in warnings_of(caplog) if (found := re.match(r"(.*) cannot be reached", text))
+    }
+    assert not any(ADVERTISED in text for text in warnings_of(caplog))
+
+
+def test_the_limit_of_warnings_outlasts_a_rebootstrap(caplog: pytest.LogCaptureFixture) -> None:
+    """The bootstrap server responds, the advertised address does not, and the client starts again from the bootstrap
+    servers: warnings about the address stay limited, and the three connections to one address are limited together.
+    """
+    harness = make_advertising()
+    refuse(harness)
+    began = harness.clock.now()
+    while harness.clock.now() < began + 120_000:
+        advertise(harness, "boot")
+        for node in ("1", "+1", "*1"):
+            harness.ready(node)
+        harness.poll()
+        harness.clock.advance(300)
+    assert 3 <= len(warnings_of(caplog)) <= 10

@@ -28,6 +28,9 @@ QUOTES = {
     ],
     "docs/guides/operating.md": [
         "… cannot be reached: …; next attempt in … ms",
+        "… this is the address that the broker advertises, and not one of bootstrap_servers; …",
+        "… has not been resolved to an address for … ms",
+        "… has not responded …",
         "starting again from the bootstrap servers: …",
         "topic … does not exist; metadata is requested again from time to time",
         "group …: no poll() for … leaving the group.",
