@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import itertools
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from kconsumer import Consumer, TopicPartition, errors
+from kconsumer import Consumer, ShareConsumer, TopicPartition, errors
 from kconsumer.cli import build_parser
 from kconsumer.error_codes import CODES
 from kconsumer.fetching.metrics import FetchMetrics
@@ -181,6 +182,15 @@ come and go. Names and groups are those of the Java consumer, so that dashboards
 """
 
 
+SHARE_METRICS = """
+## Share consumers
+
+A [share consumer](../share.md) has these groups in place of `consumer-coordinator-metrics` and
+`consumer-fetch-manager-metrics`. Metrics of connections are the same. Java's metrics of a network thread and its queues
+do not exist: a share consumer has no such thread.
+"""
+
+
 def metrics_page(table: Table) -> str:
     """Return the page of all metrics."""
     kinds = {"classic": {}, "threaded": {"engine": "threaded"}, "consumer": {"group_protocol": "consumer"}}
@@ -199,7 +209,17 @@ def metrics_page(table: Table) -> str:
             if of_group == group
         ]
         parts.append(f"\n## {group}\n\n" + table(("name", "more tags", "only", "description"), rows))
-    return "".join(parts)
+    return "".join([*parts, SHARE_METRICS, *_share_groups(table)])
+
+
+def _share_groups(table: Table) -> Iterable[str]:
+    """Yield the tables of the groups that only a ShareConsumer has."""
+    with ShareConsumer(bootstrap_servers="localhost:9092", group_id="workers", client_id="c") as consumer:
+        names = sorted(consumer.metrics(), key=lambda name: (name.group, name.name))
+    for group, metrics in itertools.groupby(names, lambda name: name.group):
+        if group.startswith("consumer-share-"):
+            rows = [(f"`{name.name}`", name.description) for name in metrics]
+            yield f"\n### {group}\n\n" + table(("name", "description"), rows)
 
 
 def _later_metrics() -> list[MetricName]:
