@@ -17,6 +17,7 @@ from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commit_messages import Ids, commit_codes, commit_message, last_version
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import GroupErrorAction
+from kconsumer.coordinator.error_hints import OFFSETS_HINTS
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.offset_fetches import Committed, OffsetFetches
@@ -32,6 +33,7 @@ from kconsumer.errors import (
 )
 from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
+from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_COMMIT
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
@@ -63,7 +65,9 @@ class CommitManager:
         self._coordinator = coordinator
         self._metrics = metrics or GroupMetrics(Metrics())
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._commits: PendingRequests[PendingCommit] = PendingRequests("commit")
+        subject = f"group {self._member.group_id!r}"
+        progress = Progress(subject, "the result of a commit", OFFSETS_HINTS, after=coordinator.progress)
+        self._commits: PendingRequests[PendingCommit] = PendingRequests("commit", progress)
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
         self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit, rng)
         self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
@@ -110,6 +114,7 @@ class CommitManager:
             promise,
             RetryTimer(self._retry_backoff),
             deadline,
+            self._commits.progress,
             offsets=dict(offsets),
             ids=ids,
             is_auto_commit=automatic,
@@ -184,6 +189,11 @@ class CommitManager:
         It is set when the response to a commit shows that another member has taken over this group_instance_id.
         """
         return self._fenced
+
+    @property
+    def progress(self) -> list[Progress]:
+        """The progress of commits, and of fetches of committed offsets."""
+        return [self._commits.progress, self._fetches.pending.progress]
 
     # --- driving ---------------------------------------------------------------------------------------------------
 

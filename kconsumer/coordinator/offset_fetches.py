@@ -13,11 +13,13 @@ from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.coordinator.commit_messages import Ids, last_version, name_of, offset_fetch_message
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import GroupErrorAction
+from kconsumer.coordinator.error_hints import OFFSETS_HINTS
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.pending_offsets import PendingOffsetFetch, PendingRequests
 from kconsumer.error_codes import Errors
 from kconsumer.errors import TopicAuthorizationError, error_for
 from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
+from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_FETCH
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -29,7 +31,9 @@ class OffsetFetches:
     """Fetches the committed offsets of one group."""
 
     def __init__(self, protocol: CommitProtocol, coordinator: CoordinatorManager, backoff: ExponentialBackoff) -> None:
-        self.pending: PendingRequests[PendingOffsetFetch] = PendingRequests("fetch of committed offsets")
+        subject = f"group {protocol.member.group_id!r}"
+        progress = Progress(subject, "committed offsets", OFFSETS_HINTS, after=coordinator.progress)
+        self.pending: PendingRequests[PendingOffsetFetch] = PendingRequests("fetch of committed offsets", progress)
         self._protocol = protocol
         self._coordinator = coordinator
         self._retry_backoff = backoff
@@ -45,7 +49,7 @@ class OffsetFetches:
         promise: Promise[Committed] = Promise()
         if wanted:
             backoff = RetryTimer(self._retry_backoff)
-            self.pending.append(PendingOffsetFetch(promise, backoff, deadline, wanted))
+            self.pending.append(PendingOffsetFetch(promise, backoff, deadline, self.pending.progress, wanted))
         else:
             promise.set_result({})
         return promise

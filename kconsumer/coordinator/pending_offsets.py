@@ -13,6 +13,7 @@ from kconsumer.backoff import RetryTimer
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.errors import KafkaError, TimeoutError
 from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer.progress import Progress
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -21,9 +22,10 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 class PendingRequest:
     """One commit, or one fetch of committed offsets, that has no result yet."""
 
-    __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise", "tried")
+    __slots__ = ("_progress", "backoff", "deadline", "in_flight", "last_error", "promise", "tried")
 
-    def __init__(self, promise: Promise[Any], backoff: RetryTimer, deadline: float | None) -> None:
+    def __init__(self, promise: Promise[Any], backoff: RetryTimer, deadline: float | None, progress: Progress) -> None:
+        self._progress = progress  # of all requests of this kind
         self.promise = promise
         self.backoff = backoff
         self.deadline = deadline  # ms; None: an asynchronous commit, which is sent once and not retried
@@ -55,6 +57,7 @@ class PendingRequest:
         """
         self.last_error = error
         if retriable and self.deadline is not None and now < self.deadline:
+            self._progress.failed(error, now)
             self.backoff.failed(now)
         else:
             self.promise.set_exception(error)
@@ -70,13 +73,14 @@ class PendingCommit(PendingRequest):
         promise: Promise[Any],
         backoff: RetryTimer,
         deadline: float | None,
+        progress: Progress,
         *,
         offsets: Offsets,
         ids: Ids,
         is_auto_commit: bool,
         before_rebalance: bool,
     ) -> None:
-        super().__init__(promise, backoff, deadline)
+        super().__init__(promise, backoff, deadline, progress)
         self.offsets = offsets
         self.ids = ids  # topic ids at the time of the call; empty if one is unknown
         self.is_auto_commit = is_auto_commit
@@ -127,9 +131,10 @@ class PendingOffsetFetch(PendingRequest):
         promise: Promise[Any],
         backoff: RetryTimer,
         deadline: float | None,
+        progress: Progress,
         partitions: frozenset[TopicPartition],
     ) -> None:
-        super().__init__(promise, backoff, deadline)
+        super().__init__(promise, backoff, deadline, progress)
         self.partitions = partitions
 
 
@@ -139,7 +144,8 @@ R = TypeVar("R", bound=PendingRequest)
 class PendingRequests(Generic[R]):
     """All requests of one kind that have no result yet, oldest first."""
 
-    def __init__(self, description: str) -> None:
+    def __init__(self, description: str, progress: Progress) -> None:
+        self.progress = progress  # whether requests with a deadline get results; without one, the caller gets the error
         self._description = description  # for the error of a request that timed out
         self._pending: list[R] = []
 
@@ -167,6 +173,8 @@ class PendingRequests(Generic[R]):
     def drop_done(self) -> None:
         """Remove the requests that have a result."""
         self._pending = [request for request in self._pending if not request.promise.done]
+        if all(request.deadline is None or not request.tried for request in self._pending):
+            self.progress.done()
 
     def send(self, candidates: Iterable[R], build: Callable[[R], UnsentRequest | None], now: float) -> PollResult:
         """Returns requests for the candidates that are due, and the time (ms) until the next backoff or deadline ends.
@@ -185,6 +193,8 @@ class PendingRequests(Generic[R]):
             request = build(pending)
             if request is not None:
                 pending.mark_sent()
+                if pending.deadline is not None:
+                    self.progress.requested(now)
                 requests.append(request)
         self.drop_done()
         return PollResult(requests, wait_ms)

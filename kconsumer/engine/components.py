@@ -349,13 +349,14 @@ class Components(ClientComponents):
         if group is None:
             managers: list[RequestManager] = [self.metadata, self.positions, self.offsets]
         else:
-            self.progress.watch(*self._group_progress())
             managers = [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+        self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
+        self.progress.watch(self.positions.progress, self.offsets.progress, self.offsets.validations)
         return [*managers, self.progress]
 
     def _group_progress(self) -> list[Progress]:
         group = self.group
-        return [] if group is None else [group.coordinator.progress, group.heartbeat.progress]
+        return [] if group is None else [group.coordinator.progress, group.heartbeat.progress, *group.commits.progress]
 
     def _coordinator_found(self, now: float) -> None:
         self.share_nodes()

@@ -26,6 +26,7 @@ from kconsumer.metadata.topic_requests import (
     metadata_request,
     topic_error,
 )
+from kconsumer.progress import Progress
 from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataResponse
@@ -34,6 +35,15 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 FIRST_VERSION_WITH_IDS = 12
+REPORTED = (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)  # of topics; `take_error` returns them
+TOPIC_ERROR_RECHECK_MS = 3000.0  # so that a permission that was granted is noticed soon; Java waits for the maximum age
+METADATA_HINTS: dict[int, str] = {
+    Errors.LEADER_NOT_AVAILABLE: "the brokers with replicas of the partition may be down",
+    Errors.INVALID_REPLICATION_FACTOR: (
+        "the broker cannot create the topic: default.replication.factor is larger than the number of brokers"
+    ),
+    Errors.UNKNOWN_TOPIC_ID: "a topic was deleted, or the permission to describe it is missing",
+}
 
 _log = get_logger(__name__)
 
@@ -82,6 +92,7 @@ class MetadataManager:
         self._refreshes: list[tuple[int, Promise[None]]] = []
         self._last_success = -FOREVER
         self._due_since: float | None = None  # when a request became due that has no good response yet (ms)
+        self._recheck_at = FOREVER  # when topics with errors are requested again (ms)
         # What delays requests
         self._in_flight: _InFlightUpdate | None = None
         self._serial = 0
@@ -96,6 +107,8 @@ class MetadataManager:
         self._warned_partitions: frozenset[TopicPartition] = frozenset()
         self._unraised: dict[str, int] = {}
         self._rebootstraps = RepeatedFailures()  # limits the warnings about them
+        self.progress = Progress("metadata", "topics and their leaders", METADATA_HINTS)
+        self.lookups = self._lookups.progress  # those of calls such as `list_topics`
 
     # --- what must be requested --------------------------------------------------------------------------
 
@@ -202,7 +215,7 @@ class MetadataManager:
             return FOREVER
         if self._needs_partial and not (self._missing() or self._missing_ids()):
             self._needs_partial = False
-        expires_in_ms: float = self._last_success + self._config.metadata_max_age_ms - now
+        expires_in_ms: float = min(self._last_success + self._config.metadata_max_age_ms, self._recheck_at) - now
         if not (self._needs_full or self._needs_partial):
             if expires_in_ms > 0:
                 return expires_in_ms
@@ -212,6 +225,7 @@ class MetadataManager:
         wait = max(self._failures.until, self._unchanged_responses.until, self._quiet_until) - now
         if wait > 0:
             return wait
+        self.progress.requested(now)
         requests.append(self._request(full=self._needs_full or expires_in_ms <= 0))
         return FOREVER
 
@@ -262,6 +276,7 @@ class MetadataManager:
 
     def _handle_error(self, error: KafkaError, now: float) -> None:
         self.last_error = error
+        self.progress.failed(error, now)
         self._failures.failed(now)
         self._unchanged_responses.reset()
         if isinstance(error, BrokerError) and error.code == Errors.REBOOTSTRAP_REQUIRED:
@@ -287,7 +302,8 @@ class MetadataManager:
             self._needs_full = sent.serial < self._full_serial
             self._last_success = now
         self._needs_full |= update.stale
-        self._store_topic_errors(update)
+        self._store_topic_errors(update, now)
+        self._update_progress(update, now)
         for listener in self.on_update:
             listener(update)
         if sent.full:
@@ -318,7 +334,30 @@ class MetadataManager:
 
     # --- errors ------------------------------------------------------------------------------------------
 
-    def _store_topic_errors(self, update: MetadataUpdate) -> None:
+    def _update_progress(self, update: MetadataUpdate, now: float) -> None:
+        error = self._wanted_error(update)
+        if error is None:
+            self.progress.done()
+        else:
+            self.progress.failed(error, now)
+
+    def _wanted_error(self, update: MetadataUpdate) -> KafkaError | None:
+        """Returns an error in the response that stops the consumer and is not reported elsewhere, or None.
+
+        A warning about topics that do not exist was logged already, and `take_error` returns what users must correct.
+        """
+        for topic, code in self._topic_errors.items():
+            if code not in REPORTED and topic not in self.unknown_topics():
+                return error_for(code, f"topic {topic}")
+        for tp, code in update.partition_errors.items():
+            wanted = self._subscription.is_assigned(tp) or tp.topic in self._added_topics
+            if wanted and self._cluster.leader(tp).leader is None:
+                return error_for(code, f"leader of {tp}")
+        if self._ids and (missing := self._missing_ids()):
+            return error_for(Errors.UNKNOWN_TOPIC_ID, f"{len(missing)} assigned topics have no name yet")
+        return None
+
+    def _store_topic_errors(self, update: MetadataUpdate, now: float) -> None:
         if update.full:
             self._topic_errors = dict(update.topic_errors)
         else:
@@ -330,8 +369,9 @@ class MetadataManager:
             )
         self._warned = self.unknown_topics()
         self._warn_missing_partitions()
-        reported = (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)
-        self._unraised = {t: code for t, code in self._topic_errors.items() if code in reported}
+        self._unraised = {t: code for t, code in self._topic_errors.items() if code in REPORTED}
+        may_end = any(code != Errors.INVALID_TOPIC_EXCEPTION for code in self._topic_errors.values())
+        self._recheck_at = now + TOPIC_ERROR_RECHECK_MS if may_end else FOREVER
 
     def _warn_missing_partitions(self) -> None:
         """Log a warning for each assigned partition that does not exist.

@@ -14,6 +14,7 @@ from kconsumer.config.option_groups import MetadataConfig
 from kconsumer.error_codes import Errors, is_retriable
 from kconsumer.errors import InvalidTopicError, KafkaError, TopicAuthorizationError, error_for
 from kconsumer.managers import FOREVER, PendingCall, Promise, Reply, UnsentRequest
+from kconsumer.progress import Progress
 from kconsumer.schema import METADATA
 from kconsumer.schema.metadata import MetadataRequest, MetadataRequestTopic
 from kconsumer.state.cluster import Cluster
@@ -33,6 +34,7 @@ class TopicMetadataRequests:
         self._config = config
         self._cluster = cluster
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self.progress = Progress("metadata", "topics that a call requested")
         self._lookups: list[_TopicLookup] = []
 
     def fetch(self, topics: Collection[str] | None, deadline: float, *, fresh: bool = False) -> Promise[TopicTable]:
@@ -41,7 +43,7 @@ class TopicMetadataRequests:
             promise: Promise[TopicTable] = Promise()
             promise.set_result(_table(self._cluster, topics))
             return promise
-        lookup = _TopicLookup(topics, deadline, RetryTimer(self._retry_backoff))
+        lookup = _TopicLookup(topics, deadline, RetryTimer(self._retry_backoff), self.progress)
         self._lookups.append(lookup)
         return lookup.promise
 
@@ -52,16 +54,21 @@ class TopicMetadataRequests:
         for lookup in self._lookups:
             lookup.poll(now, requests, self._config.allow_auto_create_topics)
         self._lookups = [lookup for lookup in self._lookups if not lookup.promise.done]
+        if not self._lookups:
+            self.progress.done()
         return min((lookup.wait_ms(now) for lookup in self._lookups), default=FOREVER)
 
 
 class _TopicLookup(PendingCall[TopicTable]):
     """One lookup. The caller can end it early by failing its promise."""
 
-    __slots__ = ("topics",)
+    __slots__ = ("_progress", "topics")
 
-    def __init__(self, topics: Collection[str] | None, deadline: float, backoff: RetryTimer) -> None:
+    def __init__(
+        self, topics: Collection[str] | None, deadline: float, backoff: RetryTimer, progress: Progress
+    ) -> None:
         super().__init__(deadline, backoff)
+        self._progress = progress
         self.topics = None if topics is None else sorted(set(topics))
 
     def poll(self, now: float, requests: list[UnsentRequest], create: bool) -> None:
@@ -83,9 +90,13 @@ class _TopicLookup(PendingCall[TopicTable]):
         if error is None:
             self._handle_response(reply)
         elif error.retriable:
-            self.retry(error, reply.now)
+            self._retry(error, reply.now)
         else:
             self.promise.set_exception(error)
+
+    def _retry(self, error: KafkaError, now: float) -> None:
+        self.retry(error, now)
+        self._progress.failed(error, now)
 
     def _handle_response(self, reply: Reply) -> None:
         found = Cluster()
@@ -95,7 +106,7 @@ class _TopicLookup(PendingCall[TopicTable]):
         if any(code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED) for code in failed.values()):
             self.promise.set_exception(topic_error(failed))
         elif retriable is not None:
-            self.retry(error_for(retriable[1], f"topic {retriable[0]}"), reply.now)
+            self._retry(error_for(retriable[1], f"topic {retriable[0]}"), reply.now)
         elif failed:
             topic, code = next(iter(failed.items()))
             self.promise.set_exception(error_for(code, f"topic {topic}"))

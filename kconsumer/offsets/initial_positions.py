@@ -17,6 +17,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, NoOffsetForPartitionError, TimeoutError
 from kconsumer.managers import PollResult, Promise
+from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
 from kconsumer.state.subscription import SubscriptionState, no_offset_error
@@ -25,6 +26,10 @@ from kconsumer.types import OffsetAndMetadata, TopicPartition
 log = get_logger(__name__)
 
 NOT_A_MEMBER = (Errors.UNKNOWN_MEMBER_ID, Errors.STALE_MEMBER_EPOCH)
+NOT_A_MEMBER_HINTS: dict[int, str] = dict.fromkeys(
+    NOT_A_MEMBER,
+    "the coordinator accepts heartbeats of this member, but no OffsetFetch; the log of this broker says why",
+)
 
 
 class PositionsManager:
@@ -51,6 +56,7 @@ class PositionsManager:
         self._failed = False  # the last lookup failed, and its backoff has not started yet
         self._failed_assignment = -1  # the assignment version when the last lookup failed
         self._backoff = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
+        self.progress = Progress("partitions", "committed offsets to start from", NOT_A_MEMBER_HINTS)
 
     def take_error(self) -> KafkaError | None:
         """Returns the error that the next `poll` or `position` must raise, or None, and clears it.
@@ -78,6 +84,7 @@ class PositionsManager:
                 return PollResult(wait_ms=self._retry_backoff_ms)
             self._abandon_lookup()
         if not waiting:
+            self.progress.done()
             return PollResult()
         pause_ms = self._pause_ms(now)
         if pause_ms > 0:
@@ -142,6 +149,7 @@ class PositionsManager:
         self._lookup = None
         requested, self._requested_partitions = self._requested_partitions, frozenset()
         if promise.value is not None and self._apply(promise.value):
+            self.progress.done()
             self._backoff.reset()
             return
         self._failed = True
@@ -151,10 +159,12 @@ class PositionsManager:
                 state.set_last_error(str(promise.error or self._error))
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
+            self.progress.failed(promise.error, self._subscription.now)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:
             # The next heartbeat gets this error, too. Then on_lost runs, and the member rejoins. (Java raises the error
             # in poll().)
             log.info("%s; waiting for the next heartbeat to rejoin the group", promise.error)
+            self.progress.failed(promise.error, self._subscription.now)
         elif promise.error is not None:
             self._error = promise.error
 

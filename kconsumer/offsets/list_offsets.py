@@ -24,6 +24,7 @@ from kconsumer.offsets.error_actions import (
     action_for,
     authorization_error,
 )
+from kconsumer.progress import Progress
 from kconsumer.schema import LIST_OFFSETS
 from kconsumer.schema.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kconsumer.state.cluster import Cluster
@@ -152,8 +153,10 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         timestamps: Mapping[TopicPartition, int],
         deadline: float,
         backoff: RetryTimer,
+        progress: Progress,
     ) -> None:
         super().__init__(deadline, backoff)
+        self._progress = progress
         self._requests = requests
         self._cluster = cluster
         self._metadata = metadata
@@ -218,6 +221,7 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
 
     def _retry(self, error: KafkaError, now: float) -> None:
         self.retry(error, now)
+        self._progress.failed(error, now)
         self._metadata.request_update()
 
     def _fail_for_topics(self, leaderless: list[TopicPartition]) -> bool:

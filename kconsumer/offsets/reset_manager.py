@@ -25,6 +25,7 @@ from kconsumer.offsets.list_offsets import (
     parse_response,
 )
 from kconsumer.offsets.validation import Validator
+from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import AWAIT_RESET, PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -52,7 +53,9 @@ class ResetManager:
         self._wall_ms = wall_ms  # returns the wall-clock time (ms since 1970); only resets by duration use it
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._requests = ListOffsetsRequests(config, cluster)
+        self.progress = Progress("partitions", "offsets of their leaders (ListOffsets)")
         self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff)
+        self.validations = self._validator.progress
         self._calls: list[ListOffsetsCall] = []
         self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
         self._metadata_version = -1
@@ -71,10 +74,18 @@ class ResetManager:
             subscription.validate_all(self._cluster)
         if not subscription.has_all_positions():
             wait_ms = self._request_positions(now, requests)
+        self._update_progress()
         if self._calls:
             wait_ms = min(wait_ms, *(call.poll(now, requests) for call in self._calls))
             self._calls = [call for call in self._calls if not call.promise.done]
         return PollResult(requests, wait_ms)
+
+    def _update_progress(self) -> None:
+        """End the waits for which no partition waits any more."""
+        if not self._calls and not self._subscription.partitions_to_reset(FOREVER):
+            self.progress.done()
+        if not self._subscription.partitions_to_validate(FOREVER):
+            self.validations.done()
 
     def _request_positions(self, now: float, requests: list[UnsentRequest]) -> float:
         subscription = self._subscription
@@ -133,6 +144,7 @@ class ResetManager:
             strategies = {tp: subscription.get(tp).reset_strategy or OffsetReset.LATEST for tp in partitions}
             requested = {tp: self._reset_timestamp(tp, strategy) for tp, strategy in strategies.items()}
             subscription.set_next_retry(partitions, now + self._config.request_timeout_ms)
+            self.progress.requested(now)
             requests.append(self._requests.request(node_id, requested, self._reset_handler(strategies, requested)))
         return leaderless
 
@@ -162,6 +174,7 @@ class ResetManager:
         result: ListOffsetsResult,
         now: float,
     ) -> None:
+        self.progress.responded()
         for tp, found in result.found.items():
             self._metadata.update_last_seen_epoch(tp, found.leader_epoch)
             if requested[tp] == LATEST and strategies[tp].duration_ms is not None:
@@ -182,6 +195,7 @@ class ResetManager:
             _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
 
     def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        self.progress.failed(next(iter(reasons.values())), now)
         self._subscription.back_off(reasons, now, self._retry_backoff.shared_delay())
         self._metadata.request_update()
 
@@ -217,7 +231,8 @@ class ResetManager:
         TopicAuthorizationError or InvalidTopicError. To stop the lookup earlier, fail the promise.
         """
         backoff = RetryTimer(self._retry_backoff)
-        call = ListOffsetsCall(self._requests, self._cluster, self._metadata, timestamps, deadline, backoff)
+        requests = self._requests
+        call = ListOffsetsCall(requests, self._cluster, self._metadata, timestamps, deadline, backoff, self.progress)
         if not timestamps:
             call.promise.set_result({})
             return call.promise

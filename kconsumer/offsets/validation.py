@@ -16,6 +16,7 @@ from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, action_for, authorization_error
 from kconsumer.offsets.list_offsets import by_topic
+from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
 from kconsumer.schema.offsets import (
     EpochEndOffset,
@@ -52,6 +53,7 @@ class Validator:
         self._truncations: dict[TopicPartition, Truncation] = {}
         self._truncated_again = False  # a truncation was found since the last `take_truncation`
         self._backoff = backoff
+        self.progress = Progress("partitions", "the check of their positions (OffsetForLeaderEpoch)")
         self._request_timeout_ms: float = config.request_timeout_ms
 
     def poll(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
@@ -129,6 +131,7 @@ class Validator:
         return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
 
     def _retry(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        self.progress.failed(next(iter(reasons.values())), now)
         self._subscription.back_off(reasons, now, self._backoff.shared_delay())
         self._metadata.request_update()
 

@@ -49,7 +49,7 @@ class ShareComponents(ClientComponents):
             share_config, self.member, self.cluster, self.subscription, self.metadata, self.buffer, metrics, rng
         )
         self.collector = ShareCollector(config, self.buffer, metrics)
-        self.progress.watch(*self._group_progress())
+        self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
         self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]
         self._report_metrics()
 

@@ -55,7 +55,7 @@ class TopicMetadata:
 class MetadataUpdate:
     """The changes that a metadata response made."""
 
-    __slots__ = ("full", "progressed", "recreated", "stale", "topic_errors", "topics")
+    __slots__ = ("full", "partition_errors", "progressed", "recreated", "stale", "topic_errors", "topics")
 
     def __init__(self, topics: frozenset[str], *, full: bool) -> None:
         self.topics = topics  # those that the response names
@@ -63,6 +63,7 @@ class MetadataUpdate:
         self.progressed = False  # something in it was newer than the cache, so another request soon may help
         self.stale = False  # a leader in it is missing or moving, so metadata must be requested again
         self.topic_errors: dict[str, int] = {}  # the error code of each topic that has one
+        self.partition_errors: dict[TopicPartition, int] = {}  # the error code of each partition that has one
         self.recreated: set[str] = set()  # topics whose topic id changed
 
 
@@ -279,6 +280,8 @@ class Cluster:
         for partition in topic.partitions:
             result.stale |= _is_stale(partition.error_code)
             tp = TopicPartition(name, partition.partition_index)
+            if partition.error_code:
+                result.partition_errors[tp] = partition.error_code
             kept = before.partitions.get(tp.partition) if before is not None else None
             newest = self._newest(tp, partition, kept, reliable, ignore_epochs, result)
             if newest is not None:

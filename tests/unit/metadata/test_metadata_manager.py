@@ -430,6 +430,27 @@ def test_a_partial_response_keeps_other_topics_errors() -> None:
     assert 29 == case.manager.topic_error("a")
 
 
+@pytest.mark.parametrize(("code", "pause_ms"), [(29, 3000.0), (38, 3000.0), (17, MAX_AGE_MS)])
+def test_a_topic_with_an_error_is_requested_again_soon(code: int, pause_ms: float) -> None:
+    """A permission that is granted is noticed after 3 s; an illegal name stays illegal."""
+    case = Case("a", metadata_recovery_strategy="none")
+    case.update(0.0, metadata(topic("a", error=code)))
+    assert pause_ms == case.waits(0.0)
+    case.update(pause_ms)
+    assert MAX_AGE_MS == case.waits(pause_ms)
+
+
+def test_a_partition_without_a_leader_is_a_wait() -> None:
+    """The error code of an assigned partition that has no leader is the reason why the consumer waits."""
+    case = Case()
+    case.subscription.assign(tps("a-0", "a-1"))
+    case.update(0.0, metadata(topic("a", partition(0), partition(1, -1, error=5), partition(2, -1, error=9))))
+    assert case.manager.progress.last_error is not None
+    assert "leader of a-1: LEADER_NOT_AVAILABLE" in str(case.manager.progress.last_error)
+    case.update(RETRY_MS, led_by({"a-0": 1, "a-1": 1}))
+    assert case.manager.progress.status is None
+
+
 def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
     """The error of an unauthorized topic is dropped when it is unsubscribed."""
     case = Case("a")
