@@ -191,8 +191,22 @@ class ResetManager:
             self._retry_resets(result.retry, now)
 
     def _seek(self, tp: TopicPartition, offset: int, strategy: OffsetReset) -> None:
-        if self._subscription.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
+        state = self._subscription.find(tp)
+        lost = None if state is None or self._is_another_topic(state) else state.out_of_range_offset
+        if not self._subscription.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
+            return
+        if state is None or lost in (None, offset) or state.out_of_range > 1:
             _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
+        else:
+            _warn_out_of_range(tp, lost, offset, strategy)
+
+    def _is_another_topic(self, state: PartitionState) -> bool:
+        """Returns True if the topic was deleted and created again since the position was set.
+
+        There has been a warning about that. The offsets of the old and of the new topic must not be compared.
+        """
+        current = self._cluster.topic_id(state.topic_partition.topic)
+        return None not in (current, state.topic_id) and current != state.topic_id
 
     def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
         self.progress.failed(next(iter(reasons.values())), now)
@@ -268,3 +282,25 @@ class ResetManager:
 
     def __repr__(self) -> str:
         return f"<ResetManager: {len(self._calls)} lookups, {self._subscription!r}>"
+
+
+def _warn_out_of_range(tp: TopicPartition, lost: int, offset: int, strategy: OffsetReset) -> None:
+    """Log which records are skipped or read again, because the position `lost` was out of range and is now `offset`.
+
+    A broker that rejects an offset does not say where its log starts and ends. But the new offset is between the two.
+    So an offset before it was before the start, unless the log has grown beyond it meanwhile.
+    """
+    if lost < offset:
+        where, effect, count = "before the start", "were deleted or are skipped", offset - lost
+    else:
+        where, effect, count = "after the end", "are read again", lost - offset
+    _log.warning(
+        "offset %d of %s is out of range, %s of the log: continuing at offset %d (%s); up to %d records %s",
+        lost,
+        tp,
+        where,
+        offset,
+        strategy,
+        count,
+        effect,
+    )

@@ -113,6 +113,7 @@ class PartitionState:
         "log_start_offset",
         "next_retry",
         "out_of_range",
+        "out_of_range_offset",
         "paused",
         "pending_revocation",
         "position",
@@ -146,6 +147,7 @@ class PartitionState:
         self.next_retry = 0.0  # ms; no request for this partition is sent before this time
         self.failures = 0  # failures in a row of the request that the current state waits for
         self.out_of_range = 0  # resets in a row of a position that was out of range
+        self.out_of_range_offset: int | None = None  # the position that is being reset, because it was out of range
         self.last_error = ""
         self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred: PreferredReplica | None = None
@@ -201,7 +203,7 @@ class PartitionState:
         """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
         self.reset_strategy = strategy
-        self.reset_end = None
+        self.reset_end = self.out_of_range_offset = None
         self.next_retry = retry_at
 
     def reset_out_of_range(self, strategy: OffsetReset, delay_ms: Callable[[int], float]) -> None:
@@ -210,9 +212,12 @@ class PartitionState:
         The first reset is requested at once. If the resulting offset is out of range, too, the second reset is delayed
         by `delay_ms(0)` ms, the third by `delay_ms(1)` ms, and so on.
         """
-        resets = self.out_of_range
+        resets, position = self.out_of_range, self.position
         self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
         self.out_of_range += 1
+        if position is not None:
+            self.out_of_range_offset = position.offset
+            self.last_error = f"offset {position.offset} is out of range"
 
     def clear_out_of_range(self) -> None:
         """Clear `out_of_range`, because the broker accepted the position's offset."""

@@ -399,3 +399,55 @@ def test_position_without_policy_raises_at_once(kafka: Kafka, topic_name: str, n
     with pytest.raises(NoOffsetForPartitionError, match=str(one)):
         consumer.position(one, timeout=10)
     assert watch.seconds() < 1
+
+
+@pytest.mark.parametrize(
+    ("sought", "policy", "expected"),
+    [
+        (
+            2,
+            "latest",
+            "before the start of the log: continuing at offset 10 (latest); up to 8 records were deleted",
+        ),
+        (
+            2,
+            "earliest",
+            "before the start of the log: continuing at offset 8 (earliest); up to 6 records were deleted",
+        ),
+        (27, "latest", "after the end of the log: continuing at offset 10 (latest); up to 17 records are read again"),
+        (
+            27,
+            "earliest",
+            "after the end of the log: continuing at offset 8 (earliest); up to 19 records are read again",
+        ),
+    ],
+)
+def test_a_reset_of_a_lost_position_is_a_warning(
+    kafka: Kafka,
+    ten: TopicPartition,
+    new_consumer: New,
+    caplog: pytest.LogCaptureFixture,
+    sought: int,
+    policy: str,
+    expected: str,
+) -> None:
+    """If the position is outside of the log, which is 8 to 10, one warning has both offsets, the cause and how many
+    records are concerned.
+    """
+    kafka.delete_records(ten.topic, {0: 8})
+    consumer = new_consumer(auto_offset_reset=policy)
+    consumer.assign([ten])
+    consumer.seek(ten, sought)
+    poll_until(consumer, lambda: consumer.position(ten) != sought)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"offset {sought} of {ten} is out of range, {expected}" in warning
+
+
+def test_the_first_position_is_no_warning(
+    ten: TopicPartition, new_consumer: New, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a partition never had a position, nothing was lost."""
+    consumer = new_consumer(auto_offset_reset="latest")
+    consumer.assign([ten])
+    assert 10 == consumer.position(ten)
+    assert [] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -37,6 +37,8 @@ QUOTES = {
         "group …: auto-commit failed, will be tried again: …",
         "group …: commit before the rebalance failed: …",
         "topic … was deleted and created again: offset … of … belongs to the old one",
+        "offset … of … is out of range, … of the log: continuing at offset …",
+        "reading … from the leader for the next … s: …",
         "certificates have changed, those read before are used: …",
         "found coordinator … of group …",
         "group …: joined generation … as … (…)",
