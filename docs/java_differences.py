@@ -96,6 +96,16 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "the names of Java's classes for bytes, text and numbers; assignors are names, classes or objects",
         ),
         Difference(
+            "a consumer that makes no progress",
+            "logs at most at INFO, for many causes",
+            "logs a warning with the cause within ten seconds, and then once a minute; `repr(consumer)` and "
+            "`partition_states()` have it, too: [operating](../guides/operating.md#a-consumer-that-reads-nothing)",
+            (
+                "tests/unit/public/test_progress.py::test_a_request_without_a_response_is_logged",
+                "tests/brokerless/test_unreachable_brokers.py::test_an_address_that_closes_connections_is_a_warning",
+            ),
+        ),
+        Difference(
             "an unknown option",
             "is logged",
             "raises ConfigError, which names the nearest one",
@@ -228,6 +238,15 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "is not asked for more",
             "is asked for the records after them, two fetches ahead",
             (f"{FETCHES}::test_no_more_than_two_fetches_ahead",),
+        ),
+        Difference(
+            "a preferred replica (`client_rack`) that refuses, or cannot be reached",
+            "is asked again, as long as the leader names it, and nothing is read",
+            "is not asked for `metadata_max_age_ms`: the leader is read",
+            (
+                "tests/brokerless/test_read_replicas.py::test_an_unreachable_replica_does_not_stop_reading",
+                "tests/unit/fetching/test_fetch_leaders.py::test_after_a_redirect_that_gave_nothing_the_leader_is_read",
+            ),
         ),
         Difference(
             "connections to a broker",
