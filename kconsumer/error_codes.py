@@ -170,6 +170,11 @@ class Errors:
     STREAMS_INVALID_TOPOLOGY_EPOCH = ErrorCode(131, NO, "the topology epoch of the Streams group is not valid")
     STREAMS_TOPOLOGY_FENCED = ErrorCode(132, NO, "the topology epoch of the Streams group is old")
     SHARE_SESSION_LIMIT_REACHED = ErrorCode(133, YES, "the broker has as many share sessions as it allows")
+    GROUP_DELETION_FAILED = ErrorCode(134, NO, "the group was not deleted, or not completely")
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = ErrorCode(
+        135, NO, "the broker could not process the description of the topology"
+    )
+    CONTROLLER_ID_NOT_REGISTERED = ErrorCode(136, NO, "the controller id is not registered")
 
 
 def is_retriable(code: int) -> bool:

@@ -384,6 +384,7 @@ _CLASSES: dict[int, type[BrokerError]] = {
             Errors.UNRELEASED_INSTANCE_ID,
             Errors.UNSUPPORTED_ASSIGNOR,
             Errors.STALE_MEMBER_EPOCH,
+            Errors.GROUP_DELETION_FAILED,
         ),
         RebalanceInProgressError: (Errors.REBALANCE_IN_PROGRESS,),
         TopicAuthorizationError: (Errors.TOPIC_AUTHORIZATION_FAILED,),

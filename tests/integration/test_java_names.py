@@ -1,4 +1,4 @@
-"""docs/coming-from/java.md against Kafka's own classes: every method is named, and every other default is listed."""
+"""Kafka's own classes: docs/coming-from/java.md names all methods and other defaults, and error codes are the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kconsumer.config.options import OPTIONS, canonical_name
+from kconsumer.error_codes import CODES
 from support.brokers.kafka_jars import DEFAULT_VERSION, kafka_jars, program
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,7 @@ PAGE = (ROOT / "docs" / "coming-from" / "java.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "tests" / "support" / "java" / "ClientNames.java"
 DATA = ROOT / "tests" / "unit" / "config" / "data"
 INTERNAL = {"internal.throw.on.fetch.stable.offset.unsupported"}
+RETRIABLE_HERE = {"REBOOTSTRAP_REQUIRED"}  # the client bootstraps again by itself
 # Options whose default is the same in another form: a list of classes, and "true with a group".
 SAME = {"bootstrap.servers", "enable.auto.commit", "partition.assignment.strategy"}
 
@@ -52,6 +54,16 @@ def test_options_and_other_defaults_are_listed(java: list[list[str]]) -> None:
     listed = json.loads((DATA / "option_defaults.json").read_text(encoding="utf-8"))["java"]
     assert different == listed.keys()
     assert [] == [name for name, default in listed.items() if not theirs[name].rstrip("]").endswith(default)]
+
+
+def test_error_codes_are_kafkas(java: list[list[str]]) -> None:
+    """Every error code has Kafka's name, and is retriable where it is in Java, with the exceptions above."""
+    theirs = {
+        int(code): (name, retriable == "true") for code, name, retriable in (r[1:] for r in java if r[0] == "error")
+    }
+    ours = {code: (row.name, row.retriable) for code, row in CODES.items()}
+    assert theirs.keys() - {-1, 0} == ours.keys() - {-1, 0}
+    assert RETRIABLE_HERE == {name for code, (name, retriable) in ours.items() if (name, retriable) != theirs[code]}
 
 
 def text(value: object) -> str:

@@ -1,7 +1,8 @@
-// The options and methods of Kafka's own consumers: java ClientNames.java
+// The options and methods of Kafka's own consumers, and its error codes: java ClientNames.java
 //
 // Prints one line per option of ConsumerConfig: "option", its name, and its default, or "required". Then one line per
-// public method of KafkaConsumer and KafkaShareConsumer: the class and the name.
+// public method of KafkaConsumer and KafkaShareConsumer: the class and the name. Then one line per error code: "error",
+// the code, its name, and whether it is retriable.
 
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
@@ -11,6 +12,8 @@ import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.config.ConfigDef.ConfigKey;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.protocol.Errors;
 
 public class ClientNames {
     public static void main(String[] args) {
@@ -25,6 +28,10 @@ public class ClientNames {
                 }
             }
             names.forEach(name -> System.out.println(client.getSimpleName() + "\t" + name));
+        }
+        for (Errors error : Errors.values()) {
+            boolean retriable = error.exception() instanceof RetriableException;
+            System.out.println("error\t" + error.code() + "\t" + error + "\t" + retriable);
         }
     }
 }
