@@ -136,6 +136,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ),
         ),
         Difference(
+            "records that retention deletes before they are read",
+            "the position is reset, which is logged at INFO",
+            "the same, with a warning that has both offsets and the number of records",
+            ("tests/integration/test_api_positions.py::test_a_reset_of_a_lost_position_is_a_warning",),
+        ),
+        Difference(
             "commits of the consumer protocol",
             "name the topic that has the name now",
             "name the topic that was read, so offsets of a deleted topic are not committed for its successor",
@@ -177,6 +183,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
     ),
     "Groups": (
+        Difference(
+            "a permission on a topic that is granted later (classic protocol)",
+            "is noticed after `metadata_max_age_ms`",
+            "is noticed within 3 s",
+            ("tests/unit/metadata/test_metadata_manager.py::test_a_topic_with_an_error_is_requested_again_soon",),
+        ),
         Difference(
             "a changed subscription (consumer protocol)",
             "is sent with the next heartbeat",
