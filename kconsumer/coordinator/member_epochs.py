@@ -40,6 +40,11 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
         """True while a heartbeat has no response yet."""
         return self._in_flight != 0
 
+    @property
+    def may_be_member(self) -> bool:
+        """True if the coordinator may have this member: at least one heartbeat of the membership was sent."""
+        return self._member.in_group and self._numbers > self._last_ended
+
     def reset_session_timer(self, now: float) -> None:
         """Do nothing: in these protocols only the coordinator has a session timeout."""
 

@@ -224,6 +224,11 @@ class AbstractHeartbeatManager(ABC, Generic[H]):
     def in_flight(self) -> bool:
         """True while a heartbeat has no response yet."""
 
+    @property
+    def may_be_member(self) -> bool:
+        """True if the coordinator may have this member."""
+        return self._member.in_group
+
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None. Each error is returned once."""
         error, self._error = self._error, None

@@ -6,7 +6,7 @@ Every step runs, even if an earlier one raised, and all share one timer. The fir
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,8 +14,10 @@ from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
 from kconsumer.engine.components import Group
 from kconsumer.engine.driver import Driver
+from kconsumer.engine.operations import track_completion
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError
+from kconsumer.managers import Promise, UnsentRequest
 
 if TYPE_CHECKING:
     from kconsumer.engine.base import Engine
@@ -26,8 +28,8 @@ Step: TypeAlias = "Callable[[], Operation[None] | None]"  # returns an operation
 
 MAX_JOIN_WAIT_INTERVALS = 2  # the wait for the end of a join, in heartbeat intervals
 COORDINATOR_LOOKUP_LIMIT_MS = 1000.0  # how long close() looks up a lost coordinator
-SESSION_CLOSE_TIMEOUT_MS = 1000.0  # close() waits this long, plus fetch_max_wait_ms, for the end of fetch sessions
-TELEMETRY_CLOSE_TIMEOUT_MS = 1000.0  # the same for the response to the last push of telemetry
+SESSION_CLOSE_TIMEOUT_MS = 1000.0  # how long close() waits for the end of fetch sessions
+TELEMETRY_CLOSE_TIMEOUT_MS = 1000.0  # how long close() waits for the response to the last push of telemetry
 
 
 class CloseSequence:
@@ -39,7 +41,7 @@ class CloseSequence:
         self._timer = timer
         self._components = engine.components
         self._config = engine.components.config
-        self._ending_sessions: Collection[str] = ()
+        self._ending_sessions: Collection[Promise[None]] = ()
 
     def run(self, leave_group: bool | None, *, auto_commit: bool) -> Operation[None]:
         """Commit if `auto_commit` is True, leave the group, end the fetch sessions, and close the connections.
@@ -74,7 +76,7 @@ class CloseSequence:
             self._finish_async_commits,
             self._driver.end_heartbeats,
             self._find_coordinator,
-            partial(self._engine.operations.leave, "the consumer closed", leave_group),
+            partial(self._engine.operations.leave, "the consumer closed", leave_group, closing=True),
             self._await_leave,
             self._await_sessions,
             self._await_telemetry,
@@ -87,20 +89,28 @@ class CloseSequence:
         with parts.changing():
             parts.telemetry.begin_close()
             if not parts.telemetry.ended:
-                self._driver.push_telemetry(parts.clock.now(), self._driver.submit_if_connected)
+                self._driver.push_telemetry(parts.clock.now(), self._submit)
 
     def _end_sessions(self) -> None:
         """To each connected broker, send the request that ends its fetch session.
 
-        This is an early step, because these requests may take long: a broker responds in order, and may delay the
-        response to the fetch in flight for `fetch_max_wait_ms`. The other steps run meanwhile.
+        This is an early step, because another connection may have to be opened for it: behind a fetch in flight, the
+        request would wait for up to `fetch_max_wait_ms`. The other steps run meanwhile.
         """
         parts, client = self._components, self._components.client
         with parts.changing():
-            now = parts.clock.now()
             requests = [r for r in parts.fetch.close() if r.node and client.api_versions(r.node) is not None]
-            self._driver.submit_if_connected(requests, now)
-            self._ending_sessions = [r.node for r in requests if r.node]
+            self._ending_sessions = [track_completion(request) for request in requests]
+            if requests:
+                self._submit(requests, parts.clock.now())
+
+    def _submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
+        """Send requests over connections on which they do not wait behind a fetch. The caller holds the lock."""
+        chosen = list(requests)
+        for request in chosen:
+            if request.node is not None:
+                request.node = self._components.client.free_connection(request.node)
+        self._driver.submit(chosen, now)
 
     def _commit(self) -> Operation[None]:
         group, operations = self._components.group, self._engine.operations
@@ -149,7 +159,7 @@ class CloseSequence:
         times out.
         """
         group = self._components.group
-        if group is None or not group.member.in_group:
+        if group is None or not group.heartbeat.may_be_member:
             return
         limit = self._limit(COORDINATOR_LOOKUP_LIMIT_MS)
         while group.coordinator.connection_id is None and not limit.expired:
@@ -163,19 +173,16 @@ class CloseSequence:
             yield from self._await(lambda: promise.done)
 
     def _await_sessions(self) -> Operation[None]:
-        """Wait until the brokers have ended their fetch sessions.
+        """Wait until the brokers have ended their fetch sessions, at most SESSION_CLOSE_TIMEOUT_MS.
 
-        Waits at most SESSION_CLOSE_TIMEOUT_MS plus the time that a broker may delay a fetch. A session that is not
-        ended takes room in the broker's cache until the broker evicts it.
+        A session that is not ended takes room in the broker's cache until the broker evicts it.
         """
-        in_flight = self._components.client.in_flight
-        limit_ms = self._config.fetch_max_wait_ms + SESSION_CLOSE_TIMEOUT_MS
-        yield from self._await(lambda: not any(map(in_flight, self._ending_sessions)), limit_ms)
+        yield from self._await(lambda: all(end.done for end in self._ending_sessions), SESSION_CLOSE_TIMEOUT_MS)
 
     def _await_telemetry(self) -> Operation[None]:
-        """Wait for the response to the last push. The request may follow a fetch that its broker delays."""
+        """Wait for the response to the last push, at most TELEMETRY_CLOSE_TIMEOUT_MS."""
         telemetry = self._components.telemetry
-        yield from self._await(lambda: telemetry.ended, self._config.fetch_max_wait_ms + TELEMETRY_CLOSE_TIMEOUT_MS)
+        yield from self._await(lambda: telemetry.ended, TELEMETRY_CLOSE_TIMEOUT_MS)
         telemetry.end()
 
     def _await(self, ended: Callable[[], bool], limit_ms: float = math.inf) -> Operation[None]:

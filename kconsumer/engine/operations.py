@@ -213,10 +213,11 @@ class Operations:
                     self._callbacks.set_listener(None)
             self.driver.allow_joining(True)
 
-    def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
+    def leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> Operation[None]:
         """Run on_revoke or on_lost, then send LeaveGroup. Raises the error of the callback at the end.
 
-        Sets `leave_promise`, which is done when the LeaveGroup request has ended.
+        If `closing` is True, a LeaveGroup does not wait behind a fetch, whose connection a member uses that leaves
+        during a rebalance. Sets `leave_promise`, which is done when the LeaveGroup request has ended.
         """
         parts = self._components
         group = parts.group
@@ -242,7 +243,9 @@ class Operations:
                 if last_join is not None:
                     self.driver.submit([last_join], now)
                 if request is not None:
-                    self.leave_promise = _track_completion(request)
+                    if closing and request.node is not None and request.node.isdigit():
+                        request.node = parts.client.free_connection(request.node)
+                    self.leave_promise = track_completion(request)
                     self.driver.submit([request], now)
             self._membership_ended = True
             parts.step.end()
@@ -262,7 +265,7 @@ class Operations:
         return group
 
 
-def _track_completion(request: UnsentRequest) -> Promise[None]:
+def track_completion(request: UnsentRequest) -> Promise[None]:
     """Returns a promise that is done when the request has ended with a response or an error."""
     promise: Promise[None] = Promise()
     request.add_done_callback(lambda: promise.set_result(None))

@@ -48,7 +48,7 @@ class NetworkClient:
 
         "3"         the connection to broker 3 for metadata and ordinary fetches
         "+3"        a separate connection to broker 3 for requests to the group coordinator
-        "*3"        a separate connection to broker 3 for expedited fetches
+        "*3"        a separate connection to broker 3 for requests that must not wait behind a fetch
         "-1", "-2"  the connections to the first and the second bootstrap server
 
     All times are in ms; `now` is the clock's present time.
@@ -325,6 +325,18 @@ class NetworkClient:
         error = BrokerConnectionError(f"the connection to {node.name} was closed by this client")
         self._loop.disconnect(node, error, now, by_client=True)
         node.forget_error()
+
+    def free_connection(self, node_id: str) -> str:
+        """Returns the id of a connection to the same broker on which no response is delayed by a fetch in flight.
+
+        Prefers a connection that is ready: `node_id`, or the one to the coordinator. Otherwise it is "*3", which is
+        opened if necessary.
+        """
+        broker = broker_id(node_id)
+        for candidate in (node_id, f"+{broker}"):
+            if self.api_versions(candidate) is not None and not self.in_flight(candidate):
+                return candidate
+        return f"*{broker}"
 
     def in_flight(self, node_id: str | None = None) -> int:
         """Returns the number of requests without a response on one connection, or on all connections if `node_id` is

@@ -179,7 +179,7 @@ class MockOperations(Operations):
         yield from ()
         return CLIENT_INSTANCE_ID
 
-    def leave(self, reason: str, leave_group: bool | None) -> Operation[None]:
+    def leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> Operation[None]:
         """Run on_revoke, and drop the assignment. Raises the error of the callback at the end."""
         parts = self._components
         self._membership_ended = True
