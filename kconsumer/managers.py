@@ -69,6 +69,10 @@ class UnsentRequest:
         self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
         self.min_version, self.max_version = min_version, max_version
 
+    def send_over(self, connection: str) -> None:
+        """Choose another connection for this request, which was not sent yet."""
+        self.node = connection
+
     def handle_with(self, handler: Callable[[Reply], None]) -> None:
         """Replace the handler of this request, which is in flight."""
         self.handler = handler

@@ -109,7 +109,7 @@ class CloseSequence:
         chosen = list(requests)
         for request in chosen:
             if request.node is not None:
-                request.node = self._components.client.free_connection(request.node)
+                request.send_over(self._components.client.free_connection(request.node))
         self._driver.submit(chosen, now)
 
     def _commit(self) -> Operation[None]:

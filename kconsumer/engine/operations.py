@@ -244,7 +244,7 @@ class Operations:
                     self.driver.submit([last_join], now)
                 if request is not None:
                     if closing and request.node is not None and request.node.isdigit():
-                        request.node = parts.client.free_connection(request.node)
+                        request.send_over(parts.client.free_connection(request.node))
                     self.leave_promise = track_completion(request)
                     self.driver.submit([request], now)
             self._membership_ended = True
