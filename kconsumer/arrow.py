@@ -41,6 +41,8 @@ def choose(columns: Iterable[str] | None) -> tuple[str, ...]:
         return COLUMNS
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names, not one string; write columns=[{columns!r}]")
+    if not hasattr(columns, "__iter__"):
+        raise TypeError(f"columns is a list of names, not {columns!r}")
     chosen = tuple(dict.fromkeys(columns))
     unknown = [name for name in chosen if name not in COLUMNS]
     if unknown:

@@ -125,11 +125,19 @@ class ClientBase(ABC):
 
 
 def timeout_in_ms(timeout: Timeout, default_ms: int) -> float:
-    """Returns a timeout in ms. Raises ValueError for a negative one. None means `default_ms`."""
+    """Returns a timeout in ms. None means `default_ms`.
+
+    Raises TypeError for what is neither a number nor a timedelta, and ValueError for a negative timeout.
+    """
     if timeout is None:
         return float(default_ms)
     # Not isinstance(): a program that passes no timedelta does not import `datetime`, which takes a millisecond.
-    seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else float(timeout)
+    if hasattr(timeout, "total_seconds"):
+        seconds = timeout.total_seconds()
+    elif hasattr(timeout, "__float__") or hasattr(timeout, "__index__"):
+        seconds = float(timeout)
+    else:
+        raise TypeError(f"a timeout must be a number of seconds or a timedelta, not {timeout!r}")
     if not seconds >= 0:
         raise ValueError(f"a timeout cannot be negative: {seconds} s")
     return seconds * 1000.0
@@ -139,6 +147,8 @@ def topic_names(topics: Iterable[str]) -> list[str]:
     """Returns the topics of a subscription. Raises TypeError or ValueError if one is not a name."""
     if isinstance(topics, str):
         raise TypeError(f"subscribe() takes a list of topics, not one string; write subscribe([{topics!r}])")
+    if not hasattr(topics, "__iter__"):
+        raise TypeError(f"subscribe() takes a list of topics, not {topics!r}")
     names = list(topics)
     for name in names:
         if not isinstance(name, str) or not name.strip():

@@ -13,7 +13,7 @@ from kconsumer.blocking_client import BlockingClient
 from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition
+from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Time
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import guarded
 from kconsumer.listener import RebalanceListener, coroutine_function
@@ -96,7 +96,7 @@ class Consumer(ConsumerBase, BlockingClient):
             timeout == 0
             and not SIGNALS.active
             and not (self._iteration.started and self._iteration.active)
-            and (max_records is None or max_records > 0)
+            and (max_records is None or (max_records.__class__ is int and max_records > 0))
             and timeout_ms is None
             and self._engine.nothing_arrived(self._guard)
         ):
@@ -252,11 +252,12 @@ class Consumer(ConsumerBase, BlockingClient):
 
     @guarded
     def offsets_for_times(
-        self, timestamps: Mapping[P, int], timeout: Timeout = None
+        self, timestamps: Mapping[P, Time], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns, for each partition, the offset of the first record at or after a time (ms since the epoch).
+        """Returns, for each partition, the offset of the first record at or after a time (Java `offsetsForTimes`).
 
-        The value is None if there is no such record. Raises ValueError for a negative time (Java `offsetsForTimes`).
+        A time is an int (ms since 1970) or a `datetime` with a time zone. The value is None if there is no such record.
+        Raises ValueError for a negative time and for a `datetime` without a time zone.
         """
         return self._engine.run(self._offsets_for_times(timestamps, timeout))
 
@@ -287,4 +288,5 @@ class Consumer(ConsumerBase, BlockingClient):
         self._close(30.0, None, auto_commit=False)
 
     def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
+        self._check_leave_group(leave_group)
         self._close_once(timeout, lambda timer: self._engine.close(timer, leave_group, auto_commit=auto_commit))

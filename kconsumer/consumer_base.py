@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias, TypeVar
 
 from kconsumer import assignors
 from kconsumer._core.record_run import deserialization_error
@@ -20,8 +20,9 @@ from kconsumer.config.options import ConsumerConfig
 from kconsumer.engine.access_guard import guarded
 from kconsumer.engine.shared_calls import shared, shared_read
 from kconsumer.errors import StateError
-from kconsumer.listener import CallableListener, RebalanceListener
-from kconsumer.offset_arguments import offsets_to_commit, seek_target
+from kconsumer.listener import RebalanceListener, chosen_listener
+from kconsumer.offset_arguments import at_least_one, checked_text, offsets_to_commit, seek_target, topic_partitions
+from kconsumer.offset_arguments import timestamps as times_to_look_up
 from kconsumer.offset_arguments import topic_partition as _partition
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import (
@@ -37,6 +38,8 @@ from kconsumer.types import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from kconsumer.arrow import RecordBatch
     from kconsumer.assignors import Assignor
     from kconsumer.decoded_columns import Decoders
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
 P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
 Offsets = Mapping[P, "SupportsIndex | OffsetAndMetadata"]
+Time: TypeAlias = "SupportsIndex | datetime"
 ARROW_ROWS, ARROW_BYTES = 20_000, 4 << 20
 # With these limits, no column of a batch reaches 2 GiB, not even the column of topic names of up to 249 bytes.
 MAX_ARROW_ROWS, MAX_ARROW_BYTES = 8_000_000, 1 << 29
@@ -108,12 +112,7 @@ class ConsumerBase(ClientBase):
         self._check_change()
         if self._config.group_id is None:
             raise StateError("subscribe() needs a consumer group: give group_id=… to Consumer, or assign() partitions")
-        callables = (on_assign, on_revoke, on_lost)
-        chosen = listener
-        if any(callback is not None for callback in callables):
-            if listener is not None:
-                raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
-            chosen = CallableListener(*callables)
+        chosen = chosen_listener(listener, on_assign, on_revoke, on_lost)
         if chosen is not None:
             self._check_listener(chosen)
         if isinstance(topics, SubscriptionPattern):
@@ -157,7 +156,7 @@ class ConsumerBase(ClientBase):
         the old assignment without waiting. Raises StateError after `subscribe`.
         """
         self._check_change()
-        chosen = [_partition(tp) for tp in partitions]
+        chosen = topic_partitions(partitions)
         if not chosen:
             self._drop_subscription()
             return
@@ -313,7 +312,8 @@ class ConsumerBase(ClientBase):
     @guarded
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Make the next `poll` rejoin the group. Raises StateError without a group (KIP-568)."""
-        self._engine.enforce_rebalance(reason or "the application asked for a rebalance")
+        given = None if reason is None else checked_text(reason, "the reason of a rebalance")
+        self._engine.enforce_rebalance(given or "the application asked for a rebalance")
 
     @shared_read
     def metrics(self) -> dict[MetricName, float]:
@@ -342,15 +342,15 @@ class ConsumerBase(ClientBase):
     def _committed(
         self, partitions: Iterable[Partition], timeout: Timeout
     ) -> Operation[dict[TopicPartition, OffsetAndMetadata | None]]:
-        wanted = [_partition(tp) for tp in partitions]
+        wanted = topic_partitions(partitions)
         return (yield from self._engine.operations.committed(wanted, self._timer(timeout)))
 
     def _position(self, tp: Partition, timeout: Timeout) -> Operation[int]:
-        tp = _partition(tp)
+        tp, timer = _partition(tp), self._timer(timeout)
         unseen = self._iteration.unseen().get(tp)
         if unseen is not None:
             return unseen
-        return (yield from self._engine.operations.position(tp, self._timer(timeout)))
+        return (yield from self._engine.operations.position(tp, timer))
 
     def _beginning_offsets(
         self, partitions: Iterable[Partition], timeout: Timeout
@@ -363,22 +363,19 @@ class ConsumerBase(ClientBase):
     def _ends(
         self, partitions: Iterable[Partition], timestamp: int, what: str, timeout: Timeout
     ) -> Operation[dict[TopicPartition, int]]:
-        wanted = dict.fromkeys((_partition(tp) for tp in partitions), timestamp)
+        wanted = dict.fromkeys(topic_partitions(partitions), timestamp)
         found = yield from self._engine.operations.list_offsets(wanted, self._timer(timeout), what)
         return {tp: found_at.offset for tp, found_at in found.items() if found_at is not None}
 
     def _offsets_for_times(
-        self, timestamps: Mapping[P, int], timeout: Timeout
+        self, timestamps: Mapping[P, Time], timeout: Timeout
     ) -> Operation[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        for tp, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(f"the time for {tp} is negative: {timestamp}")
-        wanted = {_partition(tp): timestamp for tp, timestamp in timestamps.items()}
+        wanted = times_to_look_up(timestamps)
         what = "finding offsets for times"
         return (yield from self._engine.operations.list_offsets(wanted, self._timer(timeout), what))
 
     def _partitions_for(self, topic: str, timeout: Timeout) -> Operation[tuple[PartitionInfo, ...]]:
-        topics = yield from self._engine.operations.topics([topic], self._timer(timeout))
+        topics = yield from self._engine.operations.topics([checked_text(topic, "a topic")], self._timer(timeout))
         return topics.get(topic, ())
 
     def _list_topics(self, timeout: Timeout) -> Operation[dict[str, tuple[PartitionInfo, ...]]]:
@@ -393,6 +390,11 @@ class ConsumerBase(ClientBase):
     def _forget_wakeup(self) -> None:
         """Let a wakeup that no call has raised yet raise nothing."""
         self._engine.driver.wakeup_requested = False
+
+    def _check_leave_group(self, leave_group: bool | None) -> None:
+        """Raise TypeError unless the argument `leave_group` of `close` is a bool or None."""
+        if not (leave_group is None or isinstance(leave_group, bool)):
+            raise TypeError(f"leave_group must be True, False or None, not {leave_group!r}")
 
     def _drop_unreached(self) -> None:
         if not self._guard.step.unfinished:
@@ -420,8 +422,9 @@ class ConsumerBase(ClientBase):
     def _max_records(self, max_records: int | None, timeout_ms: float | None) -> int:
         """Returns the checked argument `max_records` of a poll. Raises TypeError if `timeout_ms` is given."""
         if timeout_ms is not None:
-            raise TypeError(f"poll() takes seconds: write poll(timeout={timeout_ms / 1000:g}), not timeout_ms=")
-        return self._config.max_poll_records if max_records is None else _positive("max_records", max_records)
+            instead = f"{timeout_ms / 1000:g}" if isinstance(timeout_ms, int | float) else "…"
+            raise TypeError(f"poll() takes seconds: write poll(timeout={instead}), not timeout_ms=")
+        return self._config.max_poll_records if max_records is None else at_least_one("max_records", max_records)
 
     def _arrow_limits(
         self, max_rows: int | None, max_bytes: int | None, columns: Iterable[str] | None
@@ -432,10 +435,10 @@ class ConsumerBase(ClientBase):
         chosen = choose(columns)
         if max_rows is None:
             max_rows = self._config.max_poll_records if "max_poll_records" in self._config.explicit else ARROW_ROWS
-        rows = min(_positive("max_rows", max_rows), MAX_ARROW_ROWS)
+        rows = min(at_least_one("max_rows", max_rows), MAX_ARROW_ROWS)
         return (
             rows,
-            min(_positive("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MAX_ARROW_BYTES),
+            min(at_least_one("max_bytes", ARROW_BYTES if max_bytes is None else max_bytes), MAX_ARROW_BYTES),
             chosen,
         )
 
@@ -470,9 +473,3 @@ class ConsumerBase(ClientBase):
             pass
         self._rewind()
         return batch
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}")
-    return value

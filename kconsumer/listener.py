@@ -62,6 +62,27 @@ class CallableListener(RebalanceListener):
         return _call(self._on_lost or self._on_revoke, consumer, partitions)
 
 
+def chosen_listener(
+    listener: RebalanceListener | None,
+    on_assign: Callback[Any] | None,
+    on_revoke: Callback[Any] | None,
+    on_lost: Callback[Any] | None,
+) -> RebalanceListener | None:
+    """Returns the listener for the arguments of `subscribe`, or None if it got none. Raises TypeError or ValueError."""
+    callables = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+    given = {name: callback for name, callback in callables.items() if callback is not None}
+    if listener is not None:
+        if given:
+            raise ValueError("give either listener= or on_assign=/on_revoke=/on_lost=, not both")
+        if not callable(getattr(listener, "on_partitions_assigned", None)):
+            raise TypeError(f"listener must be a RebalanceListener, not {listener!r}")
+        return listener
+    for name, callback in given.items():
+        if not callable(callback):
+            raise TypeError(f"{name} must be callable: {name}(consumer, partitions), not {callback!r}")
+    return CallableListener(on_assign, on_revoke, on_lost) if given else None
+
+
 def coroutine_function(listener: RebalanceListener) -> str | None:
     """Returns the name of a callback of this listener that is a coroutine function, or None if there is none."""
     if isinstance(listener, CallableListener):

@@ -1,4 +1,4 @@
-"""Checks of partitions and offsets that users pass. The errors say what to pass instead.
+"""Checks of partitions, offsets and times that users pass. The errors say what to pass instead.
 
 Any object with `__index__`, such as an integer of numpy, is accepted as an integer. Floats are not. Values that pass
 these checks can be encoded in a request.
@@ -7,12 +7,15 @@ these checks can be encoded in a request.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from kconsumer._core.record import ConsumerRecord
 from kconsumer.records import ConsumerRecords
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 MAX_PARTITION = MAX_LEADER_EPOCH = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
@@ -38,6 +41,61 @@ def topic_partition(tp: tuple[str, SupportsIndex]) -> TopicPartition:
     if isinstance(tp, TopicPartition) and type(partition) is int:
         return tp
     return TopicPartition(topic, number)
+
+
+def topic_partitions(partitions: Iterable[tuple[str, SupportsIndex]]) -> list[TopicPartition]:
+    """Returns the TopicPartitions of a list of partitions. Raises TypeError or ValueError for an invalid argument."""
+    if not hasattr(partitions, "__iter__"):
+        raise TypeError(f"{partitions!r} is not a list of partitions; write [TopicPartition(topic, partition), …]")
+    return [topic_partition(tp) for tp in partitions]
+
+
+def timestamps(times: Any) -> dict[TopicPartition, int]:
+    """Returns the time to look up for each partition (ms since 1970). Raises TypeError or ValueError if one is invalid.
+
+    A datetime must have a time zone. One between two milliseconds means the later of them, because no record has a time
+    between them.
+    """
+    if not isinstance(times, Mapping):
+        raise TypeError(f"offsets_for_times() takes a mapping {{TopicPartition(…): time}}, not {times!r}")
+    by_partition = {topic_partition(tp): time for tp, time in times.items()}
+    return {tp: _timestamp(time, f"the time for {tp}") for tp, time in by_partition.items()}
+
+
+def _timestamp(time: Any, what: str) -> int:
+    # Not isinstance(): a program that passes no datetime does not import `datetime`, which takes a millisecond.
+    if hasattr(time, "utcoffset") and hasattr(time, "date"):
+        time = _milliseconds(time, what)
+    if not hasattr(time, "__index__"):
+        hint = f"; write int({time!r})" if isinstance(time, float) else ""
+        raise TypeError(f"{what} must be an int (ms since 1970) or a datetime with a time zone, not {time!r}{hint}")
+    return _within(MAX_OFFSET, time, f"{what} (ms since 1970)")
+
+
+def _milliseconds(time: datetime, what: str) -> int:
+    """Returns a datetime in ms since 1970."""
+    from datetime import UTC, datetime, timedelta  # imported when used
+
+    if time.utcoffset() is None:
+        raise ValueError(f"{what} has no time zone: {time!r}; write datetime(…, tzinfo=UTC) or time.astimezone()")
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - time) // timedelta(milliseconds=1))
+
+
+def checked_text(text: Any, what: str) -> str:
+    """Returns an argument that must be a str. Raises TypeError if it is not."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str, not {text!r}")
+    return text
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """Returns an argument that must be a positive integer. Raises TypeError or ValueError if it is not."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return number
 
 
 def offsets_to_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -14,7 +14,7 @@ from kconsumer.aio.engine import AsyncEngine
 from kconsumer.client_base import Timeout
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition
+from kconsumer.consumer_base import ConsumerBase, Offsets, P, Partition, Time
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import ConfigError
@@ -205,11 +205,12 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         return await self._run(self._end_offsets(partitions, timeout))
 
     async def offsets_for_times(
-        self, timestamps: Mapping[P, int], timeout: Timeout = None
+        self, timestamps: Mapping[P, Time], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns, for each partition, the offset of the first record at or after a time (ms since the epoch).
+        """Returns, for each partition, the offset of the first record at or after a time (Java `offsetsForTimes`).
 
-        The value is None if there is no such record. Raises ValueError for a negative time (Java `offsetsForTimes`).
+        A time is an int (ms since 1970) or a `datetime` with a time zone. The value is None if there is no such record.
+        Raises ValueError for a negative time and for a `datetime` without a time zone.
         """
         return await self._run(self._offsets_for_times(timestamps, timeout))
 
@@ -238,6 +239,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         await self._close(30.0, None, auto_commit=False)
 
     async def _close(self, timeout: Timeout, leave_group: bool | None, *, auto_commit: bool) -> None:
+        self._check_leave_group(leave_group)
         await self._close_once(timeout, lambda timer: self._engine.closing(timer, leave_group, auto_commit=auto_commit))
 
     async def _run_poll(self, operation: Operation[T]) -> T:

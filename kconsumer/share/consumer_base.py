@@ -84,6 +84,8 @@ class ShareConsumerBase(ClientBase):
         Raises StateError in implicit mode, and if the record is not one of the last poll, or if its acknowledgement was
         sent already.
         """
+        if not isinstance(record, ConsumerRecord):
+            raise TypeError(f"acknowledge() takes a record of the last poll, not {record!r}")
         self._engine.acknowledge(record, AcknowledgeType(type))
 
     @guarded
