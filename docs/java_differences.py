@@ -263,9 +263,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "connections to a broker",
             "one, and a second one to the coordinator",
-            "one more for expedited fetches, which is opened when a position changes while a fetch waits at the broker "
-            "(`seek`, a new partition): three at most. A broker that limits connections must allow them "
-            "(`max.connections.per.ip`)",
+            "one more for requests that must not wait behind a fetch, such as an expedited fetch after `seek`, or those "
+            "of `close()`: [three at most](../guides/operating.md#connections)",
             ("tests/unit/fetching/test_fetch_expedited.py::test_seek_while_a_fetch_waits",),
         ),
     ),
