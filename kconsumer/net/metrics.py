@@ -2,18 +2,18 @@
 connection in the group `consumer-node-metrics`.
 
 Received bytes are added up and recorded at the end of each poll, because a response may arrive in many reads. As in
-Java, each bootstrap connection and the coordinator's connection have a node id of their own in `consumer-node-metrics`.
+Java, the tag `node-id` is `node-1` for the connection to broker 1, `node-+1` for the separate connection to it as the
+coordinator, and `node--1` for the first bootstrap server. A connection for expedited fetches, which Java does not have,
+is `node-*1`.
 """
 
 from __future__ import annotations
 
 from kconsumer._core.metric_events import ConnectionEvents, NodeSensors
 from kconsumer.metrics.registry import Metrics, Row, Stat
-from kconsumer.net.describe import broker_id
 
 GROUP = "consumer-metrics"
 NODE_GROUP = "consumer-node-metrics"
-MAX_NODE_ID = 2**31 - 1
 
 CREATED: tuple[Row, ...] = (
     ("connection-creation-rate", Stat.COUNT_RATE, "Connections opened per second"),
@@ -138,7 +138,7 @@ class ConnectionMetrics:
 
     def _new_node(self, node_id: str) -> NodeSensors:
         """Returns the sensors of a connection. Their parents are the sensors of all connections."""
-        tag = ("node-id", f"node-{_java_id(node_id)}")
+        tag = ("node-id", f"node-{node_id}")
         return NodeSensors(
             *(
                 self._metrics.sensor(NODE_GROUP, rows, tag, parent=parent)
@@ -151,13 +151,3 @@ class ConnectionMetrics:
                 )
             )
         )
-
-
-def _java_id(node_id: str) -> int:
-    """Returns the number that Java's metrics use for a connection: the id of the broker.
-
-    For the separate connection to the group coordinator it is MAX_NODE_ID minus the broker id, as in Java. For a
-    connection for expedited fetches, which Java does not have, it is MAX_NODE_ID // 2 minus the broker id.
-    """
-    largest = {"+": MAX_NODE_ID, "*": MAX_NODE_ID // 2}.get(node_id[0])
-    return int(node_id) if largest is None else largest - broker_id(node_id)
