@@ -227,10 +227,10 @@ def _later_metrics() -> list[MetricName]:
     metrics, subscription, tp = Metrics(), SubscriptionState(), TopicPartition("orders", 0)
     ConnectionMetrics(metrics)._new_node("1")
     subscription.assign([tp])
-    fetching = FetchMetrics(metrics)
+    fetching = FetchMetrics(metrics, subscription)
+    fetching.update_assignment()
+    fetching.add_partitions([tp])
     fetching._new_topic(tp.topic)
-    fetching.update_assignment(subscription)
-    fetching.add_partitions([tp], subscription)
     return [*metrics.snapshot(0.0)]
 
 

@@ -9,7 +9,7 @@ Contents:
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t
 
-from kconsumer._core.metric_events cimport NodeSensors, SensorPair
+from kconsumer._core.metric_events cimport DataSensors, NodeSensors, SensorPair
 from kconsumer._core.wire cimport FrameBuffer, Slice, Span
 
 
@@ -26,6 +26,7 @@ cdef struct Update:
     int64_t next_offset                # equal to the position if there are no records
     int64_t bytes                      # of the records; 0 if there are none, as in the next one
     int64_t records                    # without control records
+    int64_t record_bytes               # the uncompressed size of these
 
 
 cdef struct EmptyResponse:
@@ -50,7 +51,7 @@ cdef class FastPartition:
     cdef readonly int64_t last_stable_offset
     cdef readonly int64_t log_start_offset
     cdef Slice records                       # while a response is processed: its records, as the next one
-    cdef SensorPair consumed                 # of the topic; None without metrics or before the first records, as `lags`
+    cdef DataSensors consumed                # of the topic; None without metrics or before the first records, as `lags`
     cdef SensorPair lags                     # of the partition
     cdef object next_epoch                   # the leader epoch of the record before the next offset, or None
     cdef int64_t moved_in                    # the number of the last poll that has moved the position

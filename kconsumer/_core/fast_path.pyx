@@ -518,7 +518,7 @@ cdef class FastPath:
             if not update.bytes:
                 continue
             end = update.last_stable_offset if self.parser.read_committed else update.high_watermark
-            sample.bytes, sample.records = update.bytes if update.records else 0, update.records
+            sample.bytes, sample.records = update.record_bytes, update.records
             sample.lag, sample.lead = end - update.next_offset, update.next_offset - update.log_start_offset
             sample.has_lag = end >= 0 and update.log_start_offset >= 0
             sample.counted = False

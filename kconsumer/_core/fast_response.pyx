@@ -103,7 +103,7 @@ cdef class ResponseParser:
             partition, update = seen[index], &self.updates[index]
             update.next_offset, partition.next_epoch = partition.offset, partition.offset_epoch
             update.bytes = partition.records.span.end - partition.records.span.p
-            update.records = 0
+            update.records = update.record_bytes = 0
             if update.bytes == 0:
                 continue
             fetch = new_fetch(
@@ -124,7 +124,7 @@ cdef class ResponseParser:
             if not fetch.is_exhausted() or fetch.output_bytes > MAX_OUTPUT or fetch.next_offset <= partition.offset:
                 return False
             update.next_offset, partition.next_epoch = fetch.next_offset, None if fetch.epoch < 0 else fetch.epoch
-            update.records = run.count
+            update.records, update.record_bytes = run.count, run.size
             if run.count:
                 runs.append(run)
             if fetch.skipped is not None:

@@ -9,8 +9,9 @@ cimport cython
 from libc.stdlib cimport free, realloc
 
 from kconsumer._core.metric_events cimport (
-    SensorPair,
+    DataSensors,
     add_both,
+    add_data,
     record_exchange,
     record_fetch_latency,
     record_poll,
@@ -115,13 +116,13 @@ cdef class FastSamples:
         cdef int64_t size = 0, records = 0, topic_size, topic_records
         cdef PartitionSample* sample
         cdef FastPartition partition
-        cdef SensorPair topic
+        cdef DataSensors topic
         for index in range(begin, end):
             partition, sample = self.sources[index], &self.partitions[index]
             if sample.has_lag and partition.lags is not None:
                 add_both(partition.lags, <double> sample.lag, <double> sample.lead, now, 1)
             size, records = size + sample.bytes, records + sample.records
-            if sample.counted:
+            if sample.counted or partition.consumed is None:    # None: the topic is gone
                 continue
             topic, topic_size, topic_records = partition.consumed, 0, 0
             for other in range(index, end):     # a response may contain a topic several times
@@ -129,9 +130,9 @@ cdef class FastSamples:
                 if partition.consumed is topic:
                     sample.counted = True
                     topic_size, topic_records = topic_size + sample.bytes, topic_records + sample.records
-            add_both(topic, <double> topic_size, <double> topic_records, now, 1)
+            add_data(topic, topic_size, topic_records, now)
         if begin < end:
-            add_both(fetches.consumed, <double> size, <double> records, now, 1)
+            add_data(fetches.data, size, records, now)
         for index in range(begin, end):
             self.sources[index] = None
         return 0

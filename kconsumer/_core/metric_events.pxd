@@ -30,15 +30,20 @@ cdef class ConnectionEvents:
     cdef NodeSensors node(self, str node_id)
 
 
+cdef class DataSensors:
+    cdef readonly SensorPair requests   # bytes and records of each response
+    cdef readonly SensorPair consumed   # bytes and records that a poll has taken
+
+
 cdef class FetchEvents:
     cdef SensorPair responses       # latency and throttle time
-    cdef SensorPair consumed        # bytes and records
-    cdef object new_topic           # returns a SensorPair of bytes and records
-    cdef dict topics                # topic -> SensorPair
+    cdef DataSensors data           # of all topics
+    cdef object new_topic           # returns the DataSensors of a topic; None: the topic is gone
+    cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
 
-    cdef SensorPair topic(self, str topic)
+    cdef DataSensors topic(self, str topic)
 
 
 cdef class PollEvents:
@@ -61,4 +66,5 @@ cdef int record_exchange(
     int64_t sent,
     double now,
 ) except -1
+cdef int add_data(DataSensors sensors, int64_t size, int64_t records, double now) except -1
 cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1

@@ -216,42 +216,68 @@ cdef class TopicTally:
     cdef readonly int64_t records
 
 
+cdef class DataSensors:
+    """The sensors of fetched data, of one topic or of all topics: sums of each response, and of each poll."""
+
+    def __cinit__(self, SensorPair requests not None, SensorPair consumed not None):
+        self.requests, self.consumed = requests, consumed
+
+
 cdef class FetchEvents:
     """Records what Fetch responses contain, in total, for each topic and for each partition."""
 
     def __cinit__(
-        self, SensorPair responses not None, SensorPair consumed not None, new_topic not None, bint read_committed
+        self, SensorPair responses not None, DataSensors data not None, new_topic not None, bint read_committed
     ):
-        self.responses, self.consumed, self.new_topic = responses, consumed, new_topic
+        self.responses, self.data, self.new_topic = responses, data, new_topic
         self.topics, self.partitions, self.read_committed = {}, {}, read_committed
 
     def record_response(self, double latency_ms, double throttle_ms, double now):
         """Record the latency and the throttle time (ms) of a Fetch response."""
         add_both(self.responses, latency_ms, throttle_ms, now, 1)
 
-    def record_read(self, tp, state, double now):
-        """Record the lag and lead of a partition, after its data in one response has been read."""
+    def record_read(self, tp, state, int64_t size, int64_t records, double now):
+        """Record what a poll has taken of a partition: the uncompressed size and the number of the records. Also
+        records the lag and lead after them."""
         sensors = self.partitions.get(tp)
+        if records:
+            record_consumed(self.data, size, records, now)
+            record_consumed(self.topic(tp.topic), size, records, now)
         if sensors is None:
             return
         lag, lead = state.lag(self.read_committed), state.lead()
         if lag is not None and lead is not None:
             add_both(<SensorPair?> sensors, lag, lead, now, 1)
 
-    def record_consumed(self, ResponseTally tally not None, double now):
+    def record_drained(self, ResponseTally tally not None, double now):
         """Record the sums of a response, after all its data has been read or dropped."""
         cdef TopicTally totals
-        add_both(self.consumed, <double> tally.bytes, <double> tally.records, now, 1)
+        cdef DataSensors sensors
+        add_both(self.data.requests, <double> tally.bytes, <double> tally.records, now, 1)
         for topic, found in tally.topics.items():
-            totals = <TopicTally> found
-            add_both(self.topic(topic), <double> totals.bytes, <double> totals.records, now, 1)
+            totals, sensors = <TopicTally> found, self.topic(topic)
+            if sensors is not None:
+                add_both(sensors.requests, <double> totals.bytes, <double> totals.records, now, 1)
 
-    cdef SensorPair topic(self, str topic):
-        """Returns the sensors of a topic: bytes and records. Creates them at the first call."""
-        sensors = self.topics.get(topic)
+    cdef DataSensors topic(self, str topic):
+        """Returns the sensors of a topic. Creates them at the first call. Returns None if the topic is gone."""
+        cdef DataSensors sensors = self.topics.get(topic)
         if sensors is None:
-            sensors = self.topics[topic] = self.new_topic(topic)
-        return <SensorPair?> sensors
+            sensors = self.new_topic(topic)
+            if sensors is not None:
+                self.topics[topic] = sensors
+        return sensors
+
+
+cdef int record_consumed(DataSensors sensors, int64_t size, int64_t records, double now) except -1:
+    """Record the bytes and records that a poll has taken. Does nothing if `sensors` is None."""
+    return 0 if sensors is None else add_both(sensors.consumed, <double> size, <double> records, now, 1)
+
+
+cdef int add_data(DataSensors sensors, int64_t size, int64_t records, double now) except -1:
+    """Record a response whose bytes and records one poll has taken."""
+    add_both(sensors.requests, <double> size, <double> records, now, 1)
+    return add_both(sensors.consumed, <double> size, <double> records, now, 1)
 
 
 cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1:

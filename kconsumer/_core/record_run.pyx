@@ -239,10 +239,28 @@ cdef class RecordRun:
         """Drop all records after the first `count`."""
         cdef Py_ssize_t left = count, i
         for i in range(self.used):
-            self.segments[i].count = min(left, self.segments[i].count)
+            cut_segment(&self.segments[i], left)
             left -= self.segments[i].count
         self.count = count
+        self.size = 0
+        for i in range(self.used):
+            self.size += self.segments[i].span.end - self.segments[i].span.p
         return 0
+
+
+cdef int cut_segment(RunSegment* segment, Py_ssize_t count) noexcept:
+    """Drop all records of a segment after the first `count`."""
+    cdef Record record
+    cdef Span rest = segment.span
+    cdef Py_ssize_t left = count
+    if count >= segment.count:
+        return 0
+    while left and read_next(&rest, segment.magic, &record):
+        if offset_at(segment.base_offset, record.offset_delta) >= segment.floor:
+            left -= 1
+    segment.span.end = rest.p
+    segment.count = count
+    return 0
 
 
 cdef RecordRun new_run(object topic_partition, object source):

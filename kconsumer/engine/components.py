@@ -270,6 +270,7 @@ class Components(ClientComponents):
             None if deferred else config.value_deserializer,
             rng,
             deferred=deferred,
+            metrics=self.fetch.events,
         )
         self.managers = self._managers()
         self._report_metrics()

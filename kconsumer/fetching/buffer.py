@@ -46,6 +46,7 @@ class CompletedFetch:
         "failure",
         "fetch_offset",
         "in_turn_queue",
+        "record_bytes",
         "records",
         "size",
         "tally",
@@ -78,6 +79,7 @@ class CompletedFetch:
         self.diverging_epoch = diverging_epoch
         self.tally = tally  # the sums of the whole response
         self.records = 0  # how many records were taken
+        self.record_bytes = 0  # their uncompressed size
         self.failure = ""  # why the data cannot be read; empty if it can
         self.failed_at = 0.0  # when the failure began (ms)
         self.corrupt_at: FetchPosition | None = None  # the position of corrupt bytes, if these caused the failure
@@ -97,9 +99,10 @@ class CompletedFetch:
         """Set the data. A separate method is needed because the data refers to this fetch and is created after it."""
         self.data = data
 
-    def advance(self, taken: int) -> None:
-        """Count records that were taken, and clear an earlier failure, because reading succeeded."""
+    def advance(self, taken: int, size: int) -> None:
+        """Count records that were taken and their bytes, and clear an earlier failure, because reading succeeded."""
         self.records += taken
+        self.record_bytes += size
         self.failure = ""
         self.corrupt_at = None
 

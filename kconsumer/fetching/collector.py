@@ -32,6 +32,7 @@ from kconsumer.state.subscription import SubscriptionState, truncation_error
 from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
+    from kconsumer._core.metric_events import FetchEvents
     from kconsumer._core.record_run import RecordRun
 
 NO_LIMIT = sys.maxsize  # bytes of records that a call may take
@@ -51,8 +52,10 @@ class Collector:
         rng: random.Random | None = None,
         *,
         deferred: bool = False,
+        metrics: FetchEvents | None = None,
     ) -> None:
         self._subscription = subscription
+        self._metrics = metrics
         self._buffer = buffer
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
@@ -275,7 +278,7 @@ class Collector:
         finally:
             self._output_left -= data.output_bytes - output
         taken = len(run)
-        fetch.advance(taken)
+        fetch.advance(taken, run.size)
         if taken:
             runs.append(run)
         if data.next_offset != position.offset:
@@ -285,6 +288,8 @@ class Collector:
                 self._subscription.mark_unreturned(self._moved_from, moved_to)
             moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.advance(moved_to[tp], fetch.topic_id)
+            if self._metrics is not None:
+                self._metrics.record_read(tp, state, run.size, taken, self._subscription.now)
             passed_over = data.take_skipped()
             if passed_over:
                 skipped[tp] = [*skipped.get(tp, ()), *passed_over]

@@ -74,7 +74,9 @@ class FetchManager:
         self._subscription = subscription
         self._metadata = metadata
         self._buffer = buffer
-        self._metrics = None if metrics is None else FetchMetrics(metrics, read_committed=config.read_committed)
+        self._metrics = (
+            None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
+        )
         self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
@@ -232,7 +234,7 @@ class FetchManager:
         self._memory.reap_freed()
         if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
             self._assignment_version = self._subscription.assignment_version
-            self._metrics.update_assignment(self._subscription)
+            self._metrics.update_assignment()
         for fetch in self._buffer.drained():
             self._account(fetch, now)
 
@@ -241,11 +243,9 @@ class FetchManager:
         tally = fetch.tally
         if self._metrics is None or tally is None:
             return
-        tally.add(fetch.chain.topic_partition.topic, fetch.size if fetch.records else 0, fetch.records)
-        if fetch.records:
-            self._metrics.record_read(fetch.chain.topic_partition, fetch.chain.state, now)
+        tally.add(fetch.chain.topic_partition.topic, fetch.record_bytes, fetch.records)
         if tally.unread == 0:
-            self._metrics.record_consumed(tally, now)
+            self._metrics.record_drained(tally, now)
 
     def _max_bytes(self, broker: BrokerFetchState, active_brokers: int) -> int:
         """Returns the maximum number of bytes to request from a broker."""
@@ -354,7 +354,7 @@ class FetchManager:
             return
         self._handle(flight, response, reply)
         if self._metrics is not None:
-            self._metrics.add_partitions(flight.broker.session.session_partitions, self._subscription)
+            self._metrics.add_partitions(flight.broker.session.session_partitions)
 
     def _on_expedited(self, flight: InFlightFetch, reply: Reply) -> None:
         """Handle the end of an expedited fetch: a response, or an error without a response.

@@ -1,17 +1,22 @@
 """Records the metrics of the group `consumer-fetch-manager-metrics` (Java `FetchMetricsManager`).
 
-Latency and throttle time are recorded when a response arrives. The lag of a partition is recorded when its data has
-been read, and the sums of a response when all its data has been read or dropped. Nothing is recorded per record. Bytes
-are counted as received; Java counts the uncompressed size of records.
+Latency and throttle time are recorded when a response arrives, the sums of a response when all its data has been read
+or dropped. Each poll that takes data of a partition records its lag and lead, and the bytes and records taken. Nothing
+is recorded per record. As in Java, bytes are the uncompressed size of records.
+
+Two things are better than in Java. There, records are added to `records-consumed-total` when the last one of their
+response has been read, so that a slow consumer seems to read nothing for minutes. And `records-lag-max` has no value
+after a minute without records, so that an alert does not notice a consumer that is stuck. Here, the largest lag and the
+smallest lead of any partition include the present values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import nan
+from math import isnan, nan
 
-from kconsumer._core.metric_events import FetchEvents, SensorPair
+from kconsumer._core.metric_events import DataSensors, FetchEvents, SensorPair
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
@@ -30,18 +35,21 @@ THROTTLE: tuple[Row, ...] = (
     ("fetch-throttle-time-max", Stat.MAX, "Longest throttle time, ms"),
 )
 SIZE: tuple[Row, ...] = (
-    ("fetch-size-avg", Stat.AVG, "Mean bytes fetched per request"),
-    ("fetch-size-max", Stat.MAX, "Most bytes fetched by a request"),
-    ("bytes-consumed-rate", Stat.RATE, "Bytes consumed per second"),
-    ("bytes-consumed-total", Stat.TOTAL, "Bytes consumed"),
+    ("fetch-size-avg", Stat.AVG, "Mean bytes of the records of a request, uncompressed"),
+    ("fetch-size-max", Stat.MAX, "Most bytes of the records of a request, uncompressed"),
 )
+BYTES: tuple[Row, ...] = (
+    ("bytes-consumed-rate", Stat.RATE, "Bytes of consumed records per second, uncompressed"),
+    ("bytes-consumed-total", Stat.TOTAL, "Bytes of consumed records, uncompressed"),
+)
+REQUEST_RECORDS: tuple[Row, ...] = (("records-per-request-avg", Stat.AVG, "Mean records per request"),)
 RECORDS: tuple[Row, ...] = (
-    ("records-per-request-avg", Stat.AVG, "Mean records per request"),
     ("records-consumed-rate", Stat.RATE, "Records consumed per second"),
     ("records-consumed-total", Stat.TOTAL, "Records consumed"),
 )
-LAG_MAX: tuple[Row, ...] = (("records-lag-max", Stat.MAX, "Largest lag of any partition, records"),)
-LEAD_MIN: tuple[Row, ...] = (("records-lead-min", Stat.MIN, "Smallest lead of any partition, records"),)
+# Name and description of the extremes of all partitions.
+LAG_MAX = "records-lag-max", "Largest lag of any partition, at recent polls or now, records"
+LEAD_MIN = "records-lead-min", "Smallest lead of any partition, at recent polls or now, records"
 PARTITION_LAG: tuple[Row, ...] = (
     ("records-lag-max", Stat.MAX, "Largest lag"),
     ("records-lag-avg", Stat.AVG, "Mean lag"),
@@ -75,75 +83,106 @@ LEAD: Gauge = (
 class FetchMetrics:
     """The fetch sensors of one consumer: for the consumer, for each topic, and for each assigned partition."""
 
-    def __init__(self, metrics: Metrics, *, read_committed: bool = False) -> None:
+    def __init__(self, metrics: Metrics, subscription: SubscriptionState, *, read_committed: bool = False) -> None:
         self._metrics = metrics
-        self._read_committed = read_committed
-        self._lag_max = metrics.sensor(GROUP, LAG_MAX)
-        self._lead_min = metrics.sensor(GROUP, LEAD_MIN)
+        self._subscription = subscription
+        self._lag = COMMITTED_LAG if read_committed else LAG
+        self._lag_max = self._extreme(LAG_MAX, max, Stat.MAX, self._lag)
+        self._lead_min = self._extreme(LEAD_MIN, min, Stat.MIN, LEAD)
         # Events that each response causes are recorded by compiled code.
         events = FetchEvents(
             SensorPair(metrics.sensor(GROUP, LATENCY), metrics.sensor(GROUP, THROTTLE)),
-            SensorPair(metrics.sensor(GROUP, SIZE), metrics.sensor(GROUP, RECORDS)),
+            _data_sensors(partial(metrics.sensor, GROUP)),
             self._new_topic,
             read_committed,
         )
-        self.events = events  # the fast path records without the methods
-        self.record_response, self.record_read, self.record_consumed = (
-            events.record_response,
-            events.record_read,
-            events.record_consumed,
-        )
-        self._lags = events.partitions
+        self.events = events  # the collector and the fast path record without the methods
+        self.record_response, self.record_drained = events.record_response, events.record_drained
+        self._lags, self._topics = events.partitions, events.topics
         self._gauges: dict[TopicPartition, list[MetricName]] = {}
+        #: The topics that have metrics: those that are assigned or subscribed. So a topic that another member reads for
+        #: a while keeps its totals. Java never removes those of any topic.
+        self._current: set[str] = set()
 
-    def add_partitions(self, partitions: Iterable[TopicPartition], subscription: SubscriptionState) -> None:
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Publish the lag and lead of those of `partitions` that are assigned. The partitions are those of one
         response."""
         for tp in partitions:
             if tp not in self._lags and tp in self._gauges:
                 self._new_partition(tp)
-                self._publish(tp, subscription, COMMITTED_LAG if self._read_committed else LAG, nan)
-                self._publish(tp, subscription, LEAD, nan)
+                self._publish(tp, self._lag, nan)
+                self._publish(tp, LEAD, nan)
 
-    def update_assignment(self, subscription: SubscriptionState) -> None:
-        """Remove the metrics of revoked partitions, and publish the preferred read replica of new ones."""
-        states = subscription.states()
+    def update_assignment(self) -> None:
+        """Remove the metrics of revoked partitions and of topics that are gone. Publish the preferred read replica of
+        new partitions."""
+        states = self._subscription.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
             self._metrics.remove(*self._gauges.pop(tp))
-            sensors = self._lags.pop(tp, None)
-            if sensors is not None:
-                self._metrics.remove(sensors.first, sensors.second)
+            lags = self._lags.pop(tp, None)
+            if lags is not None:
+                self._metrics.remove(lags.first, lags.second)
+        self._current = {*self._subscription.subscribed_topics(), *(tp.topic for tp in states)}
+        for topic in [topic for topic in self._topics if topic not in self._current]:
+            removed = self._topics.pop(topic)
+            for pair in (removed.requests, removed.consumed):
+                self._metrics.remove(pair.first, pair.second)
         for tp in states:
             if tp not in self._gauges:
-                self._publish(tp, subscription, PREFERRED_REPLICA, -1)
+                self._publish(tp, PREFERRED_REPLICA, -1)
 
-    def _publish(self, tp: TopicPartition, subscription: SubscriptionState, gauge: Gauge, unknown: float) -> None:
+    def _extreme(
+        self, row: tuple[str, str], choose: Callable[[Iterable[float]], float], stat: Stat, gauge: Gauge
+    ) -> Sensor:
+        """Publish the extreme of what the sensors of partitions record, and of their gauges now. Returns the parent of
+        these sensors."""
+        sensor = self._metrics.sensor(GROUP, ())
+
+        def read(now: float) -> float:
+            *_, value_of = gauge
+            present = (_read(self._subscription, tp, value_of, nan, now) for tp in list(self._gauges))
+            known = [value for value in (sensor.measure(stat, now), *present) if not isnan(value)]
+            return choose(known) if known else nan
+
+        name, description = row
+        self._metrics.gauge(self._metrics.name(name, GROUP, description), read)
+        return sensor
+
+    def _publish(self, tp: TopicPartition, gauge: Gauge, unknown: float) -> None:
         metric, text, value_of = gauge
-        read = partial(_read, subscription, tp, value_of, unknown)
+        read = partial(_read, self._subscription, tp, value_of, unknown)
         for topic in _topic_tags(tp.topic):
             tags = ("topic", topic), ("partition", str(tp.partition))
             name = self._metrics.name(metric, GROUP, text, *tags)
             self._gauges.setdefault(tp, []).append(name)
             self._metrics.gauge(name, read)
 
-    def _new_topic(self, topic: str) -> SensorPair:
-        return SensorPair(self._sensor(SIZE, topic), self._sensor(RECORDS, topic))
+    def _new_topic(self, topic: str) -> DataSensors | None:
+        """Returns the sensors of a topic. Returns None if it is gone, because its last records were counted late."""
+        if topic not in self._current:
+            return None
+        return _data_sensors(partial(self._sensor, topic))
 
     def _new_partition(self, tp: TopicPartition) -> None:
         partition = ("partition", str(tp.partition))
         self._lags[tp] = SensorPair(
-            self._sensor(PARTITION_LAG, tp.topic, partition, parent=self._lag_max),
-            self._sensor(PARTITION_LEAD, tp.topic, partition, parent=self._lead_min),
+            self._sensor(tp.topic, PARTITION_LAG, partition, parent=self._lag_max),
+            self._sensor(tp.topic, PARTITION_LEAD, partition, parent=self._lead_min),
         )
 
     def _sensor(
-        self, rows: tuple[Row, ...], topic: str, *tags: tuple[str, str], parent: Sensor | None = None
+        self, topic: str, rows: tuple[Row, ...], *tags: tuple[str, str], parent: Sensor | None = None
     ) -> Sensor:
         first, *others = _topic_tags(topic)
         sensor = self._metrics.sensor(GROUP, rows, ("topic", first), *tags, parent=parent)
         for tag in others:
             self._metrics.publish(sensor, GROUP, rows, ("topic", tag), *tags)
         return sensor
+
+
+def _data_sensors(new: Callable[[tuple[Row, ...]], Sensor]) -> DataSensors:
+    """Returns the sensors of fetched data. `new` creates one from its rows."""
+    return DataSensors(SensorPair(new(SIZE), new(REQUEST_RECORDS)), SensorPair(new(BYTES), new(RECORDS)))
 
 
 def _read(

@@ -45,6 +45,7 @@ from kconsumer.schema.fetch import (
     LeaderIdAndEpoch,
 )
 from kconsumer.state.partition import FetchPosition
+from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch, control_batch
 from kconsumer.types import TopicPartition
 
@@ -108,7 +109,10 @@ class Steady:
         self.registry = Metrics()
         self.metrics = ConsumerMetrics(self.registry)
         self.network = ConnectionMetrics(self.registry)
-        self.fetches = FetchMetrics(self.registry)
+        subscription = SubscriptionState()
+        subscription.assign(list(offsets))
+        self.fetches = FetchMetrics(self.registry, subscription)
+        self.fetches.update_assignment()
         self.connection = FastConnection(
             cast("Any", None),
             cast("Any", "node"),
@@ -326,7 +330,7 @@ def test_metrics_of_a_response() -> None:
     """The sums of a response and of each topic are recorded once, also of a topic that the response contains twice."""
     tps = [TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a", 1)]
     steady = Steady(dict.fromkeys(tps, 10))
-    batch = build_batch([b"x", b"y"], base_offset=10)
+    batch, size = build_batch([b"x", b"y"], base_offset=10), 2 * 8
     rows = [
         FetchableTopicResponse(topic_id=TOPIC_IDS[tp.topic], partitions=list(partition(tp, batch).values()))
         for tp in tps
@@ -338,9 +342,9 @@ def test_metrics_of_a_response() -> None:
     assert len(records) == 6
     steady.path.record()
     assert metric(steady, "records-per-request-avg") == 6
-    assert metric(steady, "fetch-size-avg") == 3 * len(batch)
+    assert metric(steady, "fetch-size-avg") == metric(steady, "bytes-consumed-total") == 3 * size
     assert [metric(steady, "records-per-request-avg", topic=name) for name in "ab"] == [4, 2]
-    assert [metric(steady, "bytes-consumed-total", topic=name) for name in "ab"] == [2 * len(batch), len(batch)]
+    assert [metric(steady, "bytes-consumed-total", topic=name) for name in "ab"] == [2 * size, size]
     assert (metric(steady, "fetch-latency-avg"), metric(steady, "fetch-total")) == (30, 1)
     assert (metric(steady, "incoming-byte-total"), metric(steady, "response-total")) == (len(data), 1)
     assert metric(steady, "outgoing-byte-total") == sum(map(len, steady.sent))

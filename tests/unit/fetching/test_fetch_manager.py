@@ -13,6 +13,7 @@ from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.fetch import LeaderIdAndEpoch, NodeEndpoint
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponseBroker
 from kconsumer.state.partition import FetchState
+from kconsumer.testing.batches import build_batch
 from kconsumer.types import Node, OffsetReset, TopicPartition
 from support.harnesses.fetching import TOPIC_ID, FetchHarness, Log, offsets
 
@@ -654,7 +655,8 @@ def values(harness: FetchHarness, **tags: str) -> dict[str, float]:
 
 
 def test_metrics_of_fetches() -> None:
-    """Latency and throttle time are recorded per response, sizes and counts once its data has been read."""
+    """Latency and throttle time are recorded per response, its sums once its data has been read. Each poll adds what it
+    takes to the totals, in bytes of the records: here 7 and those of the value."""
     harness = FetchHarness(2)
     for log in harness.logs.values():
         log.append(10)
@@ -662,9 +664,7 @@ def test_metrics_of_fetches() -> None:
     (request,) = harness.poll()
     harness.now += 40
     harness.respond(request, throttle_time_ms=6)
-    size = harness.buffer.memory.total
     harness.collect(30)
-    assert 0 == values(harness)["records-consumed-total"]
     harness.collect(5)
     got = values(harness)
     assert (40, 40, 1, 6, 6) == tuple(
@@ -677,19 +677,39 @@ def test_metrics_of_fetches() -> None:
             "fetch-throttle-time-max",
         )
     )
-    assert 0 == got["records-consumed-total"]
+    names = "records-consumed-total", "bytes-consumed-total", "records-per-request-avg", "fetch-size-max"
+    assert [35, 20 * 8 + 15 * 9] == [got[name] for name in names[:2]]
+    assert [True, True] == [math.isnan(got[name]) for name in names[2:]]
     harness.collect(5)
     got, of_topic = values(harness), values(harness, topic="t")
-    assert (40, 40, size, size) == tuple(
-        got[name]
-        for name in (
-            "records-consumed-total",
-            "records-per-request-avg",
-            "bytes-consumed-total",
-            "fetch-size-max",
-        )
-    )
-    assert (40, size) == (of_topic["records-consumed-total"], of_topic["bytes-consumed-total"])
+    expected = [40, 20 * 8 + 20 * 9, 40, 20 * 8 + 20 * 9]
+    assert [expected, expected] == [[found[name] for name in names] for found in (got, of_topic)]
+
+
+def test_bytes_are_uncompressed() -> None:
+    """The bytes of compressed records are counted as Java counts them: those of the records, decompressed."""
+    harness = FetchHarness()
+    harness.logs[harness.tps[0]].add(build_batch([b"0" * 1000] * 50, codec="gzip"), 50)
+    harness.respond(*harness.poll())
+    harness.collector.collect(500)
+    got = values(harness)
+    assert [50 * 1009] * 2 == [got[name] for name in ("bytes-consumed-total", "fetch-size-max")]
+
+
+def test_bytes_of_a_run_that_a_deserializer_cuts_off() -> None:
+    """Of records that are taken up to one that cannot be deserialized, only these count."""
+
+    def deserialize(data: bytes) -> bytes:
+        if data == b"7":
+            raise ValueError(data)
+        return data
+
+    harness = FetchHarness(value_deserializer=deserialize)
+    harness.logs[harness.tps[0]].append(10)
+    harness.respond(*harness.poll())
+    harness.collect()
+    got = values(harness)
+    assert [7, 7 * 8] == [got[name] for name in ("records-consumed-total", "bytes-consumed-total")]
 
 
 def test_metrics_of_partitions() -> None:
@@ -708,17 +728,66 @@ def test_metrics_of_partitions() -> None:
 
 
 def test_lag_and_lead_follow_every_poll() -> None:
-    """If the data of a fetch is read by several polls, lag and lead are updated after each."""
+    """If the data of a fetch is read by several polls, lag and lead are recorded by each, as in Java."""
     harness = FetchHarness()
     log = harness.logs[harness.tps[0]]
     log.append(10)
     harness.respond(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
-    for position in (3, 6):
+    for position, lag_avg, lead_avg in ((3, 22, 3), (6, 20.5, 4.5)):
         harness.collect(3)
         got = values(harness, topic="t", partition="0")
         assert (25 - position, position) == (got["records-lag"], got["records-lead"])
+        assert (22, lag_avg) == (got["records-lag-max"], got["records-lag-avg"])
+        assert (3, lead_avg) == (got["records-lead-min"], got["records-lead-avg"])
+        assert [22, 3] == [values(harness)[name] for name in ("records-lag-max", "records-lead-min")]
     harness.subscription.request_reset(harness.tps[0], OffsetReset.LATEST)
     assert math.isnan(values(harness, topic="t", partition="0")["records-lag"])
+
+
+def test_lag_of_a_consumer_that_reads_nothing() -> None:
+    """The largest lag and the smallest lead of any partition have values while the consumer polls no records, however
+    long. Those of one partition have none, as in Java."""
+    harness = FetchHarness()
+    harness.logs[harness.tps[0]].append(10)
+    harness.respond(*harness.poll(), p0={"high_watermark": 25, "log_start_offset": 0})
+    names = "records-lag-max", "records-lead-min"
+    for _ in range(2):
+        assert [25, 0] == [values(harness)[name] for name in names]
+        assert [True, True] == [math.isnan(values(harness, topic="t", partition="0")[name]) for name in names]
+        harness.now += 3_600_000
+
+
+def test_metrics_of_topics_that_are_gone() -> None:
+    """The metrics of a topic are removed when it is neither assigned nor subscribed; its last records, which are
+    counted later, do not create them again. While another member reads a subscribed topic, they stay."""
+    harness = FetchHarness(assign=False)
+    (tp,) = harness.tps
+    harness.subscription.subscribe(["t"])
+    harness.subscription.assign_from_group([tp])
+    harness.seek(tp, 0)
+    harness.logs[tp].append(10)
+    harness.respond(*harness.poll())
+    harness.collect(3)
+    harness.poll()
+    assert 3 == values(harness, topic="t")["records-consumed-total"]
+    harness.subscription.assign_from_group([])
+    assert 3 == values(harness, topic="t")["records-consumed-total"]
+    harness.subscription.subscribe(["u"])
+    harness.subscription.assign_from_group([])
+    assert {} == values(harness, topic="t")
+    assert 3 == values(harness)["records-consumed-total"]
+
+
+def test_late_records_of_a_topic_that_is_gone() -> None:
+    """The rest of a response that is dropped with the assignment does not create metrics of its topic again."""
+    harness = FetchHarness()
+    harness.logs[harness.tps[0]].append(10)
+    harness.respond(*harness.poll())
+    harness.collect(3)
+    harness.subscription.assign({TopicPartition("u", 0)})
+    for _ in range(3):
+        assert {} == values(harness, topic="t")
+    assert 3 == values(harness)["records-per-request-avg"]
 
 
 def test_topics_with_dots_are_reported_twice() -> None:
