@@ -15,10 +15,18 @@ MAX_CAUSES = 8
 class RepeatedFailures:
     """Counts the failed attempts at one action, such as connecting to a broker, since its last success."""
 
-    __slots__ = ("_causes", "_quiet_until", "_suppressed", "_warnings", "failed_at")
+    __slots__ = ("_at_once", "_causes", "_first_pause_ms", "_quiet_until", "_suppressed", "_warnings", "failed_at")
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = WARNINGS_AT_ONCE, first_pause_ms: float = FIRST_PAUSE_MS) -> None:
+        """Log `at_once` warnings without a pause. The pause after them is `first_pause_ms`; it then doubles."""
+        self._at_once = at_once
+        self._first_pause_ms = first_pause_ms
         self.reset()
+
+    @classmethod
+    def once_a_minute(cls) -> RepeatedFailures:
+        """Create a limit of one warning a minute for each cause."""
+        return cls(1, MAX_PAUSE_MS)
 
     def reset(self) -> None:
         """Forget all failures, because the action succeeded. A warning about the next failure is due at once."""
@@ -45,7 +53,7 @@ class RepeatedFailures:
         self._causes.add(cause)
         suppressed, self._suppressed = self._suppressed, 0
         self._warnings += 1
-        if self._warnings >= WARNINGS_AT_ONCE:
-            pause_ms = FIRST_PAUSE_MS * 2.0 ** min(self._warnings - WARNINGS_AT_ONCE, 16)
+        if self._warnings >= self._at_once:
+            pause_ms = self._first_pause_ms * 2.0 ** min(self._warnings - self._at_once, 16)
             self._quiet_until = now + min(pause_ms, MAX_PAUSE_MS)
         return suppressed

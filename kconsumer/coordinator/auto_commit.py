@@ -65,7 +65,7 @@ class AutoCommit:
         self._due: float | None = None  # when the next auto-commit is due (ms); None before the first poll
         self._in_flight: Promise[Offsets] | None = None
         self._retry = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._failures = RepeatedFailures()
+        self._failures = RepeatedFailures.once_a_minute()
 
     def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
         """Commit all valid positions if the interval has passed and no auto-commit is in flight.
@@ -120,10 +120,11 @@ class AutoCommit:
             self._failures.reset()
             self._retry.reset()
             return
-        suppressed = self._failures.failed([str(error)], started_at)
+        text = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        suppressed = self._failures.failed([text], started_at)
         if suppressed is not None:
             since = f"; attempts that failed since the last warning: {suppressed}" if suppressed else ""
-            log.warning("group %s: auto-commit failed, will be tried again: %s%s", self._group_id, error, since)
+            log.warning("group %s: auto-commit failed, will be tried again: %s%s", self._group_id, text, since)
         if error.retriable and getattr(error, "code", 0) not in TOPIC_GONE:
             self._retry.failed(started_at)
             self._due = self._retry.until

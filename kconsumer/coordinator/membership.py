@@ -26,6 +26,7 @@ from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
 from kconsumer.progress import Progress
+from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 
@@ -61,6 +62,7 @@ class Membership(ABC, Generic[M]):
         self._commits = commits
         self._metrics = metrics or GroupMetrics(Metrics())
         self._steps = RebalanceSteps()
+        self._commit_failures = RepeatedFailures.once_a_minute()  # of the commits before rebalances
         self._error: KafkaError | None = None
         self._matched_pattern: re.Pattern[str] | None = None  # the pattern that was matched against all topics
         self._refresh: Promise[None] | None = None  # the metadata request that the next step waits for
@@ -168,7 +170,11 @@ class Membership(ABC, Generic[M]):
 
     def _commit_finished(self, now: float) -> None:
         commit = self._steps.take_commit()
-        if commit is not None and commit.error is not None:
+        if commit is None:
+            return
+        if commit.error is None:
+            self._commit_failures.reset()
+        elif self._commit_failures.failed([str(commit.error)], now) is not None:
             log.warning("group %s: commit before the rebalance failed: %s", self._member.group_id, commit.error)
 
     def _apply_assignment(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.error_tables import ErrorAction, ErrorTable
-from kconsumer.errors import TopicAuthorizationError, error_for
+from kconsumer.errors import KafkaError, TopicAuthorizationError
+from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)
@@ -21,7 +22,7 @@ class OffsetErrorAction(ErrorAction):
     ACCEPT = "the consumer uses the result"
     NOTHING = "no offset exists: a lookup returns None to the user, and a reset is retried"
     RETRY = "the consumer requests metadata and retries after the backoff"
-    WARN = "the consumer logs a warning, requests metadata and retries after the backoff"
+    WARN = "the consumer logs a warning, at most once a minute, requests metadata and retries after the backoff"
     RAISE = "the next call raises TopicAuthorizationError; a reset or validation is retried after the backoff"
 
 
@@ -52,15 +53,18 @@ LIST_OFFSETS_ACTIONS: ErrorTable[OffsetErrorAction] = ErrorTable(
 )
 
 
-def action_for(table: ErrorTable[OffsetErrorAction], code: int, tp: TopicPartition, purpose: str) -> OffsetErrorAction:
-    """Returns the action for a partition's error code, and logs a warning if the action is WARN.
+class UnexpectedErrors:
+    """Logs errors whose action is WARN, each cause at most once a minute."""
 
-    `purpose` describes the request in the log.
-    """
-    action = table[code]
-    if action is WARN:
-        _log.warning("%s, retrying", error_for(code, f"{purpose} of {tp}"))
-    return action
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures = RepeatedFailures.once_a_minute()
+
+    def log(self, action: OffsetErrorAction, error: KafkaError, now: float) -> None:
+        """Log the error that a response at `now` (ms) contains, if the action is WARN and it is due."""
+        if action is WARN and self._failures.failed([str(error)], now) is not None:
+            _log.warning("%s, retrying", error)
 
 
 def authorization_error(purpose: str, offsets: dict[TopicPartition, int | None]) -> TopicAuthorizationError:

@@ -21,7 +21,7 @@ from kconsumer.offsets.error_actions import (
     LIST_OFFSETS_ACTIONS,
     NOTHING,
     RAISE,
-    action_for,
+    UnexpectedErrors,
     authorization_error,
 )
 from kconsumer.progress import Progress
@@ -114,8 +114,10 @@ class ListOffsetsRequests:
         )
 
 
-def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
-    """Returns the partitions of a response, grouped by outcome.
+def parse_response(
+    response: ListOffsetsResponse, requested: Iterable[TopicPartition], unexpected: UnexpectedErrors, now: float
+) -> ListOffsetsResult:
+    """Returns the partitions of a response that arrived at `now` (ms), grouped by outcome. Logs unexpected errors.
 
     Partitions in `requested` that the response does not contain are in the group of those to retry.
     """
@@ -127,13 +129,14 @@ def parse_response(response: ListOffsetsResponse, requested: Iterable[TopicParti
             if tp not in missing:
                 continue
             del missing[tp]
-            action = action_for(LIST_OFFSETS_ACTIONS, row.error_code, tp, PURPOSE)
+            action = LIST_OFFSETS_ACTIONS[row.error_code]
             if action is RAISE:
                 result.unauthorized.append(tp)
             elif action is NOTHING or (action is ACCEPT and row.offset < 0):
                 result.none.append(tp)
             elif action is not ACCEPT:
                 result.retry[tp] = error_for(row.error_code, f"{PURPOSE} of {tp}")
+                unexpected.log(action, result.retry[tp], now)
             else:
                 epoch = row.leader_epoch if row.leader_epoch >= 0 else None
                 result.found[tp] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
@@ -154,8 +157,10 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
         deadline: float,
         backoff: RetryTimer,
         progress: Progress,
+        unexpected: UnexpectedErrors,
     ) -> None:
         super().__init__(deadline, backoff)
+        self._unexpected = unexpected
         self._progress = progress
         self._requests = requests
         self._cluster = cluster
@@ -204,7 +209,7 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
             else:
                 self.promise.set_exception(reply.error)
             return
-        result = parse_response(reply.message, requested)
+        result = parse_response(reply.message, requested, self._unexpected, reply.now)
         if result.authorization_error is not None:
             self.promise.set_exception(result.authorization_error)
             return

@@ -15,6 +15,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
+from kconsumer.offsets.error_actions import UnexpectedErrors
 from kconsumer.offsets.list_offsets import (
     LATEST,
     ListOffsetsCall,
@@ -54,7 +55,8 @@ class ResetManager:
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._requests = ListOffsetsRequests(config, cluster)
         self.progress = Progress("partitions", "offsets of their leaders (ListOffsets)")
-        self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff)
+        self._unexpected = UnexpectedErrors()
+        self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff, self._unexpected)
         self.validations = self._validator.progress
         self._calls: list[ListOffsetsCall] = []
         self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
@@ -159,13 +161,16 @@ class ResetManager:
     ) -> Callable[[Reply], None]:
         def on_reply(reply: Reply) -> None:
             if reply.error is None:
-                self._apply_resets(strategies, requested, parse_response(reply.message, strategies), reply.now)
+                self._apply_resets(strategies, requested, self._parse(reply, strategies), reply.now)
                 return
             self._retry_resets(dict.fromkeys(strategies, reply.error), reply.now)
             if not reply.error.retriable:
                 self._fail(reply.error, strategies)
 
         return on_reply
+
+    def _parse(self, reply: Reply, requested: Iterable[TopicPartition]) -> ListOffsetsResult:
+        return parse_response(reply.message, requested, self._unexpected, reply.now)
 
     def _apply_resets(
         self,
@@ -246,7 +251,9 @@ class ResetManager:
         """
         backoff = RetryTimer(self._retry_backoff)
         requests = self._requests
-        call = ListOffsetsCall(requests, self._cluster, self._metadata, timestamps, deadline, backoff, self.progress)
+        call = ListOffsetsCall(
+            requests, self._cluster, self._metadata, timestamps, deadline, backoff, self.progress, self._unexpected
+        )
         if not timestamps:
             call.promise.set_result({})
             return call.promise

@@ -14,7 +14,7 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError, LogTruncationError, UnsupportedVersionError, error_for
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, action_for, authorization_error
+from kconsumer.offsets.error_actions import ACCEPT, LEADER_EPOCH_ACTIONS, RAISE, UnexpectedErrors, authorization_error
 from kconsumer.offsets.list_offsets import by_topic
 from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_FOR_LEADER_EPOCH
@@ -46,7 +46,9 @@ class Validator:
         metadata: MetadataManager,
         fail: Callable[[KafkaError, Iterable[TopicPartition]], None],
         backoff: ExponentialBackoff,
+        unexpected: UnexpectedErrors,
     ) -> None:
+        self._unexpected = unexpected
         self._subscription = subscription
         self._metadata = metadata
         self._fail = fail  # stores an error for the user
@@ -108,11 +110,12 @@ class Validator:
                 position = missing.pop(tp, None)
                 if position is None:
                     continue
-                action = action_for(LEADER_EPOCH_ACTIONS, row.error_code, tp, PURPOSE)
+                action = LEADER_EPOCH_ACTIONS[row.error_code]
                 if action is RAISE:
                     unauthorized[tp] = position.offset
                 elif action is not ACCEPT:
                     retry[tp] = error_for(row.error_code, f"{PURPOSE} of {tp} at offset {position.offset}")
+                    self._unexpected.log(action, retry[tp], now)
                 elif (truncation := self._complete(tp, position, row)) is not None:
                     truncations[tp] = truncation
         retry |= {tp: KafkaError(f"the broker's response does not contain {tp}") for tp in missing}

@@ -50,6 +50,7 @@ class ShareComponents(ClientComponents):
         )
         self.collector = ShareCollector(config, self.buffer, metrics)
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
+        self.progress.watch(self.fetch.progress)
         self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]
         self._report_metrics()
 

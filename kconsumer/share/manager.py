@@ -18,6 +18,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, TimeoutError, error_for
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
+from kconsumer.progress import Progress
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kconsumer.share.acknowledgements import ALWAYS, LockTime, PartitionAcknowledgements
 from kconsumer.share.buffer import ShareBuffer
@@ -94,6 +95,7 @@ class ShareManager:
         self._empty_responses = 0  # the number of fetches since the last one that has acquired records
         self._rotation = 1  # the number of brokers that are fetched from in turn
         self._error: KafkaError | None = None
+        self.progress = Progress(f"share group {member.group_id!r}", "records or acknowledgements")
         self.ordinary_responses = 0  # the number of ShareFetch responses without any error
 
     # --- what the engine calls -------------------------------------------------------------------------------------
@@ -161,6 +163,7 @@ class ShareManager:
         Fetching begins again with `want_records`, from each broker after its session has ended.
         """
         self._wants_records = self._ahead = False
+        self.progress.done()
         for broker in self._brokers.values():
             broker.closing = True
 
@@ -317,10 +320,10 @@ class ShareManager:
             self._wants_records = False
         self._error = result.error or self._error
         self.ordinary_responses += not result.has_errors
-        if result.failed:
-            broker.backoff.failed(reply.now)
+        if result.failure is not None:
+            self._back_off(broker, result.failure, reply.now)
         else:
-            broker.backoff.reset()
+            self._succeeded(broker)
         for each in acknowledgements:
             batch = each.batch
             self._complete(each, result.acknowledged(batch.partition, batch.topic_partition), reply.now)
@@ -348,9 +351,19 @@ class ShareManager:
                 self._complete(each, error, reply.now, self._handler.lock_time(reply))
         if retried:
             broker.unsent = retried + broker.unsent
-            broker.backoff.failed(reply.now)
+            error = result.acknowledged(retried[0].partition, retried[0].topic_partition)
+            self._back_off(broker, error or KafkaError("acknowledgements are sent again"), reply.now)
         else:
-            broker.backoff.reset()
+            self._succeeded(broker)
+
+    def _back_off(self, broker: BrokerState, error: KafkaError, now: float) -> None:
+        broker.backoff.failed(now)
+        self.progress.failed(error, now)
+
+    def _succeeded(self, broker: BrokerState) -> None:
+        broker.backoff.reset()
+        if not any(each.backoff.attempts for node_id, each in self._brokers.items() if node_id in self._leaders):
+            self.progress.done()
 
     def _on_failed(
         self,
@@ -363,7 +376,7 @@ class ShareManager:
     ) -> None:
         """Handle a request that failed as a whole. If the session stands and `retry` is True, send it once more."""
         log.info("share session with broker %d: %s", broker.node_id, failure.error)
-        broker.backoff.failed(now)
+        self._back_off(broker, failure.error, now)
         if failure.ends_session:
             broker.session.reset()
             self._buffer.drop_from(broker.node_id)

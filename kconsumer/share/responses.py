@@ -53,12 +53,12 @@ class Failure(NamedTuple):
 class Result:
     """What a response says about partitions."""
 
-    __slots__ = ("_codes", "acquired", "error", "failed", "has_errors")
+    __slots__ = ("_codes", "acquired", "error", "failure", "has_errors")
 
     def __init__(self) -> None:
         self.acquired = False  # the response contains acquired records
         self.has_errors = False  # the response contains an error code
-        self.failed = False  # a partition has an error, so the next fetch must wait
+        self.failure: KafkaError | None = None  # of a partition; the next fetch must wait
         self.error: KafkaError | None = None  # the user's next call raises it
         self._codes: dict[TopicIdPartition, tuple[int, str | None]] = {}  # results of acknowledgements
 
@@ -146,12 +146,13 @@ class ShareResponseHandler:
     ) -> None:
         action = FETCH_ACTIONS[data.error_code]
         if action is not ShareFetchErrorAction.ACCEPT:
-            result.failed = result.has_errors = True
-            log.debug("share fetch from %s: error code %d", tp, data.error_code)
+            result.has_errors = True
+            result.failure = _fetch_error(tp, data)
+            log.debug("%s", result.failure)
             if action is ShareFetchErrorAction.REFRESH:
                 self._metadata.request_update()
             elif action is ShareFetchErrorAction.RAISE:
-                result.error = _fetch_error(tp, data)
+                result.error = result.failure
             return
         if data.acquired_records:
             result.acquired = True

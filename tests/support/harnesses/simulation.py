@@ -25,7 +25,7 @@ from kconsumer.schema.classic_group import (
 )
 from kconsumer.schema.dsl import Message
 from kconsumer.schema.fetch import FetchableTopicResponse, FetchPartitionData, FetchResponse, LeaderIdAndEpoch
-from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse
+from kconsumer.schema.metadata import Coordinator, FindCoordinatorResponse, MetadataResponsePartition
 from kconsumer.schema.offsets import (
     EpochEndOffset,
     ListOffsetsPartitionResponse,
@@ -68,6 +68,14 @@ class Fault(NamedTuple):
         """Returns whether a response of this broker has the fault."""
         return self.api == api and self.broker in (None, broker)
 
+    def apply(self, message: Message) -> None:
+        """Put the error code into a response."""
+        for depth, part in coded(message):
+            if depth == self.depth:
+                part.error_code = self.code
+                if isinstance(part, MetadataResponsePartition):
+                    part.leader_id = -1
+
 
 class Redirects(NamedTuple):
     """How brokers send the consumer to each other."""
@@ -105,6 +113,7 @@ class Simulation:
         self._named = itertools.count(1)  # how often a response named a leader or coordinator, if they alternate
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
         self.sent: list[tuple[float, str]] = []
+        self.raised: list[tuple[float, KafkaError]] = []  # the errors that the caller got, and when (ms)
         self.rounds: Counter[int] = Counter()  # by second
         self._pending: list[tuple[float, UnsentRequest, Any]] = []
         self._questions: dict[str, Any] = {}
@@ -172,9 +181,11 @@ class Simulation:
         """Catch the errors that the caller would get, and poll again."""
         parts, group = self.parts, self.parts.group
         assert group is not None
+        now = self.clock.now()
         raising = (parts.metadata, parts.offsets, parts.positions, group.coordinator, group.heartbeat, group.commits)
         for manager in (*raising, group.membership):
-            manager.take_error()
+            if (error := manager.take_error()) is not None:
+                self.raised.append((now, error))
         with suppress(KafkaError):
             parts.collector.collect(500)
 
@@ -190,6 +201,8 @@ class Simulation:
         for kind, ask in kinds.items():
             promise, asked_at = self._questions.get(kind, (None, -1000.0))
             if (promise is None or promise.done) and now >= asked_at + 500.0:
+                if promise is not None and promise.error is not None:
+                    self.raised.append((now, promise.error))
                 self._questions[kind] = ask(), now
 
     # --- the network -------------------------------------------------------------------------------------------------
@@ -219,9 +232,7 @@ class Simulation:
             return message
         if fault.error is not None:
             return copy.copy(fault.error)
-        for depth, part in levels:
-            if depth == fault.depth:
-                part.error_code = fault.code
+        fault.apply(message)
         return message
 
     def _redirect(self, name: str, message: Any, request: Any, broker: int) -> None:

@@ -329,12 +329,10 @@ def test_failed_auto_commit_is_tried_again_soon() -> None:
 
 
 def test_repeated_failures_of_auto_commits_are_not_logged_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """While the coordinator is unavailable for a minute only a few warnings are logged, and later ones contain the
-    number of failures since the last.
-    """
+    """While the coordinator is unavailable, one warning a minute is logged, with the number of failures."""
     group = member(auto_commit_interval_ms=1_000)
     group.consume(T0, 7)
-    attempts, end = 0, group.now + 60_000
+    attempts, end = 0, group.now + 130_000
     while group.now < end:
         group.now += 1_000
         group.commits.maybe_auto_commit(group.now)
@@ -342,8 +340,8 @@ def test_repeated_failures_of_auto_commits_are_not_logged_each_time(caplog: pyte
             group.respond(request, committed(request, 14))
             attempts += 1
     warnings = [text for entry in caplog.records if "auto-commit failed" in (text := entry.getMessage())]
-    assert attempts > 50
-    assert 3 < len(warnings) < 12
+    assert attempts > 100
+    assert 3 == len(warnings)
     assert "attempts that failed since the last warning: " in warnings[-1]
 
 

@@ -33,6 +33,7 @@ QUOTES = {
         "… has not responded …",
         "starting again from the bootstrap servers: …",
         "topic … does not exist; metadata is requested again from time to time",
+        "…: waiting for … for … s: …",
         "group …: no poll() for … leaving the group.",
         "group …: auto-commit failed, will be tried again: …",
         "group …: commit before the rebalance failed: …",

@@ -1,0 +1,114 @@
+"""All managers of one share consumer on virtual time, against a cluster of one broker; see `simulation.py`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from kconsumer.errors import KafkaError
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema.share_group import (
+    ShareFetchableTopicResponse,
+    ShareFetchPartitionData,
+    ShareFetchResponse,
+    ShareGroupHeartbeatAssignment,
+    ShareGroupHeartbeatResponse,
+    ShareGroupHeartbeatTopicPartitions,
+)
+from kconsumer.share.components import ShareComponents
+from kconsumer.share.config import ShareConsumerConfig
+from kconsumer.testing.clock import VirtualClock
+from support.harnesses.consumer_harness import topic_id
+from support.harnesses.manager_driver import NoJitter
+from support.harnesses.simulation import LATENCY_MS, PARTITIONS, RESPONSES, TOPIC, Fault, coded
+from support.harnesses.wiring import WiredEnvironment
+
+HEARTBEAT_MS = 500
+
+
+def _heartbeat(request: Any) -> ShareGroupHeartbeatResponse:
+    row = ShareGroupHeartbeatTopicPartitions(topic_id=topic_id(TOPIC), partitions=[tp.partition for tp in PARTITIONS])
+    return ShareGroupHeartbeatResponse(
+        member_epoch=max(1, request.member_epoch),
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        assignment=ShareGroupHeartbeatAssignment(topic_partitions=[row]),
+    )
+
+
+def _fetch(_request: Any) -> ShareFetchResponse:
+    rows = [ShareFetchPartitionData(partition_index=tp.partition, records=b"") for tp in PARTITIONS]
+    return ShareFetchResponse(responses=[ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=rows)])
+
+
+SHARE_RESPONSES = {
+    "Metadata": RESPONSES["Metadata"],
+    "FindCoordinator": RESPONSES["FindCoordinator"],
+    "ShareGroupHeartbeat": _heartbeat,
+    "ShareFetch": _fetch,
+}
+
+
+class ShareSimulation:
+    """A share consumer that polls without pause."""
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        self.config = ShareConsumerConfig(bootstrap_servers="broker:9092", group_id="g", fetch_max_wait_ms=500)
+        self.clock = VirtualClock(1000.0)
+        self.parts = ShareComponents(self.config, WiredEnvironment(self.clock, NoJitter()), "g")
+        self.fault = fault
+        self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
+        self.sent: list[tuple[float, str]] = []
+        self.raised: list[tuple[float, KafkaError]] = []  # the errors that the caller got, and when (ms)
+        self._pending: list[tuple[float, UnsentRequest, Any]] = []
+        self.parts.subscription.subscribe([TOPIC])
+
+    def run(self, seconds: int) -> ShareSimulation:
+        """Simulate this much time."""
+        end = self.clock.now() + 1000.0 * seconds
+        try:
+            while self.clock.now() < end:
+                self._round()
+        finally:
+            self.parts.client.abandon()
+        return self
+
+    def _round(self) -> None:
+        parts, now = self.parts, self.clock.now()
+        parts.subscription.set_now(now)
+        parts.membership.user_polled(now)
+        parts.fetch.want_records()
+        wait_ms = 1000.0
+        for manager in parts.managers:
+            result = manager.poll(now)
+            if result.disconnect is not None:
+                self._pending = [entry for entry in self._pending if entry[1].node != result.disconnect]
+            for request in result.requests:
+                self._send(request, now)
+            wait_ms = min(wait_ms, result.wait_ms)
+        for source in parts.error_sources():
+            if (error := source()) is not None:
+                self.raised.append((now, error))
+        due = min((at for at, _, _ in self._pending), default=now + wait_ms)
+        self.clock.advance(max(0.2, min(due, now + wait_ms) - now))
+        self._deliver()
+
+    def _send(self, request: UnsentRequest, now: float) -> None:
+        name, fault = request.api.name, self.fault
+        self.sent.append((now, name))
+        message = SHARE_RESPONSES[name](request.message)
+        self.depths.setdefault(name, set()).update(depth for depth, _ in coded(message))
+        response: Any = message
+        if fault is not None and fault.api == name:
+            fault.apply(message)
+            response = message if fault.error is None else copy.copy(fault.error)
+        waits = name == "ShareFetch" and (fault is None or fault.api != name)
+        took = float(self.config.fetch_max_wait_ms) if waits else LATENCY_MS
+        self._pending.append((now + took, request, response))
+
+    def _deliver(self) -> None:
+        now = self.clock.now()
+        due = [entry for entry in self._pending if entry[0] <= now]
+        self._pending = [entry for entry in self._pending if entry[0] > now]
+        for at, request, response in due:
+            message, error = (None, response) if isinstance(response, KafkaError) else (response, None)
+            request.handler(Reply(message, error, now, request.api.max_version, request.node or "1", at - LATENCY_MS))

@@ -1,0 +1,215 @@
+"""No consumer waits silently: if all responses of an API have the same error, the caller gets it, or a warning names it
+within 10 s. Each request of the managers, each error in its table, each protocol, on virtual time.
+
+A new request, or a new error code in a table, is tested without an entry here; a table without a request fails.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from kconsumer.coordinator import error_actions as group_tables
+from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS
+from kconsumer.error_codes import Errors
+from kconsumer.error_tables import ErrorTable
+from kconsumer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    KafkaError,
+    TimeoutError,
+    UnsupportedVersionError,
+)
+from kconsumer.fetching import error_actions as fetch_tables
+from kconsumer.offsets import error_actions as offset_tables
+from kconsumer.share import error_actions as share_tables
+from kconsumer.telemetry import state as telemetry_tables
+from kconsumer.testing.clock import VirtualClock
+from support.harnesses.error_codes import name_of
+from support.harnesses.share_simulation import SHARE_RESPONSES, ShareSimulation
+from support.harnesses.simulation import RESPONSES, Fault, Simulation
+
+LIMIT_MS = 10_000.0
+SECONDS = 15
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic": {"group_protocol": "classic"},
+    "consumer": {"group_protocol": "consumer"},
+    "assigned": {"subscribe": False},
+    "share": {},
+}
+# Codes of topics and partitions in metadata, for which there is no table.
+METADATA = (3, 5, 9, 17, 29, 38, 72)
+TABLES: dict[str, list[Mapping[int, Any]]] = {
+    "Metadata": [dict.fromkeys(METADATA)],
+    "FindCoordinator": [group_tables.FIND_COORDINATOR_ACTIONS],
+    "JoinGroup": [group_tables.JOIN_ACTIONS],
+    "SyncGroup": [group_tables.SYNC_ACTIONS],
+    "Heartbeat": [group_tables.HEARTBEAT_ACTIONS],
+    "ConsumerGroupHeartbeat": [HEARTBEAT_ACTIONS],
+    "OffsetCommit": [group_tables.COMMIT_ACTIONS, group_tables.CONSUMER_COMMIT_ACTIONS],
+    "OffsetFetch": [
+        group_tables.OFFSET_FETCH_ACTIONS,
+        group_tables.OFFSET_FETCH_GROUP_ACTIONS,
+        group_tables.CONSUMER_OFFSET_FETCH_ACTIONS,
+        group_tables.CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
+    ],
+    "ListOffsets": [offset_tables.LIST_OFFSETS_ACTIONS],
+    "OffsetForLeaderEpoch": [offset_tables.LEADER_EPOCH_ACTIONS],
+    "ShareGroupHeartbeat": [share_tables.HEARTBEAT_ACTIONS],
+    "ShareFetch": [share_tables.SESSION_ACTIONS, share_tables.FETCH_ACTIONS],
+}
+# Tables of other requests, with the reason why nothing waits for them, or with the test that they have.
+OTHER_TABLES = {
+    id(group_tables.LEAVE_ACTIONS): "the member has left in any case",
+    id(fetch_tables.ERROR_ACTIONS): "partition_states() names the error, test_partition_status.py",
+    id(share_tables.ACKNOWLEDGE_ACTIONS): "commit() and on_acknowledge get the error, test_share_acknowledgements.py",
+    id(telemetry_tables.SUBSCRIPTION_ACTIONS): "nothing waits for telemetry",
+    id(telemetry_tables.PUSH_ACTIONS): "nothing waits for telemetry",
+}
+UNREAD = {
+    ("FindCoordinator", 0): "v4 and later have a row for each group",
+    ("OffsetFetch", 0): "v8 and later have a row for each group",
+    ("ShareFetch", 2): "the code of acknowledgements is another field",
+}
+ALIASES = {
+    ("Metadata", 1, int(Errors.UNKNOWN_TOPIC_OR_PARTITION)): "topic t does not exist",
+    ("ListOffsets", 2, int(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT)): "the leader has no such offset",
+}
+# Brokers before Kafka 2.3 cannot check positions without more permissions, so that positions count as checked.
+ACCEPTED = {("OffsetForLeaderEpoch", UnsupportedVersionError)}
+# Each API gets these as well: one retriable and one final code without a row, and errors without a response.
+OTHER_CODES = {int(Errors.REQUEST_TIMED_OUT), int(Errors.UNKNOWN_SERVER_ERROR)}
+ERRORS: tuple[KafkaError, ...] = (
+    BrokerConnectionError("the broker closed the connection"),
+    TimeoutError("no response in time"),
+    AuthenticationError("the password is wrong"),
+    UnsupportedVersionError("no common version"),
+)
+
+
+class Recorder(logging.Handler):
+    """Keeps the warnings of a simulation, each with the time (ms)."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[tuple[float, str]] = []
+        self._clock = clock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a warning."""
+        self.lines.append((self._clock.now(), record.getMessage()))
+
+
+def simulate(protocol: str, fault: Fault | None, seconds: int) -> tuple[Any, list[tuple[float, str]]]:
+    """Returns a simulation that has run, and its warnings."""
+    simulation: Any = ShareSimulation(fault) if protocol == "share" else Simulation(fault, **PROTOCOLS[protocol])
+    recorder, logger = Recorder(simulation.clock), logging.getLogger("kconsumer")
+    logger.addHandler(recorder)
+    try:
+        simulation.run(seconds)
+    finally:
+        logger.removeHandler(recorder)
+    return simulation, recorder.lines
+
+
+def faults(api: str, depths: set[int]) -> Iterator[Fault]:
+    """Yield the faults that responses of an API may have."""
+    codes = {int(code) for table in TABLES[api] for code in table if code} | OTHER_CODES
+    for depth in sorted(depths):
+        if (api, depth) not in UNREAD:
+            for code in sorted(codes):
+                yield Fault(api, depth, code)
+    for error in ERRORS:
+        if (api, type(error)) not in ACCEPTED:
+            yield Fault(api, error=error)
+
+
+def text_of(fault: Fault) -> str:
+    """Returns the text that a warning or error must contain."""
+    return str(fault.error) if fault.error else ALIASES.get((fault.api, fault.depth, fault.code), name_of(fault.code))
+
+
+def is_silent(fault: Fault, simulation: Any, warnings: list[tuple[float, str]]) -> bool:
+    """Returns whether neither a warning nor an error of a call named the fault in time."""
+    text = text_of(fault)
+    first = next(at for at, api in simulation.sent if api == fault.api)
+    named = [at for at, line in warnings if text in line]
+    named += [at for at, error in simulation.raised if text in f"{error} {error.__cause__}"]
+    return not named or min(named) - first > LIMIT_MS
+
+
+def repeated(warnings: list[tuple[float, str]], limit: int = 1) -> list[str]:
+    """Returns the warnings that were logged more often than `limit`, without their numbers."""
+    counts = Counter(re.sub(r"\d+", "", line) for _, line in warnings)
+    return [line for line, count in counts.items() if count > limit]
+
+
+CASES = {protocol: simulate(protocol, None, 5)[0].depths for protocol in PROTOCOLS}
+PAIRS = [(protocol, api) for protocol in CASES for api in CASES[protocol] if api != "Fetch"]
+
+
+@pytest.mark.parametrize(("protocol", "api"), PAIRS)
+def test_each_error_is_named(protocol: str, api: str) -> None:
+    """With any error in every response of an API, the caller gets the error or a warning names it within 10 s; no
+    warning is repeated within a minute.
+    """
+    silent, often = [], []
+    for fault in faults(api, CASES[protocol][api]):
+        simulation, warnings = simulate(protocol, fault, SECONDS)
+        if is_silent(fault, simulation, warnings):
+            silent.append(f"{text_of(fault)} at depth {fault.depth}")
+        often += repeated(warnings)
+    assert ([], []) == (silent, often)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_without_an_error_nothing_is_logged(protocol: str) -> None:
+    """A consumer that reads logs no warning, and waits for nothing."""
+    simulation, warnings = simulate(protocol, None, SECONDS)
+    assert ([], []) == (warnings, [each for each in simulation.parts.progress.waits() if each.failures])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "fault"),
+    [
+        ("classic", Fault("FindCoordinator", 1, Errors.COORDINATOR_NOT_AVAILABLE)),
+        ("classic", Fault("JoinGroup", 0, Errors.NOT_COORDINATOR)),
+        ("classic", Fault("Heartbeat", 0, Errors.REBALANCE_IN_PROGRESS)),
+        ("consumer", Fault("ConsumerGroupHeartbeat", 0, Errors.FENCED_MEMBER_EPOCH)),
+        ("consumer", Fault("OffsetFetch", 1, Errors.UNSTABLE_OFFSET_COMMIT)),
+        ("assigned", Fault("Metadata", 2, Errors.LEADER_NOT_AVAILABLE)),
+        ("share", Fault("ShareGroupHeartbeat", 0, Errors.COORDINATOR_LOAD_IN_PROGRESS)),
+    ],
+)
+def test_warnings_are_repeated_each_minute(protocol: str, fault: Fault) -> None:
+    """A wait that lasts is logged again, at most once a minute."""
+    _, warnings = simulate(protocol, fault, 130)
+    about = [(at, line) for at, line in warnings if "waiting for" in line and text_of(fault) in line]
+    assert len(about) in (2, 3)
+    assert [] == repeated(warnings, limit=3)
+
+
+def test_the_end_of_the_fault_ends_the_wait() -> None:
+    """When the coordinator is found, nothing is waited for any more, and the end of the reported wait is logged."""
+    simulation = Simulation(Fault("FindCoordinator", 1, Errors.COORDINATOR_NOT_AVAILABLE), group_protocol="classic")
+    simulation.run(SECONDS)
+    assert ["the coordinator"] == [wait.waiting_for for wait in simulation.parts.progress.waits()]
+    assert simulation.parts.group_wait is not None
+    simulation.fault = None
+    simulation.run(SECONDS)
+    assert (None, []) == (simulation.parts.group_wait, simulation.parts.progress.waits())
+
+
+def test_each_request_and_each_table_is_tested() -> None:
+    """Every request of the simulated consumers has a row, and every table of error codes belongs to a request."""
+    assert (RESPONSES.keys() | SHARE_RESPONSES.keys()) - {"Fetch"} == TABLES.keys()
+    assert TABLES.keys() == {api for _, api in PAIRS}
+    tested = {id(table) for tables in TABLES.values() for table in tables} | OTHER_TABLES.keys()
+    tables = [each for each in gc.get_objects() if isinstance(each, ErrorTable)]
+    assert [] == [each for each in tables if id(each) not in tested]
