@@ -263,8 +263,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "connections to a broker",
             "one, and a second one to the coordinator",
-            "one more for requests that must not wait behind a fetch, such as an expedited fetch after `seek`, or those "
-            "of `close()`: [three at most](../guides/operating.md#connections)",
+            "one more for requests that must not wait behind a fetch, such as a fetch after `seek`, or those of "
+            "`close()`: [three at most](../guides/operating.md#connections)",
             ("tests/unit/fetching/test_fetch_expedited.py::test_seek_while_a_fetch_waits",),
         ),
     ),
