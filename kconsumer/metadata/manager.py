@@ -287,6 +287,7 @@ class MetadataManager:
     def _handle_update(self, sent: _InFlightUpdate, reply: Reply) -> None:
         now = reply.now
         self.last_error = None
+        self._check_cluster_id(reply.message.cluster_id)
         self._id_topics = self._topics_of_ids(reply.message)
         update = self._cluster.update(reply.message, reply.version, full=sent.full, keep=self._retains)
         self._failures.reset()
@@ -308,6 +309,17 @@ class MetadataManager:
             listener(update)
         if sent.full:
             self._complete_refreshes(sent.serial)
+
+    def _check_cluster_id(self, cluster_id: str | None) -> None:
+        """Log a warning if the response is of another cluster than the last one."""
+        known = self._cluster.cluster_id
+        if known is not None and cluster_id is not None and known != cluster_id:
+            _log.warning(
+                "the cluster id has changed from %s to %s: the brokers' addresses belong to another cluster now, whose"
+                " topics and committed offsets may be others",
+                known,
+                cluster_id,
+            )
 
     def _topics_of_ids(self, message: MetadataResponse) -> frozenset[str]:
         """Returns the names of the topics added by `add_topic_ids`, if this response or the cache contains the

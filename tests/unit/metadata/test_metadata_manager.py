@@ -479,6 +479,18 @@ def test_an_unknown_topic_is_no_error() -> None:
     assert frozenset() == case.manager.unknown_topics()
 
 
+def test_another_cluster_behind_the_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says that the cluster id has changed; it is not repeated."""
+    case = Case("a")
+    case.update(0.0)
+    other = led_by({"a-0": 1})
+    other.cluster_id = "d"
+    for at in (1.0, 2.0):
+        case.manager.request_update(new_interest=True)
+        case.update(at * 1000.0, other)
+    assert ["the cluster id has changed from c to d"] == [text.split(":")[0] for text in caplog.messages]
+
+
 def test_an_unknown_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A missing topic is logged once, not for each response."""
     case = Case("a")

@@ -38,6 +38,11 @@ def test_every_member_is_in_the_table() -> None:
     assert len(CODES) == len(members)
 
 
+def test_no_code_is_missing() -> None:
+    """The table has every code of Kafka 4.4."""
+    assert {-1, *range(1, 137)} == set(CODES)
+
+
 @pytest.mark.parametrize("code", CODES, ids=lambda code: CODES[code].name)
 def test_classes_agree_with_the_table(code: int) -> None:
     """An error class is retriable exactly if the codes that map to it are."""
