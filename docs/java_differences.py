@@ -303,10 +303,33 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ("tests/unit/engine/test_consumer_metrics.py::test_app_info",),
         ),
         Difference(
+            "`records-lag-max` and `records-lead-min` of a consumer",
+            "have no value after a minute without records",
+            "include the present values, so that an alert notices a consumer that is stuck",
+            (f"{FETCHES}::test_lag_of_a_consumer_that_reads_nothing",),
+        ),
+        Difference(
+            "`records-consumed-total`, `bytes-consumed-total`",
+            "grow when the last record of a response has been read",
+            "grow with each poll",
+            (f"{FETCHES}::test_metrics_of_fetches",),
+        ),
+        Difference(
+            "metrics of topics that are neither assigned nor subscribed any more",
+            "stay",
+            "are removed",
+            (f"{FETCHES}::test_metrics_of_topics_that_are_gone",),
+        ),
+        Difference(
             "`failed-rebalance-total`",
             "counts each first join of a dynamic member",
             "does not count it",
             ("tests/unit/coordinator/test_group_metrics.py::test_a_response_with_a_member_id_is_no_failure",),
+        ),
+        Difference(
+            "the tag `node-id` of the third connection to broker 1",
+            "does not exist",
+            "`node-*1`, in `consumer-node-metrics`",
         ),
         Difference(
             "own metrics",
