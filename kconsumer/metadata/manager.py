@@ -365,6 +365,12 @@ class MetadataManager:
             wanted = self._subscription.is_assigned(tp) or tp.topic in self._added_topics
             if wanted and self._cluster.leader(tp).leader is None:
                 return error_for(code, f"leader of {tp}")
+        for tp, (epoch, seen) in update.outdated.items():
+            if self._subscription.is_assigned(tp) and self._cluster.leader(tp).leader is None:
+                return KafkaError(
+                    f"metadata has leader epoch {epoch} of {tp}, but {seen} was seen before: the broker lags behind, or"
+                    " the topic was deleted and created again; then start the consumer again"
+                )
         if self._ids and (missing := self._missing_ids()):
             return error_for(Errors.UNKNOWN_TOPIC_ID, f"{len(missing)} assigned topics have no name yet")
         return None

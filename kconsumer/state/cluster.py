@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from kconsumer.error_codes import Errors
 from kconsumer.errors import StaleMetadataError, error_class
 from kconsumer.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kconsumer.types import Node, PartitionInfo, TopicPartition
@@ -17,6 +18,10 @@ from kconsumer.types import Node, PartitionInfo, TopicPartition
 # restarts (Kafka before 2.4).
 RELIABLE_EPOCHS_FROM = 9
 _NO_ID = bytes(16)
+# After this many responses in a row without a topic, it was probably deleted. One response may come from a broker that
+# lags behind.
+MISSING_RESPONSES = 3
+UNKNOWN_TOPIC = Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -55,7 +60,7 @@ class TopicMetadata:
 class MetadataUpdate:
     """The changes that a metadata response made."""
 
-    __slots__ = ("full", "partition_errors", "progressed", "recreated", "stale", "topic_errors", "topics")
+    __slots__ = ("full", "outdated", "partition_errors", "progressed", "recreated", "stale", "topic_errors", "topics")
 
     def __init__(self, topics: frozenset[str], *, full: bool) -> None:
         self.topics = topics  # those that the response names
@@ -65,6 +70,8 @@ class MetadataUpdate:
         self.topic_errors: dict[str, int] = {}  # the error code of each topic that has one
         self.partition_errors: dict[TopicPartition, int] = {}  # the error code of each partition that has one
         self.recreated: set[str] = set()  # topics whose topic id changed
+        #: The leader epochs of partitions for which a newer one was seen before: (in the response, seen before).
+        self.outdated: dict[TopicPartition, tuple[int, int]] = {}
 
 
 class Cluster:
@@ -82,6 +89,7 @@ class Cluster:
         # metadata brings back an old leader. The ids show that a topic was created again, after it was missing.
         self._epochs: dict[TopicPartition, int] = {}
         self._last_ids: dict[str, bytes] = {}
+        self._missing: dict[str, int] = {}  # how many responses in a row lacked a topic
         self._forgotten: set[str] = set()  # topics that no response has contained since the last `forget`
 
     # --- queries -----------------------------------------------------------------------------------------
@@ -200,6 +208,7 @@ class Cluster:
             others = self._topics.items()
             fresh |= {n: t for n, t in others if n not in result.topics and keep(n, t.internal)}
         self._topics = fresh
+        self._count_missing(result)
         epochs = self._epochs.items()
         self._epochs = {tp: epoch for tp, epoch in epochs if tp.topic in fresh or keep(tp.topic, False)}
         self._last_ids = {n: i for n, i in self._last_ids.items() if n in fresh or keep(n, False)}
@@ -261,6 +270,22 @@ class Cluster:
 
     # --- helpers -----------------------------------------------------------------------------------------
 
+    def _count_missing(self, result: MetadataUpdate) -> None:
+        """Drop the leader epochs of topics without ids that several responses in a row lacked (Kafka before 2.8).
+
+        Such a topic was deleted. If it is created again, its leader epochs start again, and nothing but the missing
+        topic distinguishes it from the old one. (Java keeps the epochs, and so never reads the new topic.)
+        """
+        asked = {tp.topic for tp in self._epochs} if result.full else result.topics
+        codes = result.topic_errors
+        lacking = (topic for topic in asked if topic not in self._topics and topic not in self._last_ids)
+        unknown = {topic for topic in lacking if codes.get(topic, UNKNOWN_TOPIC) == UNKNOWN_TOPIC}
+        kept = {} if result.full else {t: count for t, count in self._missing.items() if t not in result.topics}
+        self._missing = kept | {topic: self._missing.get(topic, 0) + 1 for topic in unknown}
+        gone = {topic for topic in unknown if self._missing[topic] >= MISSING_RESPONSES}
+        if gone:
+            self._epochs = {tp: epoch for tp, epoch in self._epochs.items() if tp.topic not in gone}
+
     def _read_topic(
         self, name: str, topic: MetadataResponseTopic, reliable: bool, result: MetadataUpdate
     ) -> TopicMetadata:
@@ -304,6 +329,7 @@ class Cluster:
             self._epochs.pop(tp, None)
             result.progressed = True
         elif seen is not None and epoch < seen and not ignore_epochs:
+            result.outdated[tp] = epoch, seen
             result.stale |= kept is None  # a response of another broker may have the present leader
             return kept
         else:

@@ -145,6 +145,44 @@ def test_an_older_epoch_without_a_known_entry_is_dropped() -> None:
     assert 0 == cluster.partition_count("a")
 
 
+UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
+
+
+@pytest.mark.parametrize(
+    ("responses", "full", "expected"),
+    [
+        ([UNKNOWN_TOPIC] * 3, True, 0),
+        ([UNKNOWN_TOPIC] * 3, False, 0),
+        ([None] * 3, True, 0),
+        ([UNKNOWN_TOPIC] * 2, True, 7),
+        ([UNKNOWN_TOPIC, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC], True, 7),
+        ([LEADER_NOT_AVAILABLE] * 5, True, 7),
+    ],
+)
+def test_a_topic_that_was_gone_for_long_starts_its_epochs_again(
+    responses: list[int | None], full: bool, expected: int
+) -> None:
+    """Without topic ids (Kafka 2.4 to 2.7), a topic that several responses in a row lacked is a new one: its older
+    leader epoch is accepted. One or two responses may come from a broker that lags behind.
+    """
+    cluster = cluster_of(topic("a", partition(0, epoch=7)))
+    for code in responses:
+        rows = [] if code is None else [topic("a", error=code)]
+        cluster.update(metadata(*rows), VERSION, full=full)
+    update = cluster.update(metadata(topic("a", partition(0, epoch=0))), VERSION, full=full)
+    assert expected == cluster.last_seen_epoch(tp("a-0"))
+    assert ({} if expected == 0 else {tp("a-0"): (0, 7)}) == update.outdated
+
+
+def test_a_topic_with_an_id_keeps_its_epochs() -> None:
+    """With topic ids, the id shows whether the topic is a new one, however long it was missing."""
+    cluster = cluster_of(topic("a", partition(0, epoch=7), topic_id=ID_1))
+    for _ in range(10):
+        cluster.update(metadata(topic("a", error=UNKNOWN_TOPIC)), VERSION, full=True)
+    cluster.update(metadata(topic("a", partition(0, epoch=0), topic_id=ID_1)), VERSION, full=True)
+    assert 7 == cluster.last_seen_epoch(tp("a-0"))
+
+
 @pytest.mark.parametrize(("version", "epoch"), [(8, None), (9, 3)])
 def test_epochs_count_from_version_9(version: int, epoch: int | None) -> None:
     """Epochs of brokers before 2.4 are ignored, because they may go backwards."""
