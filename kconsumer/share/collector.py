@@ -8,19 +8,25 @@ from the buffer belongs to the poll.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer._core.record_run import RecordRun
 from kconsumer._core.share_record import ShareRecord, acquired_records
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import adapt
-from kconsumer.errors import CorruptRecordError, KafkaError, RecordDeserializationError
+from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, RecordDeserializationError
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
 from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.types import GAP, AcknowledgeType
 
+if TYPE_CHECKING:
+    from kconsumer._core.wire import Slice
+
+BATCH_START = struct.Struct(">qi")  # the first offset of a batch, and its size after these two fields
 Acknowledger = Callable[[ShareRecord, int], object]
 
 
@@ -35,6 +41,7 @@ class ShareCollector:
         self._key = None if key is None else adapt(key, "key")
         self._value = None if value is None else adapt(value, "value")
         self._check_crcs = config.check_crcs
+        self._batch_limit = config.decompressed_batch_max_bytes or 0
         self._explicit = config.share_acknowledgement_mode == "explicit"
         self._error: KafkaError | None = None  # of the record after the last one that was returned
 
@@ -57,7 +64,7 @@ class ShareCollector:
         """
         first, end = fetch.next_offset, fetch.acquired[-1].last_offset + 1
         try:
-            data = PartitionFetch(fetch.topic_partition, fetch.records, first, check_crcs=self._check_crcs)
+            data = self._decoder(fetch)
             while not data.exhausted and data.next_offset < end:
                 run = data.take(end - data.next_offset)  # no acquired record is behind these
                 if deserialize and (self._key is not None or self._value is not None):
@@ -74,6 +81,9 @@ class ShareCollector:
         except RecordDeserializationError as error:
             self._release(fetch, batch, error)
             end = fetch.next_offset
+        except BatchTooLargeError as error:
+            self._release_batch(fetch, batch, error)
+            end = fetch.next_offset
         except CorruptRecordError as error:
             self._error = error
             rest = max(batch.records, default=first - 1) + 1
@@ -86,6 +96,15 @@ class ShareCollector:
             batch.set_all(GAP, [o for o in offsets_within(_ranges(fetch), first, end) if o not in batch.records])
         self._metrics.records_returned(size, now)
         return size
+
+    def _decoder(self, fetch: CompletedShareFetch) -> PartitionFetch:
+        return PartitionFetch(
+            fetch.topic_partition,
+            fetch.records,
+            fetch.next_offset,
+            check_crcs=self._check_crcs,
+            batch_limit=self._batch_limit,
+        )
 
     @staticmethod
     def _is_whole(fetch: CompletedShareFetch, run: RecordRun, size: int, end: int) -> bool:
@@ -112,9 +131,41 @@ class ShareCollector:
         )
         self._error.__cause__ = error.__cause__
         batch.set_all(AcknowledgeType.RELEASE, [error.offset])
-        fetch.next_offset = error.offset + 1
+        self._continue_at(fetch, error.offset + 1)
+
+    def _release_batch(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: BatchTooLargeError) -> None:
+        """Release the acquired records of a batch that is too large, and put the data after it back."""
+        self._error = BatchTooLargeError(
+            f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
+            " its records were released, so the group delivers them again until their deliveries are exhausted; raise"
+            " decompressed_batch_max_bytes",
+            topic_partition=error.topic_partition,
+            offset=error.offset,
+            next_offset=error.next_offset,
+            limit=error.limit,
+        )
+        batch.set_all(AcknowledgeType.RELEASE, offsets_within(_ranges(fetch), error.offset, error.next_offset))
+        if fetch.records is not None:  # else the batch would be decompressed again
+            fetch.records = batches_from(fetch.records, error.next_offset)
+        self._continue_at(fetch, error.next_offset)
+
+    def _continue_at(self, fetch: CompletedShareFetch, offset: int) -> None:
+        """Put the data of the acquired records from `offset` on back into the buffer, if there are any."""
+        fetch.next_offset = offset
         if fetch.next_offset <= fetch.acquired[-1].last_offset:
             self._buffer.put_back(fetch)
+
+
+def batches_from(records: Slice | bytes, offset: int) -> bytes:
+    """Returns a copy of the batches of a response without those that begin before `offset`."""
+    data = memoryview(records)
+    at = 0
+    while len(data) - at >= BATCH_START.size:
+        base_offset, size = BATCH_START.unpack_from(data, at)
+        if base_offset >= offset:
+            break
+        at += BATCH_START.size + size
+    return bytes(data[at:])
 
 
 def _ranges(fetch: CompletedShareFetch) -> list[tuple[int, int, int]]:

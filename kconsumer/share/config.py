@@ -30,6 +30,9 @@ REFUSED: dict[str, str] = {
     "group_instance_id": "the members of a share group are never static",
     "group_protocol": "a share consumer always uses the protocol of share groups",
     "engine": "a share consumer has only one engine",
+    "buffer_memory": "it buffers the records of a few polls; set max_poll_records and fetch_max_bytes",
+    "max_partition_fetch_bytes": "fetches of share groups have no limit for one partition; set fetch_max_bytes",
+    "exclude_internal_topics": "a share group subscribes to names of topics, not to patterns",
     "interceptors": "a share consumer calls no interceptors",
 }
 
