@@ -136,9 +136,9 @@ class ShareCollector:
     def _release_batch(self, fetch: CompletedShareFetch, batch: AcquiredBatch, error: BatchTooLargeError) -> None:
         """Release the acquired records of a batch that is too large, and put the data after it back."""
         self._error = BatchTooLargeError(
-            f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit} bytes;"
-            " its records were released, so the group delivers them again until their deliveries are exhausted; raise"
-            " decompressed_batch_max_bytes",
+            f"the batch of {error.topic_partition} at offset {error.offset} decompresses to more than {error.limit}"
+            " bytes; its records were released, so the group delivers them again until their deliveries are exhausted;"
+            " raise decompressed_batch_max_bytes",
             topic_partition=error.topic_partition,
             offset=error.offset,
             next_offset=error.next_offset,

@@ -20,7 +20,8 @@ from kconsumer.share.config import REFUSED, ShareConsumerConfig
 from kconsumer.testing import FakeCluster
 
 TOPIC, GROUP = "t", "g"
-WITHOUT_EFFECT = {"metrics_recording_level"}  # as in every consumer, and in Java
+#: Options without an effect in any consumer. The first is accepted as in Java, the second with Java's default only.
+WITHOUT_EFFECT = {"metrics_recording_level", "bootstrap_resolve_timeout_ms"}
 
 
 @pytest.fixture
