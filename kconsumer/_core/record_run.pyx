@@ -169,6 +169,22 @@ cdef class RecordRun:
         self.delivery_count = delivery_count
         self.acknowledger = acknowledger
 
+    def size_of(self, offsets not None):
+        """Returns the serialized size in bytes of the records with these offsets. The run must not consist of objects.
+        """
+        cdef Record parts
+        cdef Span rest
+        cdef const unsigned char* start
+        cdef Py_ssize_t i, size = 0
+        for i in range(self.used):
+            rest = self.segments[i].span
+            start = rest.p
+            while rest.p < rest.end and read_next(&rest, self.segments[i].magic, &parts):
+                if offset_at(self.segments[i].base_offset, parts.offset_delta) in offsets:
+                    size += rest.p - start
+                start = rest.p
+        return size
+
     def encoded(self):
         """Returns a run of the same records in serialized form, from which Arrow columns can be built.
 

@@ -7,11 +7,12 @@ delivered the records to another member then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kconsumer._core.wire import Slice
 from kconsumer.managers import FOREVER
 from kconsumer.schema.share_group import AcquiredRecords
+from kconsumer.share.metrics import ShareResponseTally
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.types import TopicPartition
 
@@ -29,6 +30,7 @@ class CompletedShareFetch:
         "node_id",
         "partition",
         "records",
+        "tally",
         "topic_partition",
     )
 
@@ -39,6 +41,7 @@ class CompletedShareFetch:
         topic_partition: TopicPartition,
         records: Slice | bytes | None,
         acquired: Sequence[AcquiredRecords],
+        tally: ShareResponseTally,
         locked_until: float = FOREVER,
         divisible: bool = False,
     ) -> None:
@@ -48,6 +51,8 @@ class CompletedShareFetch:
         self.records = records
         self.acquired = acquired  # ranges of offsets in ascending order, with their delivery counts
         self.next_offset = acquired[0].first_offset  # the first offset that no poll has returned
+        self.tally = tally  # the sums of the whole response
+        tally.expect()
         self.locked_until = locked_until  # ms; the locks do not expire earlier
         self.divisible = divisible  # it was requested for several polls
 
@@ -66,7 +71,13 @@ class CompletedShareFetch:
                 head, self.acquired = self.acquired[:number], self.acquired[number:]
                 self.next_offset = self.acquired[0].first_offset
                 return CompletedShareFetch(
-                    self.node_id, self.partition, self.topic_partition, self.records, head, self.locked_until
+                    self.node_id,
+                    self.partition,
+                    self.topic_partition,
+                    self.records,
+                    head,
+                    self.tally,
+                    self.locked_until,
                 )
         return None
 
@@ -108,6 +119,7 @@ class ShareBuffer:
 
     def put_back(self, fetch: CompletedShareFetch) -> None:
         """Make the rest of a fetch the first data of the next poll."""
+        fetch.tally.expect()
         self._fetches.appendleft(fetch)
 
     def pop(self, max_records: int) -> CompletedShareFetch:
@@ -120,13 +132,22 @@ class ShareBuffer:
         """Drop data whose locks have expired: the group may have delivered its records again."""
         for fetch in self._fetches:
             if fetch.locked_until <= now:
-                self._fetches = deque(fetch for fetch in self._fetches if fetch.locked_until > now)
+                self._retain(lambda fetch: fetch.locked_until > now)
                 return
 
     def drop_from(self, node_id: int) -> None:
         """Drop the data of a broker whose share session has ended: the broker has released the records."""
-        self._fetches = deque(fetch for fetch in self._fetches if fetch.node_id != node_id)
+        self._retain(lambda fetch: fetch.node_id != node_id)
 
     def clear(self) -> None:
         """Drop all data. The brokers release its records when the sessions are closed."""
-        self._fetches.clear()
+        self._retain(lambda fetch: False)
+
+    def _retain(self, keep: Callable[[CompletedShareFetch], bool]) -> None:
+        """Drop the data for which `keep` returns False."""
+        fetches, self._fetches = self._fetches, deque()
+        for fetch in fetches:
+            if keep(fetch):
+                self._fetches.append(fetch)
+            else:
+                fetch.tally.finish()

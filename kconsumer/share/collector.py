@@ -20,7 +20,6 @@ from kconsumer.deserializers import adapt
 from kconsumer.errors import BatchTooLargeError, CorruptRecordError, KafkaError, RecordDeserializationError
 from kconsumer.share.acknowledgements import AcquiredBatch
 from kconsumer.share.buffer import CompletedShareFetch, ShareBuffer
-from kconsumer.share.metrics import ShareMetrics
 from kconsumer.share.types import GAP, AcknowledgeType
 
 if TYPE_CHECKING:
@@ -33,10 +32,9 @@ Acknowledger = Callable[[ShareRecord, int], object]
 class ShareCollector:
     """Takes the records of a poll from the buffer."""
 
-    def __init__(self, config: ConsumerConfig, buffer: ShareBuffer, metrics: ShareMetrics) -> None:
+    def __init__(self, config: ConsumerConfig, buffer: ShareBuffer) -> None:
         self.acknowledger: Acknowledger | None = None  # called when a record is acknowledged by its own methods
         self._buffer = buffer
-        self._metrics = metrics
         key, value = config.key_deserializer, config.value_deserializer
         self._key = None if key is None else adapt(key, "key")
         self._value = None if value is None else adapt(value, "value")
@@ -63,6 +61,7 @@ class ShareCollector:
         into the buffer.
         """
         first, end = fetch.next_offset, fetch.acquired[-1].last_offset + 1
+        record_bytes = 0
         try:
             data = self._decoder(fetch)
             while not data.exhausted and data.next_offset < end:
@@ -75,9 +74,12 @@ class ShareCollector:
                 if not self._explicit and self._is_whole(fetch, run, size, end):
                     run.acquired(fetch.acquired[0].delivery_count, self.acknowledger)
                     batch.take_run(run, range(first, end))
-                    self._metrics.records_returned(size, now)
+                    fetch.tally.take(run.size, size, now)
+                    fetch.tally.finish()
                     return size
-                batch.add_records(acquired_records(run, _ranges(fetch), self.acknowledger))
+                records = acquired_records(run, _ranges(fetch), self.acknowledger)
+                record_bytes += run.size if len(records) == size else run.size_of(records)
+                batch.add_records(records)
         except RecordDeserializationError as error:
             self._release(fetch, batch, error)
             end = fetch.next_offset
@@ -90,11 +92,13 @@ class ShareCollector:
             batch.set_all(AcknowledgeType.REJECT, offsets_within(_ranges(fetch), rest, end))
         except BaseException:  # of a deserializer, as SystemExit: the records do not reach the user
             batch.set_all(AcknowledgeType.RELEASE, offsets_within(_ranges(fetch), first, end))
+            fetch.tally.finish()
             raise
         size = len(batch.records)
         if size != sum(map(len, parts_within(_ranges(fetch), first, end))):
             batch.set_all(GAP, [o for o in offsets_within(_ranges(fetch), first, end) if o not in batch.records])
-        self._metrics.records_returned(size, now)
+        fetch.tally.take(record_bytes, size, now)
+        fetch.tally.finish()
         return size
 
     def _decoder(self, fetch: CompletedShareFetch) -> PartitionFetch:

@@ -48,7 +48,7 @@ class ShareComponents(ClientComponents):
         self.fetch = ShareManager(
             share_config, self.member, self.cluster, self.subscription, self.metadata, self.buffer, metrics, rng
         )
-        self.collector = ShareCollector(config, self.buffer, metrics)
+        self.collector = ShareCollector(config, self.buffer)
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
         self.progress.watch(self.fetch.progress)
         self.managers = [self.metadata, self.membership, self._lookup, self.fetch, self.progress]

@@ -283,6 +283,7 @@ class ShareEngine(ClientEngine):
             if fetch.topic_partition.topic in parts.subscription.subscribed_topics():
                 taken.append(batch)
                 return fetch, batch
+            fetch.tally.finish()
             batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
         return None
 

@@ -310,7 +310,7 @@ class ShareManager:
         if failure is not None:
             self._on_failed(broker, acknowledgements, failure, reply.now, retry=False)
             return
-        self._metrics.fetched(reply.now - reply.sent_at, reply.now)
+        self._metrics.fetched(reply.now - reply.sent_at, reply.message.throttle_time_ms, reply.now)
         broker.session.advance(wanted)
         # Records of a session that is about to end are released with it. They may be of another subscription.
         kept = {} if broker.closing else wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kconsumer._core.metric_events import PollEvents, SensorPair
 from kconsumer.coordinator.metrics import HeartbeatMetrics
 from kconsumer.engine.metrics import BETWEEN, IDLE, LONGEST
+from kconsumer.fetching.metrics import BYTES, RECORDS, SIZE, THROTTLE
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
 POLLS = "consumer-share-metrics"
@@ -22,11 +23,9 @@ FETCH: tuple[Row, ...] = (
     ("fetch-rate", Stat.COUNT_RATE, "ShareFetch responses per second"),
     ("fetch-total", Stat.COUNT, "ShareFetch responses"),
 )
-RECORDS: tuple[Row, ...] = (
-    ("records-per-request-avg", Stat.AVG, "Mean number of records of one partition in one response"),
-    ("records-per-request-max", Stat.MAX, "Largest number of records of one partition in one response"),
-    ("records-consumed-rate", Stat.RATE, "Records returned by poll per second"),
-    ("records-consumed-total", Stat.TOTAL, "Records returned by poll"),
+REQUEST_RECORDS: tuple[Row, ...] = (
+    ("records-per-request-avg", Stat.AVG, "Mean records of a response"),
+    ("records-per-request-max", Stat.MAX, "Most records of a response"),
 )
 SENT: tuple[Row, ...] = (
     ("acknowledgements-send-rate", Stat.RATE, "Acknowledgements sent per second"),
@@ -42,17 +41,17 @@ class ShareMetrics:
     """Records fetches and acknowledgements. All times are in ms."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._fetch, self._records, self._sent, self._failed = (
-            metrics.sensor(GROUP, rows) for rows in (FETCH, RECORDS, SENT, FAILED)
+        fetch, throttle, size, request_records, consumed_bytes, records, self._sent, self._failed = (
+            metrics.sensor(GROUP, rows)
+            for rows in (FETCH, THROTTLE, SIZE, REQUEST_RECORDS, BYTES, RECORDS, SENT, FAILED)
         )
+        self._responses = SensorPair(fetch, throttle)
+        self.requests = SensorPair(size, request_records)
+        self.consumed = SensorPair(consumed_bytes, records)
 
-    def fetched(self, latency_ms: float, now: float) -> None:
+    def fetched(self, latency_ms: float, throttle_ms: float, now: float) -> None:
         """Record the response to a ShareFetch."""
-        self._fetch.record(latency_ms, now)
-
-    def records_returned(self, count: int, now: float) -> None:
-        """Record how many records of one partition a poll has taken."""
-        self._records.record(count, now)
+        self._responses.record(latency_ms, throttle_ms, now)
 
     def acknowledgements_sent(self, count: int, now: float) -> None:
         """Record that this many offsets are being acknowledged."""
@@ -61,6 +60,38 @@ class ShareMetrics:
     def acknowledgements_failed(self, count: int, now: float) -> None:
         """Record that the acknowledgements of this many offsets have failed."""
         self._failed.record(count, now)
+
+
+class ShareResponseTally:
+    """Adds up the records of one response to a ShareFetch, until all its data has been read or dropped.
+
+    Each poll adds what it takes to the totals. As in Java, bytes are the uncompressed size of acquired records.
+    """
+
+    __slots__ = ("_bytes", "_metrics", "_now", "_records", "_unread")
+
+    def __init__(self, metrics: ShareMetrics, now: float) -> None:
+        self._metrics = metrics
+        self._now = now  # when the response arrived, or the last poll took records of it
+        self._unread = 0  # the number of parts that are neither read nor dropped yet
+        self._bytes = self._records = 0
+
+    def expect(self) -> None:
+        """Count a part of the response that was buffered. `finish` must be called for it later."""
+        self._unread += 1
+
+    def take(self, size: int, records: int, now: float) -> None:
+        """Record the bytes and the number of records that a poll has taken."""
+        self._metrics.consumed.record(size, records, now)
+        self._bytes += size
+        self._records += records
+        self._now = now
+
+    def finish(self) -> None:
+        """Count a part as read or dropped. Records the sums of the response if it is the last one."""
+        self._unread -= 1
+        if not self._unread:
+            self._metrics.requests.record(self._bytes, self._records, self._now)
 
 
 class ShareGroupMetrics(HeartbeatMetrics):

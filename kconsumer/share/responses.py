@@ -33,7 +33,7 @@ from kconsumer.share.error_actions import (
     ShareFetchErrorAction,
     ShareSessionErrorAction,
 )
-from kconsumer.share.metrics import ShareMetrics
+from kconsumer.share.metrics import ShareMetrics, ShareResponseTally
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.state.cluster import Cluster
 from kconsumer.types import Node, TopicPartition
@@ -118,7 +118,7 @@ class ShareResponseHandler:
         response: ShareFetchResponse = reply.message
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
-        locked_until = self._locked_until(reply)
+        locked_until, tally = self._locked_until(reply), ShareResponseTally(self._metrics, reply.now)
         result = Result()
         for topic in response.responses:
             for data in topic.partitions:
@@ -129,7 +129,7 @@ class ShareResponseHandler:
                 result.add(partition, data.acknowledge_error_code, data.acknowledge_error_message)
                 tp = wanted.get(partition)
                 if tp is not None:
-                    self._partition(node_id, partition, tp, data, result, locked_until, divisible)
+                    self._partition(node_id, partition, tp, data, result, tally, locked_until, divisible)
                     if data.error_code in NAMES_LEADER:
                         self._learn_leader(tp, data.current_leader, response.node_endpoints)
         return result
@@ -141,6 +141,7 @@ class ShareResponseHandler:
         tp: TopicPartition,
         data: ShareFetchPartitionData,
         result: Result,
+        tally: ShareResponseTally,
         locked_until: float,
         divisible: bool,
     ) -> None:
@@ -160,7 +161,7 @@ class ShareResponseHandler:
             if len(acquired) > 1:
                 acquired = sorted(acquired, key=lambda row: row.first_offset)
             self._buffer.add(
-                CompletedShareFetch(node_id, partition, tp, data.records, acquired, locked_until, divisible)
+                CompletedShareFetch(node_id, partition, tp, data.records, acquired, tally, locked_until, divisible)
             )
 
     def lock_time(self, reply: Reply) -> LockTime:

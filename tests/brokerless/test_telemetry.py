@@ -158,13 +158,23 @@ def test_brokers_without_a_plugin() -> None:
 
 
 def test_share_consumer(cluster: FakeCluster) -> None:
-    """A share consumer pushes its metrics, the last ones when it is closed."""
+    """A share consumer pushes its metrics, the last ones when it is closed: also bytes, sizes and throttle times."""
+    cluster.configure_group("g", share_auto_offset_reset="earliest")
     with ShareConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g") as consumer:
         instance_id = consumer.client_instance_id()
         deadline = time.monotonic() + LIMIT_S
-        while not cluster.pushed_metrics():
+        read = 0
+        while not (cluster.pushed_metrics() and read):
             assert time.monotonic() < deadline
-            consumer.poll(0.02)
+            read += len(consumer.poll(0.02))
+    prefix = "org.apache.kafka.consumer.share.fetch.manager."
+    pushes = cluster.pushed_metrics()
+    for name, value in (
+        ("bytes.consumed.total", 5 * 8.0),
+        ("fetch.size.max", 5 * 8.0),
+        ("fetch.throttle.time.max", 0.0),
+    ):
+        assert value in [push.value(prefix + name) for push in pushes], name
     assert {instance_id} == {push.client_instance_id for push in cluster.pushed_metrics()}
     assert cluster.pushed_metrics()[-1].terminating
 

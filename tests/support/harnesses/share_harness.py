@@ -37,7 +37,7 @@ from kconsumer.share.config import ShareConsumerConfig
 from kconsumer.share.manager import ShareManager
 from kconsumer.share.member import ShareMember
 from kconsumer.share.membership import ShareMembership
-from kconsumer.share.metrics import ShareMetrics
+from kconsumer.share.metrics import ShareMetrics, ShareResponseTally
 from kconsumer.share.session import TopicIdPartition
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
@@ -56,6 +56,7 @@ class ShareHarness:
         self.config = ShareConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **options)
         self.now = 1000.0
         self.latency_ms = 0.0  # of responses
+        self.throttle_ms = 0  # of fetches
         self.cluster = Cluster()
         self.subscription = SubscriptionState(self.config.auto_offset_reset)
         self.metadata = MetadataManager(self.config.select(MetadataConfig), self.cluster, self.subscription)
@@ -66,7 +67,8 @@ class ShareHarness:
         names = TopicNames(self.cluster, self.metadata)
         self.membership = ShareMembership(rebalance, self.member, self.subscription, self.coordinator, names)
         self.buffer = ShareBuffer()
-        metrics = ShareMetrics(Metrics())
+        self.metrics = Metrics()
+        metrics = ShareMetrics(self.metrics)
         self.manager = ShareManager(
             self.config.select(ShareConfig),
             self.member,
@@ -76,7 +78,7 @@ class ShareHarness:
             self.buffer,
             metrics,
         )
-        self.collector = ShareCollector(self.config, self.buffer, metrics)
+        self.collector = ShareCollector(self.config, self.buffer)
         self.subscription.subscribe(["t"])
         self.learn()
         self.subscription.assign_from_group([TopicPartition("t", number) for number in assigned])
@@ -158,6 +160,7 @@ class ShareHarness:
             if part.partition_index not in named
         ]
         response = ShareFetchResponse(
+            throttle_time_ms=self.throttle_ms,
             acquisition_lock_timeout_ms=LOCK_MS,
             responses=[ShareFetchableTopicResponse(topic_id=T_ID, partitions=rows)] if rows else [],
         )
@@ -248,4 +251,5 @@ def named(request: UnsentRequest) -> list[int]:
 def completed(records: bytes, acquired: list[tuple[int, int, int]]) -> CompletedShareFetch:
     """Returns data of partition 0 as it is in the buffer."""
     rows = [AcquiredRecords(first_offset=f, last_offset=last, delivery_count=n) for f, last, n in acquired]
-    return CompletedShareFetch(1, TopicIdPartition(T_ID, 0), TopicPartition("t", 0), records, rows)
+    tally = ShareResponseTally(ShareMetrics(Metrics()), 0.0)
+    return CompletedShareFetch(1, TopicIdPartition(T_ID, 0), TopicPartition("t", 0), records, rows, tally)
