@@ -136,6 +136,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ),
         ),
         Difference(
+            "the same with Kafka 2.4 to 2.7, after changes of the leader",
+            "nothing of the new topic is read before a restart",
+            "the new topic is read",
+            ("tests/brokerless/test_recreated_topics.py::test_a_recreated_topic_with_older_leader_epochs_is_read",),
+        ),
+        Difference(
             "records that retention deletes before they are read",
             "the position is reset, which is logged at INFO",
             "the same, with a warning that has both offsets and the number of records",
@@ -286,6 +292,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "has one fetch for each poll",
             "acquires the records of several polls with one request",
             ("tests/unit/share/test_fetch_ahead.py::test_a_fetch_ahead_is_for_several_polls",),
+        ),
+        Difference(
+            "options that a share consumer does not read",
+            "are refused in part; others are ignored",
+            "are all refused, with what to do instead",
+            ("tests/brokerless/test_share_options.py::test_no_option_without_effect",),
         ),
         Difference(
             "offsets in callbacks and results",
