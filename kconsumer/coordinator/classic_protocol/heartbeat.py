@@ -118,7 +118,7 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
         self._metrics.on_heartbeat_response(reply.now - reply.sent_at, reply.now)
         code = reply.message.error_code
         if code == 0:
-            if self._member.state is MemberState.STABLE:
+            if self._member.state is MemberState.STABLE and self._member.rejoin_reason is None:
                 self.progress.done()
             self.reset_session_timer(reply.now)
             self._backoff.reset()

@@ -104,11 +104,12 @@ class Simulation:
     ) -> None:
         merged: dict[str, Any] = {"auto_commit_interval_ms": 1000, "auto_offset_reset": "earliest"} | options
         if merged.get("group_protocol") == "classic":
-            merged["heartbeat_interval_ms"] = HEARTBEAT_MS
+            merged.setdefault("heartbeat_interval_ms", HEARTBEAT_MS)
         self.config = ConsumerConfig(bootstrap_servers="broker:9092", group_id="g", **merged)
         self.clock = VirtualClock(1000.0)
         self.parts = make_components(self.config, assignors=[FirstTakesAll()], clock=self.clock)
         self.fault = fault
+        self.responses: dict[str, Callable[[Any], Any]] = {}  # in place of those of `RESPONSES`
         self.redirects = redirects
         self._named = itertools.count(1)  # how often a response named a leader or coordinator, if they alternate
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
@@ -224,7 +225,7 @@ class Simulation:
 
     def _respond(self, request: UnsentRequest) -> Any:
         name, fault, broker = request.api.name, self.fault, _broker_of(request)
-        message = RESPONSES[name](request.message)
+        message = (self.responses.get(name) or RESPONSES[name])(request.message)
         levels = list(coded(message))
         self.depths.setdefault(name, set()).update(depth for depth, _ in levels)
         self._redirect(name, message, request.message, broker)

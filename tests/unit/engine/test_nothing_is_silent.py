@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kconsumer.coordinator import error_actions as group_tables
+from kconsumer.coordinator.classic_protocol.embedded import encode_assignment
 from kconsumer.coordinator.consumer_protocol.heartbeat import HEARTBEAT_ACTIONS
 from kconsumer.error_codes import Errors
 from kconsumer.error_tables import ErrorTable
@@ -28,6 +29,8 @@ from kconsumer.errors import (
 )
 from kconsumer.fetching import error_actions as fetch_tables
 from kconsumer.offsets import error_actions as offset_tables
+from kconsumer.schema.classic_group import SyncGroupResponse
+from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
 from kconsumer.share import error_actions as share_tables
 from kconsumer.telemetry import state as telemetry_tables
 from kconsumer.testing.clock import VirtualClock
@@ -109,13 +112,18 @@ class Recorder(logging.Handler):
 def simulate(protocol: str, fault: Fault | None, seconds: int) -> tuple[Any, list[tuple[float, str]]]:
     """Returns a simulation that has run, and its warnings."""
     simulation: Any = ShareSimulation(fault) if protocol == "share" else Simulation(fault, **PROTOCOLS[protocol])
+    return simulation, record(simulation, seconds)
+
+
+def record(simulation: Any, seconds: int) -> list[tuple[float, str]]:
+    """Run a simulation. Returns its warnings."""
     recorder, logger = Recorder(simulation.clock), logging.getLogger("kconsumer")
     logger.addHandler(recorder)
     try:
         simulation.run(seconds)
     finally:
         logger.removeHandler(recorder)
-    return simulation, recorder.lines
+    return recorder.lines
 
 
 def faults(api: str, depths: set[int]) -> Iterator[Fault]:
@@ -204,6 +212,38 @@ def test_the_end_of_the_fault_ends_the_wait() -> None:
     simulation.fault = None
     simulation.run(SECONDS)
     assert (None, []) == (simulation.parts.group_wait, simulation.parts.progress.waits())
+
+
+def test_an_assignment_with_unsubscribed_topics_is_a_wait() -> None:
+    """If the leader assigns topics that are not subscribed, the member joins again with a growing pause, and a warning
+    names the topics.
+    """
+    simulation = Simulation(group_protocol="classic")
+    simulation.responses["SyncGroup"] = lambda request: SyncGroupResponse(
+        protocol_type="consumer",
+        protocol_name=request.protocol_name,
+        assignment=encode_assignment(
+            ConsumerProtocolAssignment(
+                assigned_partitions=[TopicPartitions(topic=name, partitions=[0]) for name in ("t", "ghost")]
+            )
+        ),
+    )
+    warnings = record(simulation, SECONDS)
+    assert simulation.requests(0)["SyncGroup"] <= 10
+    assert [1, 1, 1] == [simulation.requests(second)["SyncGroup"] for second in range(SECONDS - 3, SECONDS)]
+    (line,) = [line for _, line in warnings]
+    assert "doesn't match our current subscription: ['ghost'] assigned, ['t'] subscribed" in line
+
+
+@pytest.mark.parametrize("code", [Errors.REBALANCE_IN_PROGRESS, Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION])
+def test_endless_rebalances_are_named(code: int) -> None:
+    """If each heartbeat after a join says that the member must join again, a warning names the error within 10 s, with
+    the default heartbeat interval.
+    """
+    simulation = Simulation(Fault("Heartbeat", 0, code), group_protocol="classic", heartbeat_interval_ms=3000)
+    warnings = record(simulation, 20)
+    first = next(at for at, api in simulation.sent if api == "Heartbeat")
+    assert [True] == [at - first <= LIMIT_MS for at, line in warnings if name_of(code) in line]
 
 
 def test_each_request_and_each_table_is_tested() -> None:
