@@ -151,7 +151,7 @@ spark: setup $(STAMPS)/spark-jars $(STAMPS)/postgres  ## tests in a real Spark s
 # These compute, and their results do not depend on the time they take.
 COMPUTING := simulate sanitized
 
-test: setup  ## everything, from a fresh clone; prints how long each part took
+test: setup  ## what every change must pass, from a fresh clone; prints how long each part took (tox.ini has more)
 	@$(BIN)/python tools/run_parts.py lint types unit threads integration-fake slower integration kerberos spark \
 	    --background $(COMPUTING)
 
