@@ -106,6 +106,13 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ),
         ),
         Difference(
+            "a call with a partition that does not exist",
+            "waits for its timeout",
+            "`end_offsets`, `position` and the like request the metadata again, and raise TimeoutError at once if they "
+            "lack the partition. The message names the partitions that exist",
+            ("tests/brokerless/test_timeout_causes.py::test_what_does_not_exist_is_a_timeout_in_each_call",),
+        ),
+        Difference(
             "an unknown option",
             "is logged",
             "raises ConfigError, which names the nearest one",

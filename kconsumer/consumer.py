@@ -228,7 +228,10 @@ class Consumer(ConsumerBase, BlockingClient):
     def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offset of each partition, or None if it has none (Java `committed`)."""
+        """Returns the committed offset of each partition, or None if it has none (Java `committed`).
+
+        Raises TimeoutError if the coordinator does not respond in time, and StateError without a group.
+        """
         return self._engine.run(self._committed(partitions, timeout))
 
     @guarded
@@ -236,18 +239,27 @@ class Consumer(ConsumerBase, BlockingClient):
         """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
 
         Raises StateError if the partition is not assigned, NoOffsetForPartitionError if it has no committed offset and
-        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout.
+        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout, or if the
+        partition does not exist.
         """
         return self._engine.run(self._position(tp, timeout))
 
     @guarded
     def beginning_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition. The partitions need not be assigned."""
+        """Returns the first offset of each partition. The partitions need not be assigned (Java `beginningOffsets`).
+
+        Raises TimeoutError if a partition does not exist, or if no leader responds in time. The last error is its
+        cause.
+        """
         return self._engine.run(self._beginning_offsets(partitions, timeout))
 
     @guarded
     def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the high watermark of each partition. With read_committed, returns the last stable offset."""
+        """Returns the high watermark of each partition. With read_committed, returns the last stable offset.
+
+        Raises TimeoutError if a partition does not exist, or if no leader responds in time (Java `endOffsets`). The
+        last error is its cause.
+        """
         return self._engine.run(self._end_offsets(partitions, timeout))
 
     @guarded
@@ -265,12 +277,18 @@ class Consumer(ConsumerBase, BlockingClient):
 
     @guarded
     def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
-        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`)."""
+        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`).
+
+        Raises TimeoutError if no broker responds in time.
+        """
         return self._engine.run(self._partitions_for(topic, timeout))
 
     @guarded
     def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
-        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`)."""
+        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`).
+
+        Raises TimeoutError if no broker responds in time.
+        """
         return self._engine.run(self._list_topics(timeout))
 
     # --- ending ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ process, which makes the import slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
@@ -118,12 +118,13 @@ class RequestManager(Protocol):
 class Promise(Generic[T]):
     """The future result of a call: a value or an error (Java `RequestFuture`). A manager completes the promise."""
 
-    __slots__ = ("_callbacks", "done", "error", "value")
+    __slots__ = ("_callbacks", "done", "error", "last_error", "value")
 
     def __init__(self) -> None:
         self.done = False
         self.value: T | None = None
         self.error: KafkaError | None = None
+        self.last_error: BaseException | None = None  # of the last attempt that failed, and is made again
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     def set_result(self, value: T) -> None:
@@ -133,6 +134,15 @@ class Promise(Generic[T]):
     def set_exception(self, error: KafkaError) -> None:
         """Complete the promise with an error. Does nothing if it is completed already."""
         self._finish(None, error)
+
+    def attempt_failed(self, error: BaseException | None) -> None:
+        """Store the error of an attempt that is made again. It is the cause if the call times out."""
+        self.last_error = error or self.last_error
+
+    @property
+    def timeout_cause(self) -> BaseException | None:
+        """The error because of which the call has timed out, or None if no attempt has failed."""
+        return self.last_error or (None if self.error is None else self.error.__cause__)
 
     def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
         """Call `callback(self)` when the promise is completed, or now if it is completed already."""
@@ -163,14 +173,13 @@ class Promise(Generic[T]):
 class PendingCall(Generic[T]):
     """A call of the public API whose requests are retried until its deadline (Java `TimedRequestState`)."""
 
-    __slots__ = ("backoff", "deadline", "in_flight", "last_error", "promise")
+    __slots__ = ("backoff", "deadline", "in_flight", "promise")
 
     def __init__(self, deadline: float, backoff: RetryTimer) -> None:
         self.promise: Promise[T] = Promise()
         self.deadline = deadline
         self.backoff = backoff
         self.in_flight = 0  # the number of requests without a response
-        self.last_error: KafkaError | None = None
 
     def wait_ms(self, now: float) -> float:
         """Returns the time (ms) until a request must be sent, or until the deadline if that is earlier."""
@@ -187,11 +196,19 @@ class PendingCall(Generic[T]):
 
     def retry(self, error: KafkaError, now: float) -> None:
         """Store the error of a failed attempt, and start the backoff."""
-        self.last_error = error
+        self.promise.attempt_failed(error)
         self.backoff.failed(now)
 
-    def time_out(self, message: str, cause: KafkaError | None = None) -> None:
-        """Complete the promise with a TimeoutError. Its cause is the error of the last attempt, or else `cause`."""
-        error = KafkaTimeoutError(message)
-        error.__cause__ = self.last_error or cause
-        self.promise.set_exception(error)
+    def time_out(self, message: str) -> None:
+        """Complete the promise with a TimeoutError. Its cause is the error of the last attempt."""
+        self.promise.set_exception(timed_out(message, [self.promise.last_error]))
+
+
+def timed_out(message: str, causes: Iterable[BaseException | None]) -> KafkaTimeoutError:
+    """Returns a TimeoutError. Its message contains the known causes, and its `__cause__` is the first of them."""
+    known = [cause for cause in causes if cause is not None]
+    texts = list(dict.fromkeys(map(str, known)))
+    distinct = [text for text in texts if not any(text != other and text in other for other in texts)]
+    error = KafkaTimeoutError(": ".join([message, *filter(None, ["; ".join(distinct)])]))
+    error.__cause__ = known[0] if known else None
+    return error

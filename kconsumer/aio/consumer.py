@@ -183,25 +183,37 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
     async def committed(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the committed offset of each partition, or None if it has none (Java `committed`)."""
+        """Returns the committed offset of each partition, or None if it has none (Java `committed`).
+
+        Raises TimeoutError if the coordinator does not respond in time, and StateError without a group.
+        """
         return await self._run(self._committed(partitions, timeout))
 
     async def position(self, tp: Partition, timeout: Timeout = None) -> int:
         """Returns the offset of the next record to read (Java `position`). Looks it up if it is not known yet.
 
         Raises StateError if the partition is not assigned, NoOffsetForPartitionError if it has no committed offset and
-        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout.
+        `auto_offset_reset` is "none", and TimeoutError if the offset is not found within the timeout, or if the
+        partition does not exist.
         """
         return await self._run(self._position(tp, timeout))
 
     async def beginning_offsets(
         self, partitions: Iterable[Partition], timeout: Timeout = None
     ) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition. The partitions need not be assigned."""
+        """Returns the first offset of each partition. The partitions need not be assigned (Java `beginningOffsets`).
+
+        Raises TimeoutError if a partition does not exist, or if no leader responds in time. The last error is its
+        cause.
+        """
         return await self._run(self._beginning_offsets(partitions, timeout))
 
     async def end_offsets(self, partitions: Iterable[Partition], timeout: Timeout = None) -> dict[TopicPartition, int]:
-        """Returns the high watermark of each partition. With read_committed, returns the last stable offset."""
+        """Returns the high watermark of each partition. With read_committed, returns the last stable offset.
+
+        Raises TimeoutError if a partition does not exist, or if no leader responds in time (Java `endOffsets`). The
+        last error is its cause.
+        """
         return await self._run(self._end_offsets(partitions, timeout))
 
     async def offsets_for_times(
@@ -217,11 +229,17 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
     # --- topics ----------------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str, timeout: Timeout = None) -> tuple[PartitionInfo, ...]:
-        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`)."""
+        """Returns the partitions of a topic. The result is empty if the topic does not exist (Java `partitionsFor`).
+
+        Raises TimeoutError if no broker responds in time.
+        """
         return await self._run(self._partitions_for(topic, timeout))
 
     async def list_topics(self, timeout: Timeout = None) -> dict[str, tuple[PartitionInfo, ...]]:
-        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`)."""
+        """Returns all topics that the principal may describe, with their partitions (Java `listTopics`).
+
+        Raises TimeoutError if no broker responds in time.
+        """
         return await self._run(self._list_topics(timeout))
 
     # --- ending ----------------------------------------------------------------------------------------------------

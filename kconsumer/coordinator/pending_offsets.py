@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from kconsumer.backoff import RetryTimer
 from kconsumer.coordinator.commit_messages import Ids
-from kconsumer.errors import KafkaError, TimeoutError
-from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest
+from kconsumer.errors import KafkaError
+from kconsumer.managers import FOREVER, PollResult, Promise, UnsentRequest, timed_out
 from kconsumer.progress import Progress
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
@@ -22,7 +22,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 class PendingRequest:
     """One commit, or one fetch of committed offsets, that has no result yet."""
 
-    __slots__ = ("_progress", "backoff", "deadline", "in_flight", "last_error", "promise", "tried")
+    __slots__ = ("_progress", "backoff", "deadline", "in_flight", "promise", "tried")
 
     def __init__(self, promise: Promise[Any], backoff: RetryTimer, deadline: float | None, progress: Progress) -> None:
         self._progress = progress  # of all requests of this kind
@@ -31,7 +31,6 @@ class PendingRequest:
         self.deadline = deadline  # ms; None: an asynchronous commit, which is sent once and not retried
         self.in_flight = False
         self.tried = False  # it was sent at least once
-        self.last_error: KafkaError | None = None
 
     def is_due(self, now: float) -> bool:
         """Returns True if the request must be sent now, or as soon as its backoff is over.
@@ -55,7 +54,7 @@ class PendingRequest:
 
         There is another attempt only if `retriable` is True and `now` (ms) is before the deadline.
         """
-        self.last_error = error
+        self.promise.attempt_failed(error)
         if retriable and self.deadline is not None and now < self.deadline:
             self._progress.failed(error, now)
             self.backoff.failed(now)
@@ -202,15 +201,14 @@ class PendingRequests(Generic[R]):
     def expire(self, group_id: str, coordinator: str, now: float) -> None:
         """Fail the requests whose deadline has passed.
 
-        The error is a TimeoutError with `group_id` and `coordinator` in its message.
+        The error is a TimeoutError with `group_id`, `coordinator` and the last error in its message.
         """
         for pending in self._pending:
             if pending.deadline is not None and now >= pending.deadline and not pending.promise.done:
-                error = TimeoutError(
+                text = (
                     f"the {self._description} for group {group_id!r} did not finish in time (coordinator {coordinator})"
                 )
-                error.__cause__ = pending.last_error
-                pending.promise.set_exception(error)
+                pending.promise.set_exception(timed_out(text, [pending.promise.last_error]))
         self.drop_done()
 
     def deadline_wait_ms(self, now: float) -> float:

@@ -16,7 +16,7 @@ from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.components import ClientComponents
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
-from kconsumer.managers import RequestManager, UnsentRequest
+from kconsumer.managers import RequestManager, UnsentRequest, timed_out
 from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -210,17 +210,21 @@ class Driver(ABC):
     def timeout_error(
         self, what: str, partitions: Iterable[TopicPartition] = (), cause: BaseException | None = None
     ) -> TimeoutError:
-        """Returns a TimeoutError for the call `what`. The message contains the cause if it is known."""
+        """Returns a TimeoutError for the call `what`. Its cause is `cause`, or the last error of what the call needs.
+
+        The message contains all of these errors.
+        """
+        return timed_out(f"{what} did not finish in time", [cause, *self.known_errors(partitions)])
+
+    def known_errors(self, partitions: Iterable[TopicPartition] = ()) -> list[KafkaError]:
+        """Returns the present errors of these partitions, of the coordinator, of connections and of metadata."""
         parts = self._components
         with parts.lock:
-            reasons = [
-                parts.client.connection_errors(self._clock.now()),
-                *dict.fromkeys(parts.metadata.problem_with(tp) for tp in sorted(partitions)),
-            ]
-            known: object = "; ".join(filter(None, reasons)) or cause or parts.metadata.last_error
-            if not known and parts.coordinator is not None and parts.coordinator.connection_id is None:
-                known = parts.coordinator.last_error
-        return TimeoutError(f"{what} did not finish in time" + (f": {known}" if known else ""))
+            errors = [parts.metadata.problem_error(tp) for tp in sorted(partitions)]
+            if parts.coordinator is not None and parts.coordinator.connection_id is None:
+                errors.append(parts.coordinator.last_error)
+            errors += [*parts.client.failures(self._clock.now()), parts.metadata.last_error]
+        return [error for error in errors if error is not None]
 
     def raise_wakeup(self) -> None:
         """Raise WakeupError if wakeup() was called."""

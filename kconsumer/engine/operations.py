@@ -20,6 +20,7 @@ from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.managers import Promise, UnsentRequest
 from kconsumer.metadata.existence import ExistenceCheck
 from kconsumer.metadata.topic_requests import TopicTable
+from kconsumer.state.partition import PartitionState
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 TELEMETRY_DISABLED = "client telemetry is disabled: set enable_metrics_push=True for a client instance id"
@@ -46,8 +47,8 @@ class Operations:
         """Wait until the promise is done. Returns its value.
 
         Raises the error of the promise, TimeoutError, WakeupError, or the error of a manager. The message of the
-        TimeoutError contains `what`, and errors of the `partitions`. If the wait fails, the promise is completed with
-        an error, so that its manager stops trying.
+        TimeoutError contains `what`, the last error of the promise, and errors of the `partitions`. If the wait fails,
+        the promise is completed with an error, so that its manager stops trying.
         """
         driver, wait = self.driver, Wait(timer.deadline, promise)
         try:
@@ -65,10 +66,9 @@ class Operations:
             raise
         if promise.done and not isinstance(promise.error, TimeoutError):
             return promise.result()
-        cause = promise.error.__cause__ if promise.error is not None else None
-        timed_out = driver.timeout_error(what, partitions, cause)
+        timed_out = driver.timeout_error(what, partitions, promise.timeout_cause)
         self._abandon(promise, timed_out)
-        raise timed_out from cause
+        raise timed_out
 
     def _abandon(self, promise: Promise[Any], error: KafkaError) -> None:
         """Complete a promise with an error when no call waits for it any more, so that its manager stops trying."""
@@ -112,7 +112,6 @@ class Operations:
             failure = error
             if once and error.retriable and not isinstance(error, TimeoutError):
                 failure = driver.timeout_error(what, cause=error)  # it would be retried if there were time
-                failure.__cause__ = error
         finally:
             self._metrics.commit_ended(began, self._clock.now())
         if self._callbacks.commits_pending:
@@ -162,11 +161,10 @@ class Operations:
                 if position is not None:
                     return position.offset
                 missing = existence.error([tp])
-                if missing is not None:
-                    raise missing
+                cause = missing or parts.positions.last_error or _known(state, parts.metadata.problem_error(tp))
                 parts.positions.request(tp)
-            if timer.expired:
-                raise driver.timeout_error(f"finding the position of {tp}", [tp])
+            if timer.expired or missing is not None:
+                raise driver.timeout_error(f"finding the position of {tp}", [tp], cause)
             driver.raise_wakeup()
             yield wait
             driver.raise_errors(positions=True)
@@ -263,6 +261,14 @@ class Operations:
         if group is None:
             raise StateError("this needs a consumer group: give group_id=… to Consumer")
         return group
+
+
+def _known(state: PartitionState, problem: KafkaError | None) -> KafkaError | None:
+    """Returns the last error of the lookup of a position, or else the problem of its topic, or None."""
+    error = state.last_error
+    if isinstance(error, KafkaError) or problem is not None:
+        return error if isinstance(error, KafkaError) else problem
+    return KafkaError(error) if error else None
 
 
 def track_completion(request: UnsentRequest) -> Promise[None]:

@@ -60,5 +60,7 @@ class StatusView:
         coordinator = ""
         if parts.group is not None and parts.group.coordinator.connection_id is None:
             coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
+        elif parts.positions.last_error is not None:
+            coordinator = str(parts.positions.last_error)
         topic_problem = parts.metadata.problem_with(tp)
         return found._replace(topic_problem=topic_problem, unreachable=unreachable, coordinator=coordinator)

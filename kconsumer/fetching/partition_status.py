@@ -107,7 +107,7 @@ def _flags_since(ctx: FetchContext) -> float:
 
 def _with_details(text: str, ctx: FetchContext, *details: str) -> str:
     """Returns the text, followed by `details` and the known reasons why the partition has no position yet."""
-    parts = [*details, ctx.state.last_error or ctx.topic_problem]
+    parts = [*details, str(ctx.state.last_error) or ctx.topic_problem]
     if not any(parts) and ctx.leader.leader is None:
         parts.append("no leader is known")
     parts += [ctx.unreachable, "paused" if ctx.state.paused else ""]

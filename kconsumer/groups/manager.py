@@ -210,9 +210,9 @@ class GroupsManager:
             elif done.error is not None:
                 promise.set_exception(done.error)
 
-        self._start(PendingQuery(first, group, None, deadline, RetryTimer(self._retry_backoff))).add_done_callback(
-            on_done
-        )
+        query: PendingQuery[GroupDescription]
+        query = PendingQuery(first, group, None, deadline, RetryTimer(self._retry_backoff), caller=promise)
+        self._start(query).add_done_callback(on_done)
 
     def _start(self, query: PendingQuery[T]) -> Promise[T]:
         if query.group and query.group not in self._coordinators:
@@ -239,12 +239,14 @@ class GroupsManager:
         if query.promise.done:
             return FOREVER
         coordinator = self._coordinators.get(query.group)
-        error = None if coordinator is None else coordinator.take_error()
-        if error is not None:
-            query.promise.set_exception(error)
-            return 0.0  # the caller of this promise may start another query
+        if coordinator is not None:
+            query.attempt_failed(coordinator.last_error)
+            error = coordinator.take_error()
+            if error is not None:
+                query.promise.set_exception(error)
+                return 0.0  # the caller of this promise may start another query
         if now >= query.deadline:
-            query.report_timeout(coordinator)
+            query.report_timeout()
             return 0.0
         wait = query.wait_ms(now)
         if wait > 0:
@@ -281,6 +283,7 @@ class GroupsManager:
                 query.promise.set_exception(error)
                 return
             query.retry(error, reply.now)
+            query.attempt_failed(error)
             coordinator = self._coordinators.get(query.group)
             if coordinator is not None and (reply.error is not None or isinstance(error, CoordinatorError)):
                 coordinator.mark_unknown(error, reply.now)
@@ -294,19 +297,32 @@ class PendingQuery(PendingCall[T]):
     It is sent to the broker `node`, or to the group's coordinator if `node` is None.
     """
 
-    __slots__ = ("group", "kind", "node")
+    __slots__ = ("_caller", "group", "kind", "node")
 
-    def __init__(self, kind: QueryKind, group: str, node: str | None, deadline: float, backoff: RetryTimer) -> None:
+    def __init__(
+        self,
+        kind: QueryKind,
+        group: str,
+        node: str | None,
+        deadline: float,
+        backoff: RetryTimer,
+        caller: Promise[Any] | None = None,
+    ) -> None:
         super().__init__(deadline, backoff)
+        self._caller = caller or self.promise  # what the user's call waits for; it may need several queries
         self.kind = kind
         self.group = group
         self.node = node
 
-    def report_timeout(self, coordinator: CoordinatorManager | None) -> None:
+    def attempt_failed(self, error: KafkaError | None) -> None:
+        """Store the last error of the query, or of the lookup of its coordinator, for the call that waits for it."""
+        self.promise.attempt_failed(error)
+        self._caller.attempt_failed(error)
+
+    def report_timeout(self) -> None:
         """Fail the promise with TimeoutError, whose cause is the last error."""
         of_group = f"of group {self.group!r} " if self.group else ""
-        cause = None if coordinator is None else coordinator.last_error
-        self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout", cause)
+        self.time_out(f"{self.kind.api.name} {of_group}received no response within the timeout")
 
 
 def _share_topics(offsets: Mapping[TopicPartition, int]) -> list[AlterShareGroupOffsetsRequestTopic]:

@@ -449,6 +449,12 @@ class MetadataManager:
         """Returns a text that describes the error of the partition or its topic; empty if there is none."""
         return self.topic_problem(tp.topic) or self.missing_partition(tp)
 
+    def problem_error(self, tp: TopicPartition) -> KafkaError | None:
+        """Returns the error of the partition or its topic, or None if there is none."""
+        text = self.problem_with(tp)
+        code = self._topic_errors.get(tp.topic, 0) or Errors.UNKNOWN_TOPIC_OR_PARTITION
+        return error_for(code, text) if text else None
+
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 
     def on_no_node(self, now: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kconsumer.deferred_calls import get_logger
+from kconsumer.errors import KafkaError
 from kconsumer.repeated_failures import RepeatedFailures
 
 STABLE_MS = 60_000.0
@@ -34,10 +35,11 @@ log = get_logger("kconsumer.net")
 class AddressRecord:
     """The failures at one address, a host and a port. The connections to it share the record."""
 
-    __slots__ = ("_is_advertised", "_losses", "_reached", "_repeats", "last_used")
+    __slots__ = ("_is_advertised", "_losses", "_reached", "_repeats", "error", "last_used")
 
     def __init__(self, *, is_advertised: bool = False) -> None:
         self.last_used = 0  # the number of the last `AddressRecords.find` that returned this record
+        self.error: KafkaError | None = None  # the last failure; None after a connection was ready
         self._is_advertised = is_advertised  # the address is from metadata, not from `bootstrap_servers`
         self._reached = False  # a connection was ready
         self._repeats = RepeatedFailures()
@@ -51,6 +53,7 @@ class AddressRecord:
     def established(self) -> None:
         """Record that a connection is ready."""
         self._reached = True
+        self.error = None
 
     def served(self, lived_ms: float, now: float) -> None:
         """Record the end of a connection that has served requests, `lived_ms` after the attempt to connect began."""
@@ -59,7 +62,12 @@ class AddressRecord:
         if lived_ms >= STABLE_MS or now - self._repeats.failed_at >= STABLE_MS:
             self._repeats.reset()
 
-    def lost(self, error: Exception, now: float, next_attempt_ms: float, *, has_served: bool) -> None:
+    @property
+    def failed_at(self) -> float:
+        """When the last failure was recorded (ms)."""
+        return self._repeats.failed_at
+
+    def lost(self, error: KafkaError, now: float, next_attempt_ms: float, *, has_served: bool) -> None:
         """Log the loss of a connection. `has_served` is True if it has served a request."""
         self._losses += has_served
         if has_served and self._losses <= MAX_UNLOGGED_LOSSES:
@@ -67,8 +75,16 @@ class AddressRecord:
         else:
             self.failed([str(error)], error, now, next_attempt_ms)
 
-    def failed(self, reasons: Iterable[str], error: object, now: float, next_attempt_ms: float | None = None) -> None:
+    def failed(self, reasons: Iterable[str], error: KafkaError, now: float, next_attempt_ms: float) -> None:
         """Log a failure as a warning, unless one about it was logged recently. `reasons` describe its cause."""
+        self.error = error
+        self._warn(reasons, error, now, next_attempt_ms)
+
+    def slow(self, text: str, now: float) -> None:
+        """Log that an attempt or a request has had no response for a long time."""
+        self._warn([text], text, now, None)
+
+    def _warn(self, reasons: Iterable[str], error: object, now: float, next_attempt_ms: float | None) -> None:
         suppressed = self._repeats.failed(reasons, now)
         if suppressed is None:
             return
@@ -84,6 +100,11 @@ class AddressRecords:
         self._bootstrap = frozenset(bootstrap_servers)
         self._records: dict[tuple[str, int], AddressRecord] = {}
         self._finds = 0
+
+    def recent_errors(self, now: float) -> list[KafkaError]:
+        """Returns the last failure of each address that has failed within the last minute and was not reached since."""
+        records = (record for record in self._records.values() if now - record.failed_at < STABLE_MS)
+        return [record.error for record in records if record.error is not None]
 
     def find(self, host: str, port: int) -> AddressRecord:
         """Returns the record of an address. Creates it if it does not exist."""

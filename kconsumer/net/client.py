@@ -261,8 +261,13 @@ class NetworkClient:
 
     def connection_errors(self, now: float) -> str:
         """Returns the errors of all connections that are not ready, in one line for users. Empty if there are none."""
-        reasons = {self._error_of(node, now): None for node in self._nodes_by_id.values()}
-        return "; ".join(reason for reason in reasons if reason)
+        return "; ".join(dict.fromkeys(map(str, self.failures(now))))
+
+    def failures(self, now: float) -> list[KafkaError]:
+        """Returns the errors of all connections that are not ready, and the last errors at other addresses, such as one
+        that a broker advertises, before the client started again from the bootstrap servers."""
+        found = [self._failure_of(node, now) for node in self._nodes_by_id.values()]
+        return [error for error in found if error is not None] + self._records.recent_errors(now)
 
     def last_error(self, node_id: str, now: float) -> str:
         """Returns in one line why this connection is not ready. Returns "" if it is ready or was never tried."""
@@ -287,15 +292,20 @@ class NetworkClient:
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:
-        """Returns, in one line, the reason why a connection is not ready.
+        """Returns the result of `_failure_of` in one line; empty if there is none."""
+        return str(self._failure_of(node, now) or "")
+
+    def _failure_of(self, node: NodeConnection, now: float) -> KafkaError | None:
+        """Returns the reason why a connection is not ready, or None if it is ready or was never tried.
 
         After a connection was lost, this is its error, until the connection is ready again.
         """
         connection = node.connection
         if connection is not None and connection.state is READY:
-            return ""
+            return None
         error = node.error or self.connection_failed(node.id, now)
-        return node.waits_for(now) if error is None else str(error)
+        waiting = node.waits_for(now) if error is None else ""
+        return BrokerConnectionError(waiting) if waiting else error
 
     def defer_writes(self, deferred: bool) -> None:
         """Set whether `send` only queues requests, which `flush` or `poll` then writes."""

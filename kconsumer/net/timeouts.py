@@ -68,7 +68,7 @@ class ConnectionTimeouts:
         text = node.waits_for(now) + node.record.hint
         node.slow_reported()
         if not self._is_arriving(node, entered_at, now):
-            node.record.failed([text], text, now)
+            node.record.slow(text, now)
 
     def _expire(self, node: NodeConnection, connection: Connection, entered_at: float, now: float) -> None:
         if connection.state is ConnectionState.CONNECTING:

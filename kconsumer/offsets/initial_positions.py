@@ -100,6 +100,11 @@ class PositionsManager:
         self._lookup.add_done_callback(self._on_committed)
         return PollResult(wait_ms=0.0)  # CommitManager has a request to send now
 
+    @property
+    def last_error(self) -> BaseException | None:
+        """The last error of the lookup in flight, which is made again. None if there is none."""
+        return None if self._lookup is None else self._lookup.last_error
+
     def request(self, tp: TopicPartition) -> None:
         """Include this partition in the next lookup, because the caller needs its position.
 
@@ -156,7 +161,7 @@ class PositionsManager:
         self._failed_assignment = self._subscription.assignment_version
         for state in filter(None, map(self._subscription.find, requested)):
             if state.fetch_state is FetchState.INITIALIZING:
-                state.set_last_error(str(promise.error or self._error))
+                state.set_last_error(promise.error or self._error or "")
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
             self.progress.failed(promise.error, self._subscription.now)

@@ -246,8 +246,9 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
             return True
         for topic, code in codes.items():
             if code:
-                self.last_error = error_for(code, f"topic {topic}")
+                self.promise.attempt_failed(error_for(code, f"topic {topic}"))
         missing = self._existence.error(leaderless)
         if missing is not None:
-            self.promise.set_exception(missing)
+            self.promise.attempt_failed(missing)
+            self.time_out("the offsets cannot be found")
         return missing is not None

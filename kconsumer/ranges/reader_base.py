@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from kconsumer.arrow import RecordBatch, SparkBatch
 from kconsumer.clock import Timer
 from kconsumer.consumer_base import ConsumerBase
-from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError, TimeoutError
+from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError
+from kconsumer.managers import timed_out
 from kconsumer.ranges import offset_bounds
 from kconsumer.ranges.client_base import RangeClientBase
 from kconsumer.ranges.gaps import Gap, Gaps
@@ -247,7 +248,7 @@ def polled(
     """Poll until there are records, or a position has moved past offsets without records.
 
     Returns the result of the last poll. Raises TimeoutError if this takes longer than `timeout_ms`. Its message
-    contains the result of `where`.
+    contains the result of `where`, and the last errors of the brokers.
     """
     timer = Timer(consumer._clock, timeout_ms)
     while True:
@@ -255,7 +256,10 @@ def polled(
         if records or records.next_offsets():
             return records
         if timer.expired:
-            raise TimeoutError(f"no data for {timeout_ms / 1000:g} s while reading {where()}")
+            text = f"no data for {timeout_ms / 1000:g} s while reading {where()}"
+            raise timed_out(
+                text, consumer._engine.driver.known_errors(consumer._engine.components.subscription.assigned())
+            )
 
 
 def _or_else(found: int | None, before: int) -> int:

@@ -257,7 +257,7 @@ class AcquiredBatch:
 class PartitionAcknowledgements:
     """Acknowledgements of one partition, on their way to the broker that delivered the records."""
 
-    __slots__ = ("batch", "commit", "deadline", "renews", "types")
+    __slots__ = ("batch", "commit", "deadline", "last_error", "renews", "types")
 
     def __init__(self, batch: AcquiredBatch, types: Mapping[int, int]) -> None:
         self.batch = batch
@@ -265,6 +265,13 @@ class PartitionAcknowledgements:
         self.renews = AcknowledgeType.RENEW in values_of(types)  # one of them is a renewal
         self.deadline = float("inf")  # ms; not retried after this time
         self.commit: Commit | None = None
+        self.last_error: KafkaError | None = None  # why the last attempt failed
+
+    def attempt_failed(self, error: KafkaError | None) -> None:
+        """Store the error of an attempt that is made again."""
+        self.last_error = error
+        if self.commit is not None:
+            self.commit.promise.attempt_failed(error)
 
     @property
     def node_id(self) -> int:

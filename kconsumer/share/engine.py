@@ -24,7 +24,7 @@ from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.operations import TELEMETRY_DISABLED
 from kconsumer.engine.waiting import Operation, Wait
-from kconsumer.errors import KafkaError, StateError, TimeoutError
+from kconsumer.errors import KafkaError, StateError
 from kconsumer.managers import Promise
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.acknowledgements import (
@@ -356,8 +356,11 @@ class ShareEngine(ClientEngine):
         if commit.unfinished():
             yield from self._await(commit.promise, timer)
         yield from self.callbacks.run_commits()
-        late = TimeoutError("the broker did not confirm the acknowledgements in time")
-        return commit.results | dict.fromkeys(commit.unfinished(), late)
+        unfinished = commit.unfinished()
+        if not unfinished:
+            return dict(commit.results)
+        late = self.driver.timeout_error("acknowledging records", unfinished, commit.promise.timeout_cause)
+        return commit.results | dict.fromkeys(unfinished, late)
 
     def commit_async(self, unreached: Unreached) -> None:
         """Send all acknowledgements without waiting. `unreached` is as in `commit`."""
@@ -481,7 +484,7 @@ class ShareEngine(ClientEngine):
             promise = parts.telemetry.client_instance_id()
         yield from self._await(promise, timer)
         if not promise.done:
-            raise self.driver.timeout_error("client_instance_id()")
+            raise self.driver.timeout_error("client_instance_id()", cause=promise.timeout_cause)
         return promise.result()
 
     # --- metrics ---------------------------------------------------------------------------------------------------

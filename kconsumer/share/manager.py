@@ -15,8 +15,8 @@ from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import ShareConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
-from kconsumer.errors import KafkaError, TimeoutError, error_for
-from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
+from kconsumer.errors import KafkaError, error_for
+from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest, timed_out
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.progress import Progress
 from kconsumer.schema import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -253,7 +253,8 @@ class ShareManager:
         if late:
             broker.unsent = [each for each in broker.unsent if now < each.deadline]
             for each in late:
-                self._complete(each, TimeoutError(f"acknowledging records of {each.topic_partition} timed out"), now)
+                text = f"acknowledging records of {each.topic_partition} timed out"
+                self._complete(each, timed_out(text, [each.last_error]), now)
 
     def _request(self, broker: BrokerState, wanted: Wanted, now: float) -> list[UnsentRequest]:
         """Returns the next request to a broker: an acknowledgement, a fetch, or none."""
@@ -344,10 +345,11 @@ class ShareManager:
         result = self._handler.handle_acknowledgement(broker.node_id, reply)
         retried = []
         for each in acknowledgements:
+            error = result.acknowledged(each.partition, each.topic_partition)
             if result.retries(each.partition) and not closing and reply.now < each.deadline:
+                each.attempt_failed(error)
                 retried.append(each)
             else:
-                error = result.acknowledged(each.partition, each.topic_partition)
                 self._complete(each, error, reply.now, self._handler.lock_time(reply))
         if retried:
             broker.unsent = retried + broker.unsent
@@ -385,6 +387,8 @@ class ShareManager:
         if failure.refreshes:
             self._metadata.request_update()
         if retry and not failure.ends_session and not failure.raises:
+            for each in acknowledgements:
+                each.attempt_failed(failure.error)
             broker.unsent = acknowledgements + broker.unsent
             return
         for each in acknowledgements:

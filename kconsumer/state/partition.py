@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kconsumer.errors import StateError
+from kconsumer.errors import KafkaError, StateError
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.transitions import checked_transition
 from kconsumer.types import OffsetReset, TopicPartition
@@ -148,7 +148,7 @@ class PartitionState:
         self.failures = 0  # failures in a row of the request that the current state waits for
         self.out_of_range = 0  # resets in a row of a position that was out of range
         self.out_of_range_offset: int | None = None  # the position that is being reset, because it was out of range
-        self.last_error = ""
+        self.last_error: KafkaError | str = ""
         self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred: PreferredReplica | None = None
         self._refusal: Refusal | None = None
@@ -277,20 +277,20 @@ class PartitionState:
 
     # --- retries -----------------------------------------------------------------------------------------
 
-    def retry_at(self, at: float, error: str = "") -> None:
+    def retry_at(self, at: float, error: KafkaError | str = "") -> None:
         """Delay the next request for this partition until `at` (ms). `partition_states()` shows `error`, unless it is
         empty."""
         self.next_retry = at
         if error:
             self.last_error = error
 
-    def back_off(self, now: float, delay_ms: Callable[[int], float], error: str) -> None:
+    def back_off(self, now: float, delay_ms: Callable[[int], float], error: KafkaError | str) -> None:
         """Count a failure, and delay the next request by `delay_ms(n)` ms. n is the number of earlier failures in a
         row."""
         self.failures += 1
         self.retry_at(now + delay_ms(self.failures - 1), error)
 
-    def set_last_error(self, error: str) -> None:
+    def set_last_error(self, error: KafkaError | str) -> None:
         """Set the error that `partition_states()` shows until the state changes."""
         self.last_error = error
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from kconsumer.errors import LogTruncationError, NoOffsetForPartitionError, StateError
+from kconsumer.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, StateError
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
 from kconsumer.state.partition import (
     AWAIT_RESET,
@@ -432,7 +432,9 @@ class SubscriptionState:
             if state is not None:
                 state.retry_at(at, error)
 
-    def back_off(self, reasons: Mapping[TopicPartition, object], now: float, delay_ms: Callable[[int], float]) -> None:
+    def back_off(
+        self, reasons: Mapping[TopicPartition, KafkaError | str], now: float, delay_ms: Callable[[int], float]
+    ) -> None:
         """Count a failure of each partition in `reasons`, and back the partition off for `delay_ms(n)` ms.
 
         n is the number of the partition's earlier failures in a row. `partition_states()` shows the reasons. Partitions
@@ -441,7 +443,7 @@ class SubscriptionState:
         for tp, reason in reasons.items():
             state = self._states.get(tp)
             if state is not None:
-                state.back_off(now, delay_ms, str(reason))
+                state.back_off(now, delay_ms, reason)
 
     # --- validation (KIP-320) ----------------------------------------------------------------------------
 

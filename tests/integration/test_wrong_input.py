@@ -11,9 +11,9 @@ import pytest
 
 from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import (
-    BrokerError,
     ConfigError,
     InvalidTopicError,
+    StaleMetadataError,
     StateError,
     TimeoutError,
     UnknownAssignorError,
@@ -115,10 +115,11 @@ def test_partition_that_does_not_exist(
             consumer.beginning_offsets,
             lambda tps: consumer.offsets_for_times({tps[1]: 0}),
         ):
-            with pytest.raises(BrokerError, match=message):
+            with pytest.raises(TimeoutError, match=message) as raised:
                 call([there, missing])
+            assert isinstance(raised.value.__cause__, StaleMetadataError)
         consumer.assign([missing, there])
-        with pytest.raises(BrokerError, match=message):
+        with pytest.raises(TimeoutError, match=message):
             consumer.position(missing)
         assert [b"0"] == [record.value for record in read(consumer, 1)]
         assert re.search(message, consumer.partition_states()[missing].reason)
@@ -128,7 +129,7 @@ def test_partition_that_does_not_exist(
         assert [b"7"] == [record.value for record in read(consumer, 1)]
     with (
         RangeClient(bootstrap_servers=servers) as client,
-        pytest.raises(BrokerError, match=rf"there is no {topic_name}-8"),
+        pytest.raises(TimeoutError, match=rf"there is no {topic_name}-8"),
     ):
         list(client.read_range((topic_name, 8), "earliest", "latest"))
 

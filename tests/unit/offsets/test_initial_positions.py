@@ -291,7 +291,7 @@ def test_failed_lookup(timed_out: bool) -> None:
     assert (None if timed_out else error) is case.manager.take_error()
     assert case.manager.take_error() is None
     assert (FetchState.INITIALIZING, None) == case.state("a-0")
-    assert str(error) == case.subscription.get(tp("a-0")).last_error
+    assert error is case.subscription.get(tp("a-0")).last_error
     case.poll(1.0)
     case.poll(6000.0)
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]

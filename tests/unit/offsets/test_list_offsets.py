@@ -258,8 +258,9 @@ def test_a_partition_that_does_not_exist_fails_the_lookup() -> None:
     assert FOREVER == case.waits(2.0)
     respond(case.metadata.poll(100.0).requests[0], led_by({"a-0": 1, "a-1": 1}), 101.0)
     case.waits(102.0)
-    with pytest.raises(StaleMetadataError, match=r"topic a has 2 partitions \(0 to 1\), there is no a-7"):
+    with pytest.raises(TimeoutError, match=r"topic a has 2 partitions \(0 to 1\), there is no a-7") as raised:
         promise.result()
+    assert isinstance(raised.value.__cause__, StaleMetadataError)
 
 
 def test_a_partition_that_was_added_meanwhile_is_found() -> None:

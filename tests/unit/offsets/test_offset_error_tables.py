@@ -90,7 +90,7 @@ def test_resets_are_repeated(code: int, caplog: pytest.LogCaptureFixture) -> Non
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
     assert {"a-0": (-2, 3)} == rows(case.ask(5.0 + RETRY_MS))
-    assert name_of(code) in case.subscription.get(A0).last_error
+    assert name_of(code) in str(case.subscription.get(A0).last_error)
     warned = [record.message for record in caplog.records if "a-0" in record.message]
     assert (reaction(LIST_OFFSETS, code) == "warn") == bool(warned)
 
