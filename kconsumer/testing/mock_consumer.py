@@ -28,7 +28,9 @@ class MockConsumer(Consumer):
 
     - The test decides the assignment with `rebalance`, after `subscribe`. No method joins a group.
     - No call waits. A poll that finds no record advances a virtual clock by its timeout and returns, so that
-      `auto_commit_interval_ms` and `consumer_timeout_ms` work without delay.
+      `auto_commit_interval_ms` and `consumer_timeout_ms` work without delay. A loop over the consumer waits without end
+      for further records, as that of a `Consumer`: set `consumer_timeout_ms`, or end it with `schedule`, `raise_next`
+      or `wakeup`.
     - Deserializers do not run: a record has the key and value that the test gave it.
     - The group has no other members, and commits always succeed.
 
@@ -52,6 +54,10 @@ class MockConsumer(Consumer):
 
     def _create_engine(self, config: ConsumerConfig, loaded: Sequence[Assignor]) -> MockEngine:
         return MockEngine(config, loaded)
+
+    def _next_batch(self) -> bool:
+        with self._engine.looping(endless=self._config.consumer_timeout_ms is None):
+            return super()._next_batch()
 
     # --- what the consumer reads -----------------------------------------------------------------------------------
 

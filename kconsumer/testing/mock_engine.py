@@ -1,14 +1,16 @@
 """The engine of a `MockConsumer`: the engine of a consumer, with a `MockBroker` in place of managers and network.
 
 Decides what a poll does and what a rebalance calls, with the state, the callbacks and the auto-commit of the library.
-Nothing waits. A poll that finds no record advances the consumer's virtual clock by its timeout.
+Nothing waits. A poll that finds no record advances the consumer's virtual clock by its timeout. There is one exception:
+a loop over the consumer that has nothing left, and that nothing will end, must not use the whole processor.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from kconsumer.assignors import Assignor, RebalanceProtocol
@@ -39,6 +41,7 @@ log = get_logger(__name__)
 
 NO_GENERATION = -1
 MEMBER_ID = "mock-member"
+ENDLESS_LOOP_WAIT_S = 0.05
 
 
 class MockEngine(Engine):
@@ -51,6 +54,7 @@ class MockEngine(Engine):
         self.scheduled: deque[Callable[[], object]] = deque()
         self.errors: deque[BaseException] = deque()
         self.generation = NO_GENERATION
+        self._in_endless_loop = False  # the poll belongs to a loop over the consumer that only an exception ends
         self.reads = MockReads(self.components, self.broker)
         self.status = MockStatus(self.components)
         self.operations = self._mock_operations = MockOperations(
@@ -90,10 +94,21 @@ class MockEngine(Engine):
         records = self.reads.take(max_records, math.inf if max_bytes is None else max_bytes)
         if not records:
             yield Wait(timer.deadline)
+            if self._in_endless_loop and not self.scheduled and not self.errors:
+                self.components.environment.event().wait(ENDLESS_LOOP_WAIT_S)
         elif self.interceptors is not None:
             records = self.interceptors.consumed(records)
         self._metrics.wait_ended(self._clock.now())
         return records
+
+    @contextmanager
+    def looping(self, *, endless: bool) -> Iterator[None]:
+        """Mark the polls inside the block as those of a loop. Those of an `endless` one wait if nothing is left."""
+        self._in_endless_loop = endless
+        try:
+            yield
+        finally:
+            self._in_endless_loop = False
 
     def _run_scheduled(self) -> None:
         if self.scheduled:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kconsumer.clock import Timer
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.callbacks import Callbacks, CommitCallback, log_failed_commit
 from kconsumer.engine.classic import ClassicDriver
 from kconsumer.engine.components import Components
@@ -32,7 +33,11 @@ class MockDriver(Driver):
     """A driver without network. A wait only advances the virtual clock to the deadline of the wait."""
 
     def wait(self, wait: Wait) -> None:
-        """Advance the clock to the deadline of `wait`. Raises StateError if a callback has closed the consumer."""
+        """Advance the clock to the deadline of `wait`. Runs the handlers of signals that have arrived.
+
+        Raises StateError if a callback or a handler has closed the consumer.
+        """
+        SIGNALS.run_noted()
         self._check_open()
         left = wait.deadline - self._clock.now()
         if isinstance(self._clock, VirtualClock) and 0 < left < math.inf:

@@ -1,0 +1,92 @@
+"""A loop over a MockConsumer that has nothing left: how it waits, and what ends it."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kconsumer.errors import StateError, WakeupError
+from kconsumer.testing import MockConsumer
+
+TP = ("t", 0)
+RUNNING_S = 0.3  # how long the loop waits before it is ended
+LIMIT_S = 10.0  # after this time, a loop that nothing else has ended gets a wakeup
+
+
+def interrupt() -> None:
+    """Send SIGINT to the main thread."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@contextmanager
+def after(delay_s: float, call: Callable[[], object]) -> Iterator[None]:
+    """Call a function in another thread after a while, unless the block has ended."""
+    timer = threading.Timer(delay_s, call)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def read(consumer: MockConsumer) -> list[object]:
+    """Returns the values that a loop gets before an exception ends it, and the exception's type at the end."""
+    found: list[object] = []
+    try:
+        found.extend(record.value for record in consumer)
+    except BaseException as error:
+        found.append(type(error))
+    return found
+
+
+@pytest.fixture
+def consumer() -> Iterator[MockConsumer]:
+    with MockConsumer(auto_offset_reset="earliest") as consumer, after(LIMIT_S, consumer.wakeup):
+        consumer.assign([TP])
+        consumer.add_records(TP, [1, 2])
+        yield consumer
+
+
+@pytest.mark.parametrize("act", [interrupt, _thread.interrupt_main])
+def test_an_interrupt(consumer: MockConsumer, act: Callable[[], None]) -> None:
+    """Ctrl-C ends the loop, which has hardly used the processor."""
+    began = time.thread_time()
+    with after(RUNNING_S, act):
+        assert [1, 2, KeyboardInterrupt] == read(consumer)
+    assert time.thread_time() - began < RUNNING_S / 2
+
+
+def test_a_wakeup(consumer: MockConsumer) -> None:
+    """wakeup() of another thread ends the loop."""
+    with after(RUNNING_S, consumer.wakeup):
+        assert [1, 2, WakeupError] == read(consumer)
+
+
+def test_a_signal_handler_that_closes(consumer: MockConsumer) -> None:
+    """close() in a signal handler ends the loop."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: consumer.close())
+    try:
+        main = threading.main_thread().ident
+        assert main is not None
+        with after(RUNNING_S, lambda: signal.pthread_kill(main, signal.SIGTERM)):
+            assert [1, 2, StateError] == read(consumer)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_what_a_test_schedules(consumer: MockConsumer) -> None:
+    """Scheduled calls and errors run in the following polls of the loop."""
+    for _ in range(3):
+        consumer.schedule(lambda: None)
+    consumer.schedule(lambda: consumer.add_records(TP, [3]))
+    consumer.schedule(lambda: consumer.raise_next(KeyError()))
+    assert [1, 2, 3, KeyError] == read(consumer)
