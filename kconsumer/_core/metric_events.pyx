@@ -238,12 +238,12 @@ cdef class FetchEvents:
 
     def record_read(self, tp, state, int64_t size, int64_t records, double now):
         """Record what a poll has taken of a partition: the uncompressed size and the number of the records. Also
-        records the lag and lead after them."""
+        records the lag and lead after them, unless `state` is None because the partition was revoked."""
         sensors = self.partitions.get(tp)
         if records:
             record_consumed(self.data, size, records, now)
             record_consumed(self.topic(tp.topic), size, records, now)
-        if sensors is None:
+        if sensors is None or state is None:
             return
         lag, lead = state.lag(self.read_committed), state.lead()
         if lag is not None and lead is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -117,10 +117,12 @@ class Collector:
         if self.deferred and runs and max_bytes is None:
             self.collected, self._skipped = runs, skipped
             self._subscription.mark_unreturned(self._moved_from, moved_to)
-        elif self._deserializes and self._subscription.unreturned:
+            return ConsumerRecords.from_runs(runs, moved_to, skipped)
+        if self._deserializes and self._subscription.unreturned:
             self._subscription.clear_unreturned()
             runs = self._drop_moved(runs, moved_to, skipped)
         self.positions_advanced = bool(moved_to) and not runs
+        self._record(runs, moved_to)
         return ConsumerRecords.from_runs(runs, moved_to, skipped)
 
     def finish(self, complete: int, failed: RecordRun | None) -> ConsumerRecords:
@@ -130,6 +132,14 @@ class Collector:
         not returned are fetched again. The records of partitions that were revoked, paused or sought meanwhile are
         dropped.
         """
+        runs, moved_to = self._finished(complete, failed)
+        self._record(runs, moved_to)
+        return ConsumerRecords.from_runs(runs, moved_to, self._skipped)
+
+    def _finished(
+        self, complete: int, failed: RecordRun | None
+    ) -> tuple[list[RecordRun], dict[TopicPartition, FetchPosition]]:
+        """Returns the records that `finish` returns, and the positions after them."""
         runs = [*self.collected[:complete], *([failed] if failed else [])]
         unreturned = {run.topic_partition for run in self.collected[complete:]}
         ends = {run.topic_partition: run for run in runs}
@@ -146,15 +156,31 @@ class Collector:
                 moved_to[tp] = FetchPosition(end.next_offset, end.leader_epoch, reached.leader)
                 self._put_back(tp, moved_to[tp], reached)
                 self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
-        return ConsumerRecords.from_runs(runs, moved_to, self._skipped)
+        return runs, moved_to
+
+    def _record(self, runs: list[RecordRun], moved_to: Mapping[TopicPartition, FetchPosition]) -> None:
+        """Record the metrics of what a poll returns, and of partitions of which it has only skipped records."""
+        if self._metrics is None:
+            return
+        find, now = self._subscription.find, self._subscription.now
+        for run in runs:
+            tp = run.topic_partition
+            self._metrics.record_read(tp, find(tp), run.size, len(run), now)
+        if len(runs) < len(moved_to):
+            for tp in moved_to.keys() - {run.topic_partition for run in runs}:
+                self._metrics.record_read(tp, find(tp), 0, 0, now)
 
     def finish_received(
         self, runs: Sequence[RecordRun], complete: int, failed: RecordRun | None, skipped: Skipped
     ) -> ConsumerRecords:
-        """Returns records that the fast path has received, after the deserializers have run, like `finish`."""
+        """Returns records that the fast path has received, after the deserializers have run, like `finish`.
+
+        The fast path has recorded their metrics.
+        """
         self.collected, self._skipped = runs, skipped
         self.busy = False
-        return self.finish(complete, failed)
+        returned, moved_to = self._finished(complete, failed)
+        return ConsumerRecords.from_runs(returned, moved_to, self._skipped)
 
     def deserialize(self, run: RecordRun) -> None:
         """Run the deserializers on a run that is not in the buffer."""
@@ -288,8 +314,6 @@ class Collector:
                 self._subscription.mark_unreturned(self._moved_from, moved_to)
             moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.advance(moved_to[tp], fetch.topic_id)
-            if self._metrics is not None:
-                self._metrics.record_read(tp, state, run.size, taken, self._subscription.now)
             passed_over = data.take_skipped()
             if passed_over:
                 skipped[tp] = [*skipped.get(tp, ()), *passed_over]
