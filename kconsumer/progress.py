@@ -7,7 +7,6 @@ logged, and how often. `repr(consumer)` and `consumer.status()` show the same te
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -74,10 +73,13 @@ class Progress:
         if self.since is None:
             self.since = now
 
-    def requested(self, now: float) -> None:
-        """Record that a request was sent at `now` (ms). Starts the wait."""
+    def requested(self, now: float, *, blocks: bool = True) -> None:
+        """Record that a request was sent at `now` (ms). Starts the wait.
+
+        If the consumer can continue without the response, `blocks` is False, and a missing response is not logged.
+        """
         self.begin(now)
-        self._sent_at = now
+        self._sent_at = now if blocks else None
 
     def responded(self) -> None:
         """Record a response without an error that does not end the wait."""
@@ -126,10 +128,10 @@ class Progress:
 
     @property
     def cause(self) -> str:
-        """The cause of the wait, without numbers such as durations: the name of the error code if there is one."""
+        """The cause of the wait: the name of the error code, or else the type of the error. Empty without an error."""
         if isinstance(self.last_error, BrokerError):
             return self.last_error.name
-        return re.sub(r"\d+", "", str(self.last_error))
+        return "" if self.last_error is None else type(self.last_error).__name__
 
 
 class ProgressMonitor:
@@ -151,7 +153,11 @@ class ProgressMonitor:
 
     def poll(self, now: float) -> PollResult:
         """Log the warnings that are due at `now` (ms). Returns no requests, and the time until the next warning."""
-        return PollResult(wait_ms=min((self._check(progress, now) for progress in self._watched), default=FOREVER))
+        wait_ms = FOREVER
+        for progress in self._watched:
+            if progress.since is not None or progress in self._reported:
+                wait_ms = min(wait_ms, self._check(progress, now))
+        return PollResult(wait_ms=wait_ms)
 
     def _check(self, progress: Progress, now: float) -> float:
         if progress in self._reported and progress.since != self._reported[progress]:

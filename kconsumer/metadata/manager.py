@@ -225,7 +225,8 @@ class MetadataManager:
         wait = max(self._failures.until, self._unchanged_responses.until, self._quiet_until) - now
         if wait > 0:
             return wait
-        self.progress.requested(now)
+        if self._needs_full or self._needs_partial:  # else metadata are only old, and nothing waits
+            self.progress.requested(now)
         requests.append(self._request(full=self._needs_full or expires_in_ms <= 0))
         return FOREVER
 

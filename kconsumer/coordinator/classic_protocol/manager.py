@@ -279,7 +279,7 @@ class ClassicMembership(Membership[Member]):
         self._must_describe = False
         self._sync_assignments = None
         member.join_sent()
-        self._progress.requested(now)
+        self._progress.requested(now, blocks=not self._subscription.assigned())
         self._metrics.join_sent(now)
         return PollResult([request])
 
@@ -378,7 +378,7 @@ class ClassicMembership(Membership[Member]):
         number = self._requests.next()
         sent = self._member.generation
         message = sync_message(self._member, self._sync_assignments)
-        self._progress.requested(now)
+        self._progress.requested(now, blocks=not self._subscription.assigned())
         request = UnsentRequest(
             SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection_id
         )

@@ -12,7 +12,7 @@ from kconsumer.coordinator.classic_protocol.embedded import (
 from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
-from kconsumer.managers import UnsentRequest
+from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse
 from kconsumer.schema.embedded import ConsumerProtocolAssignment, TopicPartitions
@@ -247,6 +247,19 @@ def test_cooperative_member_keeps_partitions_while_joining() -> None:
     assert tps("t", 0, 1) == group.subscription.assigned()
     (owned,) = decode_subscription(join.message.protocols[0].metadata).owned_partitions
     assert ("t", [0, 1]) == (owned.topic, list(owned.partitions))
+
+
+@pytest.mark.parametrize(
+    ("assignor", "logged"), [(FirstTakesAll(), True), (FirstTakesAllCooperative(), False)], ids=["eager", "cooperative"]
+)
+def test_a_join_without_a_response_is_a_wait_if_nothing_is_read(assignor: FirstTakesAll, logged: bool) -> None:
+    """A member that reads its partitions while it waits for the other members is not reported; one without any is."""
+    group = GroupHarness(assignor=assignor)
+    group.stable(*tps("t", 0))
+    group.member.request_rejoin("test")
+    group.until("JoinGroup")
+    progress = group.heartbeat.progress
+    assert (True, logged) == (progress.waits, progress.warning_due < FOREVER)
 
 
 def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
