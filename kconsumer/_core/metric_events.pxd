@@ -44,6 +44,7 @@ cdef class FetchEvents:
     cdef bint read_committed
 
     cdef DataSensors topic(self, str topic)
+    cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1
 
 
 cdef class PollEvents:

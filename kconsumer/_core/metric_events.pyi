@@ -1,6 +1,7 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, final
 
+from kconsumer._core.record_run import RecordRun
 from kconsumer._core.sampled_values import SampledValues
 from kconsumer.types import TopicPartition
 
@@ -80,8 +81,16 @@ class ResponseTally:
     def add(self, topic: str, size: int, records: int) -> None: ...
 
 class _State(Protocol):
-    def lag(self, read_committed: bool = False) -> int | None: ...
-    def lead(self) -> int | None: ...
+    @property
+    def high_watermark(self) -> int | None: ...
+    @property
+    def last_stable_offset(self) -> int | None: ...
+    @property
+    def log_start_offset(self) -> int | None: ...
+
+class _Position(Protocol):
+    @property
+    def offset(self) -> int: ...
 
 @final
 class DataSensors:
@@ -105,5 +114,11 @@ class FetchEvents:
     @property
     def partitions(self) -> dict[TopicPartition, SensorPair]: ...
     def record_response(self, latency_ms: float, throttle_ms: float, now: float) -> None: ...
-    def record_read(self, tp: TopicPartition, state: _State | None, size: int, records: int, now: float) -> None: ...
+    def record_returned(
+        self,
+        runs: list[RecordRun],
+        positions: Mapping[TopicPartition, _Position],
+        states: Mapping[TopicPartition, _State],
+        now: float,
+    ) -> None: ...
     def record_drained(self, tally: ResponseTally, now: float) -> None: ...

@@ -7,6 +7,7 @@ the sensors, and record the other events. `now` and durations are in ms.
 from libc.math cimport NAN, isnan
 from libc.stdint cimport int64_t
 
+from kconsumer._core.record_run cimport RecordRun
 from kconsumer._core.sampled_values cimport SampledValues, add
 
 cdef double NS_PER_MS = 1e6
@@ -236,18 +237,29 @@ cdef class FetchEvents:
         """Record the latency and the throttle time (ms) of a Fetch response."""
         add_both(self.responses, latency_ms, throttle_ms, now, 1)
 
-    def record_read(self, tp, state, int64_t size, int64_t records, double now):
-        """Record what a poll has taken of a partition: the uncompressed size and the number of the records. Also
-        records the lag and lead after them, unless `state` is None because the partition was revoked."""
-        sensors = self.partitions.get(tp)
-        if records:
-            record_consumed(self.data, size, records, now)
-            record_consumed(self.topic(tp.topic), size, records, now)
-        if sensors is None or state is None:
-            return
-        lag, lead = state.lag(self.read_committed), state.lead()
-        if lag is not None and lead is not None:
-            add_both(<SensorPair?> sensors, lag, lead, now, 1)
+    def record_returned(self, list runs not None, dict positions not None, states not None, double now):
+        """Record what a poll returns: the number and the uncompressed size of the records of each run. Also records the
+        lag and lead of each partition whose position the poll has moved.
+
+        `positions`: the new positions. `states`: the PartitionStates of the assigned partitions.
+        """
+        cdef RecordRun run
+        for item in runs:
+            run = <RecordRun?> item
+            record_consumed(self.data, run.size, run.count, now)
+            record_consumed(self.topic(run.topic_partition.topic), run.size, run.count, now)
+        for tp, position in positions.items():
+            sensors, state = self.partitions.get(tp), states.get(tp)
+            if sensors is not None and state is not None:
+                self.record_lag(<SensorPair?> sensors, state, position.offset, now)
+
+    cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1:
+        """Record the lag and lead at an offset, like `PartitionState.lag` and `lead`, unless they are unknown."""
+        end = state.last_stable_offset if self.read_committed else state.high_watermark
+        start = state.log_start_offset
+        if end is None or start is None:
+            return 0
+        return add_both(sensors, <double> (<int64_t> end - offset), <double> (offset - <int64_t> start), now, 1)
 
     def record_drained(self, ResponseTally tally not None, double now):
         """Record the sums of a response, after all its data has been read or dropped."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -158,17 +158,11 @@ class Collector:
                 self._skipped[tp] = [batch for batch in self._skipped.get(tp, ()) if batch[1] <= end.next_offset]
         return runs, moved_to
 
-    def _record(self, runs: list[RecordRun], moved_to: Mapping[TopicPartition, FetchPosition]) -> None:
-        """Record the metrics of what a poll returns, and of partitions of which it has only skipped records."""
-        if self._metrics is None:
-            return
-        find, now = self._subscription.find, self._subscription.now
-        for run in runs:
-            tp = run.topic_partition
-            self._metrics.record_read(tp, find(tp), run.size, len(run), now)
-        if len(runs) < len(moved_to):
-            for tp in moved_to.keys() - {run.topic_partition for run in runs}:
-                self._metrics.record_read(tp, find(tp), 0, 0, now)
+    def _record(self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition]) -> None:
+        """Record the metrics of what a poll returns."""
+        if self._metrics is not None:
+            subscription = self._subscription
+            self._metrics.record_returned(runs, moved_to, subscription.states(), subscription.now)
 
     def finish_received(
         self, runs: Sequence[RecordRun], complete: int, failed: RecordRun | None, skipped: Skipped
