@@ -113,6 +113,17 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ("tests/brokerless/test_timeout_causes.py::test_what_does_not_exist_is_a_timeout_in_each_call",),
         ),
         Difference(
+            "bootstrap servers that cannot be resolved",
+            "the constructor throws ConfigException; with `bootstrap.resolve.timeout.ms`, `poll` throws after that "
+            "time, and the client cannot be used any more",
+            "the constructor does no I/O. The first call that waits raises BootstrapResolutionError, after "
+            "`bootstrap_resolve_timeout_ms` at the earliest. The next call tries again",
+            (
+                "tests/brokerless/test_bootstrap_names.py::test_the_first_call_that_waits_raises",
+                "tests/brokerless/test_bootstrap_names.py::test_a_name_that_resolves_in_time_is_no_error",
+            ),
+        ),
+        Difference(
             "an unknown option",
             "is logged",
             "raises ConfigError, which names the nearest one",

@@ -69,7 +69,6 @@ OPTIONS_HEAD = """\
 Names, defaults and units are those of the Java consumer of Kafka 4.4, unless the row says *own*.
 An unknown name, an invalid value, and options that contradict each other raise `ConfigError` at construction.
 
-*later*: the feature is not in this version; any value except the default raises `ConfigError`.
 *classic*, *consumer*: the option belongs to this `group_protocol` only.
 *share*: the option belongs to `ShareConsumer` only ([share groups](share.md)).
 """
@@ -111,8 +110,8 @@ def default(row: Option) -> str:
 
 
 def marks(row: Option) -> str:
-    """Return the marks of the option: own, its group protocol, later."""
-    return ", ".join(word for word in ("own" if row.own else "", row.protocol, "later" if row.later else "") if word)
+    """Return the marks of the option: own, its group protocol."""
+    return ", ".join(word for word in ("own" if row.own else "", row.protocol) if word)
 
 
 def options_page() -> str:

@@ -54,8 +54,6 @@ def without_counterpart(client: str) -> Iterator[tuple[str, str]]:
         snake = name.replace(".", "_")
         if snake in FOREIGN:
             rows.setdefault(FOREIGN[snake], []).append(f"`{name}`")
-        elif snake in OPTIONS and OPTIONS[snake].later:
-            rows.setdefault("not in this version: only the default is accepted", []).append(f"`{name}`")
     for advice, found in sorted(rows.items(), key=lambda row: row[1]):
         yield ", ".join(found), advice
 

@@ -57,6 +57,8 @@ ADVICE = {
     "ForkedConsumerError": "Create the consumer in the child process.",
     "BrokerConnectionError": "Nothing, if it is rare. If it stays, check the address, the firewall and "
     "`security_protocol`.",
+    "BootstrapResolutionError": "Check the names in `bootstrap_servers`. If the name server may be late, such as when "
+    "a container starts, set `bootstrap_resolve_timeout_ms`, or repeat the call.",
     "ProtocolError": "Check that `bootstrap_servers` are Kafka brokers, and that no proxy changes the data. In a "
     "group, check the other members: one of them may have sent what cannot be parsed.",
     "CorruptRecordError": "Store `topic`, `partition` and `offset`, and `seek` past the offset. If a restart does not "
@@ -429,7 +431,7 @@ KIPS: list[tuple[int, str, str, str]] = [
     (896, "oldest versions of the protocol", "as in Java 4: those of Kafka 2.1; [versions](wire-versions.md)", ""),
     (899, "rebootstrapping", "`metadata_recovery_strategy`", ""),
     (903, "replica state in fetches", "for followers; a consumer sends the default", ""),
-    (909, "retries of unresolved bootstrap names", "**not supported**: `bootstrap_resolve_timeout_ms`", ""),
+    (909, "retries of unresolved bootstrap names", "`bootstrap_resolve_timeout_ms`, BootstrapResolutionError", ""),
     (932, "share groups", "`ShareConsumer`; described by `kconsumer.groups`; offsets, too", "4.2"),
     (951, "leaders in fetch responses", "a new leader is used at once", "3.7"),
     (1005, "first local and last remote offset", "**not supported**: `offsets_for_times` takes times only", ""),

@@ -64,6 +64,10 @@ class BrokerConnectionError(KafkaError, ConnectionError):
     retriable = True
 
 
+class BootstrapResolutionError(BrokerConnectionError):
+    """No name in `bootstrap_servers` can be resolved, so the client has found no broker yet. It continues to try."""
+
+
 class ProtocolError(KafkaError):
     """A response cannot be parsed, or a request cannot contain a value.
 

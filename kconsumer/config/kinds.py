@@ -43,15 +43,13 @@ class Option:
         meaning: str,
         *,
         protocol: str | None = None,
-        later: tuple[str, str] | None = None,
         secret: bool = False,
         own: bool = False,
     ) -> None:
         self.kind, self.default, self.meaning = kind, default, meaning
         # protocol: the only group_protocol that has this option ("share": only a ShareConsumer has it), or None.
-        # later: a feature that is not implemented yet, and a hint; then only the default is allowed.
         # secret: the value is never shown. own: Java does not have the option.
-        self.protocol, self.later, self.secret, self.own = protocol, later, secret, own
+        self.protocol, self.secret, self.own = protocol, secret, own
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -76,15 +74,9 @@ class Option:
                 return None
             self._refuse(value, given, "it cannot be None; leave it out for the default")
         try:
-            result = self.kind.parse(value)
+            return self.kind.parse(value)
         except (ValueError, OverflowError) as error:
             self._refuse(value, given, str(error))
-        if self.later and result != self.default:
-            feature, hint = self.later
-            raise ConfigError(
-                f"{given}={self.show(value)}: {feature} is not supported by this version of kconsumer yet; {hint}"
-            )
-        return result
 
     def _refuse(self, value: object, given: str, why: str) -> NoReturn:
         none = " or None" if self.default is None else ""

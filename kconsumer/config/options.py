@@ -43,8 +43,8 @@ class _Table:
         kinds.SERVERS, REQUIRED, "Brokers to connect to first; all others are found through them."
     )
     bootstrap_resolve_timeout_ms: int = _option(
-        kinds.int64(), 0, "How long to wait for unresolved names (KIP-909).",
-        later=("waiting for names to resolve", "leave it out; names are resolved on each connection attempt")
+        kinds.int64(), 0,
+        "How long to wait until one of these names can be resolved, before a call raises an error (KIP-909)."
     )
     client_dns_lookup: str = _option(
         kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",

@@ -27,7 +27,7 @@ class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of `Consumer`, except `bootstrap_servers` and `group_id`."""
 
     bootstrap_resolve_timeout_ms: int
-    """How long to wait for unresolved names (KIP-909)."""
+    """How long to wait until one of these names can be resolved, before a call raises an error (KIP-909)."""
     client_dns_lookup: str
     """Try every address of a name; or also replace bootstrap servers by their canonical names."""
     group_instance_id: str | None

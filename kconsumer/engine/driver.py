@@ -241,6 +241,9 @@ class Driver(ABC):
             error, self._failure = self._failure, None
             raise error
         with self._components.lock:
+            unresolved = self._components.client.take_bootstrap_error(self._clock.now())
+            if unresolved is not None:
+                raise unresolved
             for take in [*self._errors, *self._position_errors] if positions else self._errors:
                 found = take()
                 if found is not None:

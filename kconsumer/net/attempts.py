@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kconsumer.errors import BrokerConnectionError, KafkaError
 from kconsumer.net.background import BackgroundExecutor, Start
+from kconsumer.net.bootstrap import BootstrapResolution
 from kconsumer.net.connection import Connection
 from kconsumer.net.describe import os_reason, refresh_error
 from kconsumer.net.disconnects import DisconnectClassifier
@@ -75,12 +76,15 @@ class ConnectionAttempts:
         self._connect_plain = connect_plain
         self._resolve = resolve
         self.resolver = Resolver(wake, start_thread)
+        self.bootstrap = BootstrapResolution(config.bootstrap_servers, config.bootstrap_resolve_timeout_ms)
 
     def connect(self, node: NodeConnection, now: float) -> None:
         """Start to connect to the next address of the broker. If all have been tried, resolve the name again first."""
         if not node.remaining_addresses:
             lookup = self.resolver.look_up(self._resolution(node), node.host, node.port)
             node.start_round(lookup, self._policy, now)
+            if node.is_bootstrap:
+                self.bootstrap.began(now)
             self._owner.run_timers_by(min(node.setup_deadline, node.slow_at))
         if node.dns_lookup is None or node.dns_lookup.completed:
             self._start(node, now)
@@ -100,7 +104,9 @@ class ConnectionAttempts:
 
     def _start(self, node: NodeConnection, now: float) -> None:
         """Start to connect. If certificates have changed on disk, wait first until they have been read."""
-        node.on_resolved()
+        lookup = node.on_resolved()
+        if lookup is not None and node.is_bootstrap:
+            self.bootstrap.completed(node.host, node.port, lookup.error)
         task = self._connector.refresh(self._background) if node.remaining_addresses else None
         if task is None:
             self._try_addresses(node, now)

@@ -259,6 +259,10 @@ class NetworkClient:
         errors = (node.error for node in self._nodes_by_id.values() if node.connection is None)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
+    def take_bootstrap_error(self, now: float) -> KafkaError | None:
+        """Returns the error that the user's call must raise because no bootstrap server can be resolved, or None."""
+        return self._loop.bootstrap.take_error(now)
+
     def connection_errors(self, now: float) -> str:
         """Returns the errors of all connections that are not ready, in one line for users. Empty if there are none."""
         return "; ".join(dict.fromkeys(map(str, self.failures(now))))

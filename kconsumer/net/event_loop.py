@@ -92,6 +92,7 @@ class ConnectionLoop:
             start_thread=start_thread,
         )
         self._resolver = self._attempts.resolver
+        self.bootstrap = self._attempts.bootstrap
         idle_ms = config.connections_max_idle_ms
         max_idle_ms = float(idle_ms) if idle_ms >= 0 else FOREVER
         self._timeouts = ConnectionTimeouts(self, self._attempts, self._background_receiver, max_idle_ms)

@@ -205,18 +205,19 @@ class NodeConnection:
         self.probe, self.next_probe = self.next_probe, None
         self._start_waiting(policy, now)
 
-    def on_resolved(self) -> None:
-        """If a DNS lookup has completed, store its addresses and remove the lookup.
+    def on_resolved(self) -> Lookup | None:
+        """If a DNS lookup has completed, store its addresses and remove the lookup. Returns the lookup.
 
         The address of the previous attempt is put last, so that the others are tried first.
         """
         lookup = self.dns_lookup
         if lookup is None:
-            return
+            return None
         found = lookup.found
         self.dns_lookup = None
         self.remaining_addresses = [a for a in found if a != self.address] + [a for a in found if a == self.address]
         self.attempt_errors = [os_reason(lookup.error)] if lookup.error is not None else []
+        return lookup
 
     def start_refresh(self, task: BackgroundTask[Any], policy: ReconnectPolicy, now: float) -> None:
         """Let the attempt wait for a task that reads changed certificates."""

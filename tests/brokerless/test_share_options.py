@@ -20,8 +20,8 @@ from kconsumer.share.config import REFUSED, ShareConsumerConfig
 from kconsumer.testing import FakeCluster
 
 TOPIC, GROUP = "t", "g"
-#: Options without an effect in any consumer. The first is accepted as in Java, the second with Java's default only.
-WITHOUT_EFFECT = {"metrics_recording_level", "bootstrap_resolve_timeout_ms"}
+#: An option without an effect in any consumer, which is accepted as in Java.
+WITHOUT_EFFECT = {"metrics_recording_level"}
 
 
 @pytest.fixture

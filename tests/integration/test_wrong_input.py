@@ -11,6 +11,7 @@ import pytest
 
 from kconsumer import Consumer, RangeClient, TopicPartition
 from kconsumer.errors import (
+    BootstrapResolutionError,
     ConfigError,
     InvalidTopicError,
     StaleMetadataError,
@@ -77,7 +78,7 @@ def test_name_that_does_not_resolve(engine: Options) -> None:
     """The error contains the host name that cannot be resolved."""
     with (
         Consumer(bootstrap_servers="no-such-host.invalid:9092", **engine) as consumer,
-        pytest.raises(TimeoutError, match=r"no-such-host\.invalid"),
+        pytest.raises((BootstrapResolutionError, TimeoutError), match=r"no-such-host\.invalid"),
     ):
         consumer.list_topics(timeout=1)
 

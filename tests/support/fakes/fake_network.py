@@ -27,6 +27,7 @@ def config(**changes: Any) -> Any:
         "client_dns_lookup": "use_all_dns_ips",
         "client_id": "test",
         "bootstrap_servers": (("boot", 9092),),
+        "bootstrap_resolve_timeout_ms": 0,
         "request_timeout_ms": 30_000,
         "reconnect_backoff_ms": 50,
         "reconnect_backoff_max_ms": 1_000,

@@ -283,12 +283,11 @@ def test_the_largest_response_of_the_protocol_can_be_received() -> None:
     assert largest == config.receive_message_max_bytes
 
 
-@pytest.mark.parametrize(("name", "value"), [("bootstrap_resolve_timeout_ms", 1)])
-def test_options_of_later_versions(name: str, value: object) -> None:
-    """An option of Java for a feature that is missing here is refused with a workaround, not ignored."""
-    message = refusal(**{name: value})
-    assert message.startswith(f"{name}=")
-    assert re.search(r"is not supported by this version of kconsumer yet; \w+", message)
+def test_time_to_resolve_bootstrap_servers() -> None:
+    """bootstrap_resolve_timeout_ms is 0 by default and not negative, as in Java."""
+    assert 0 == config().bootstrap_resolve_timeout_ms
+    assert 5000 == config(bootstrap_resolve_timeout_ms=5000).bootstrap_resolve_timeout_ms
+    assert refusal(bootstrap_resolve_timeout_ms=-1).startswith("bootstrap_resolve_timeout_ms")
 
 
 @pytest.mark.parametrize("level", IsolationLevel)
