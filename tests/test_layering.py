@@ -93,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "metadata": TOOLS | {"state", "managers", "progress"},
     "offsets": TOOLS | {"state", "managers", "progress", "metadata", "coordinator"},
     "coordinator": TOOLS | {"state", "managers", "progress", "metadata"},
-    "fetching": TOOLS | {"state", "records", "managers", "metadata", "coordinator"},
+    "fetching": TOOLS | {"state", "records", "managers", "progress", "metadata", "coordinator"},
     "telemetry": TOOLS | {"managers"},
     "engine": MANAGED | {"net", "arrow", "_version", "deferred_signals"},
     "share": PUBLIC,

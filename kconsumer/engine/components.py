@@ -40,6 +40,8 @@ from kconsumer.errors import KafkaError
 from kconsumer.fetching.buffer import FetchBuffer
 from kconsumer.fetching.collector import Collector
 from kconsumer.fetching.manager import FetchManager
+from kconsumer.fetching.partition_monitor import PartitionMonitor
+from kconsumer.fetching.partition_status import FetchContext
 from kconsumer.managers import RequestManager
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.metrics.registry import Metrics
@@ -49,8 +51,10 @@ from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.progress import Progress, ProgressMonitor, WaitStatus
 from kconsumer.state.cluster import Cluster, MetadataUpdate
+from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.telemetry.manager import TelemetryManager
+from kconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
@@ -353,7 +357,23 @@ class Components(ClientComponents):
             managers = [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
         self.progress.watch(self.positions.progress, self.offsets.progress, self.offsets.validations)
-        return [*managers, self.progress]
+        return [*managers, self.progress, PartitionMonitor(self.subscription, self.fetch_context)]
+
+    def fetch_context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
+        """Returns the state of an assigned partition, for the rules of `partition_status`."""
+        found = self.fetch.context(tp, state, now)
+        node = "" if found.node is None else str(found.node.id)
+        coordinator = ""
+        if self.group is not None and self.group.coordinator.connection_id is None:
+            coordinator = f"the coordinator is {self.group.coordinator.describe()}"
+        elif self.positions.last_error is not None:
+            coordinator = str(self.positions.last_error)
+        return found._replace(
+            topic_problem=self.metadata.problem_with(tp),
+            unreachable=self.client.last_error(node, now),
+            throttled_ms=self.client.throttled_ms(node, now),
+            coordinator=coordinator,
+        )
 
     def _group_progress(self) -> list[Progress]:
         group = self.group

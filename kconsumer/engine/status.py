@@ -7,8 +7,7 @@ from operator import itemgetter
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
 from kconsumer.engine.state_dump import summary
-from kconsumer.fetching.partition_status import FetchContext, explain
-from kconsumer.state.partition import PartitionState
+from kconsumer.fetching.partition_status import explain
 from kconsumer.types import PartitionStatus, TopicPartition
 
 
@@ -24,7 +23,7 @@ class StatusView:
         now = parts.clock.now()
         with parts.lock:
             return {
-                tp: explain(self._context(tp, state, now), read_committed=parts.config.read_committed)
+                tp: explain(parts.fetch_context(tp, state, now), read_committed=parts.config.read_committed)
                 for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
 
@@ -52,15 +51,3 @@ class StatusView:
         parts = self._components
         now = parts.clock.now()
         return [wait.describe(now) for wait in parts.progress.waits()]
-
-    def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
-        parts = self._components
-        found = parts.fetch.context(tp, state, now)
-        unreachable = "" if found.node is None else parts.client.last_error(str(found.node.id), now)
-        coordinator = ""
-        if parts.group is not None and parts.group.coordinator.connection_id is None:
-            coordinator = f"the coordinator is {parts.group.coordinator.describe()}"
-        elif parts.positions.last_error is not None:
-            coordinator = str(parts.positions.last_error)
-        topic_problem = parts.metadata.problem_with(tp)
-        return found._replace(topic_problem=topic_problem, unreachable=unreachable, coordinator=coordinator)

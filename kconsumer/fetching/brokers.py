@@ -198,7 +198,7 @@ class FetchPlanner:
 
         The backoff ends early if the partition gets another leader than `leader`.
         """
-        until = now + delay_ms(chain.count_failure() - 1)
+        until = now + delay_ms(chain.count_failure(reason) - 1)
         tp = chain.topic_partition
         self._backed_off[tp] = BackedOff(until, now, chain, leader, reason)
         self._next_release = min(self._next_release, until)

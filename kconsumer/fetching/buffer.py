@@ -124,6 +124,7 @@ class FetchChain:
 
     __slots__ = (
         "buffered_since",
+        "failure",
         "failures",
         "fetches",
         "leader",
@@ -144,6 +145,7 @@ class FetchChain:
         # A list, because it is short, and most partitions of a consumer have none: an empty deque takes 0.6 KB.
         self.fetches: list[CompletedFetch] = []
         self.failures = 0  # failed fetches in a row
+        self.failure = ""  # the reason of the last of them
         self.buffered_since = 0.0  # when the first fetch was added to the empty chain (ms)
         self.leader_changed = False  # whether `follow_leader` must validate the position again
         self.set_aside = False  # whether the partition is paused, so that its fetches are not read
@@ -187,14 +189,16 @@ class FetchChain:
             self.leader_changed = False
             self.state.validate(position)
 
-    def count_failure(self) -> int:
+    def count_failure(self, reason: str) -> int:
         """Count a failed fetch. Returns the number of failures in a row."""
         self.failures += 1
+        self.failure = reason
         return self.failures
 
     def clear_failures(self) -> None:
         """Reset the number of failures, after a fetch succeeded."""
         self.failures = 0
+        self.failure = ""
 
     @property
     def error(self) -> CompletedFetch | None:

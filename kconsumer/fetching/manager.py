@@ -224,6 +224,7 @@ class FetchManager:
             waits_for_memory=None if broker is None else self._waits_for_memory.get(broker.node.id),
             node_error=None if broker is None else self._node_failures.get(broker.node.id),
             max_wait_ms=self._config.fetch_max_wait_ms,
+            read_committed=self._config.read_committed,
         )
 
     # --- requests --------------------------------------------------------------------------------------

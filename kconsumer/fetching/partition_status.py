@@ -48,6 +48,8 @@ class FetchContext(NamedTuple):
     topic_problem: str = ""  # what is wrong with the topic, such as "topic x does not exist"
     coordinator: str = ""  # why the group's coordinator does not respond
     max_wait_ms: float = 0.0  # how long a fetch may wait at the broker
+    read_committed: bool = False
+    throttled_ms: float = 0.0  # for how long the broker to fetch from throttles this client, because of a quota
 
     @property
     def failed(self) -> CompletedFetch | None:
@@ -172,20 +174,56 @@ def _sent_at(ctx: FetchContext) -> float:
 
 
 def _in_flight(ctx: FetchContext) -> str:
+    return _with_notes(f"a fetch is in flight to {ctx.node}", ctx)
+
+
+def _refusal(ctx: FetchContext) -> str:
+    refusal = ctx.state.refusal(ctx.now)
+    return "" if refusal is None else str(refusal)
+
+
+def _throttle(ctx: FetchContext) -> str:
+    if ctx.throttled_ms <= 0:
+        return ""
+    return f"{ctx.node} throttles this client for {_seconds(ctx.throttled_ms)} more, because of a quota (KIP-219)"
+
+
+def _slow_response(ctx: FetchContext) -> str:
     waited_ms, allowed_ms = ctx.now - _sent_at(ctx), ctx.max_wait_ms
-    text = f"a fetch is in flight to {ctx.node}"
-    if waited_ms <= allowed_ms + SLOW_RESPONSE_MS:
-        return _with_notes(text, ctx)
+    if ctx.throttled_ms > 0 or waited_ms <= allowed_ms + SLOW_RESPONSE_MS:
+        return ""
     return (
-        f"{text}, without a response for {_seconds(waited_ms)} although it may wait there for {_seconds(allowed_ms)}:"
-        " the broker does not respond, or poll() is not called to read the response"
+        f"without a response for {_seconds(waited_ms)} although it may wait there for {_seconds(allowed_ms)}: the"
+        " broker does not respond, or poll() is not called to read the response"
     )
 
 
+def _open_transaction(ctx: FetchContext) -> str:
+    end, high_watermark, position = ctx.state.last_stable_offset, ctx.state.high_watermark, ctx.state.position
+    if not ctx.read_committed or end is None or high_watermark is None or position is None:
+        return ""
+    if position.offset < end or end >= high_watermark:
+        return ""
+    return f"at the last stable offset {end}: a transaction is open (high watermark {high_watermark})"
+
+
+def _repeated_failures(ctx: FetchContext) -> str:
+    if ctx.chain is not None and ctx.chain.failures:
+        return f"failed fetches in a row: {ctx.chain.failures}, the last one: {ctx.chain.failure}"
+    if ctx.node_error is not None:
+        failures, error = ctx.node_error.failures, ctx.node_error.error
+        return f"failed fetches from the broker in a row: {failures}, the last one: {error}"
+    resets = ctx.state.out_of_range
+    return f"positions in a row that the broker refused (OFFSET_OUT_OF_RANGE): {resets}" if resets > 1 else ""
+
+
+# What is unusual about a partition that is being fetched. The first one does not stop the partition.
+STALLS = (_throttle, _slow_response, _open_transaction, _repeated_failures)
+NOTES = (_refusal, *STALLS)
+
+
 def _with_notes(text: str, ctx: FetchContext) -> str:
-    """Returns the text, followed by what is unusual about the fetches of the partition."""
-    refusal = ctx.state.refusal(ctx.now)
-    return text if refusal is None else f"{text}; {refusal}"
+    return "; ".join([text, *filter(None, (note(ctx) for note in NOTES))])
 
 
 def _leaderless_since(ctx: FetchContext) -> float:
@@ -285,6 +323,22 @@ def explain(context: FetchContext, *, read_committed: bool = False) -> Partition
         lag=state.lag(read_committed),
         buffered_bytes=0 if chain is None else chain.size,
     )
+
+
+def stall_of(context: FetchContext) -> str:
+    """Returns why the partition makes no progress, if this is worth a warning once it has lasted for some seconds.
+
+    Returns "" if the partition is fetched or waits for the caller, and for waits that are reported elsewhere: those for
+    a position by the managers that look it up, and errors that `poll` raises.
+    """
+    condition, state = next(row.condition for row in STATUS_RULES if row.holds(context)), context.state
+    if condition in (C.IN_FLIGHT, C.READY):
+        return "; ".join(filter(None, (note(context) for note in STALLS)))
+    if condition is C.NO_LEADER:
+        return "" if context.topic_problem else _no_leader(context)
+    if condition is C.AWAIT_RESET and state.out_of_range > 1:
+        return _resetting(context)
+    return _backoff(context) if condition is C.BACKOFF else ""
 
 
 def _seconds(ms: float) -> str:

@@ -241,6 +241,11 @@ class NetworkClient:
             return node.throttled_until - now
         return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or node.connection.blocked_for_reauth(now) else 0.0
 
+    def throttled_ms(self, node_id: str, now: float) -> float:
+        """Returns for how long (ms) the broker still throttles this client (KIP-219); 0 if it does not."""
+        node = self._nodes_by_id.get(node_id)
+        return 0.0 if node is None else max(0.0, node.throttled_until - now)
+
     def connection_failed(self, node_id: str, now: float) -> KafkaError | None:
         """Returns the error of the last connection or attempt, if the connection `node_id` is in backoff.
 

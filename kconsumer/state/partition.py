@@ -217,7 +217,7 @@ class PartitionState:
         self.out_of_range += 1
         if position is not None:
             self.out_of_range_offset = position.offset
-            self.last_error = f"offset {position.offset} is out of range"
+            self.last_error = f"the broker refused offset {position.offset} (OFFSET_OUT_OF_RANGE)"
 
     def clear_out_of_range(self) -> None:
         """Clear `out_of_range`, because the broker accepted the position's offset."""

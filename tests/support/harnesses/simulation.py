@@ -11,7 +11,6 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kconsumer.config.options import ConsumerConfig
@@ -187,8 +186,10 @@ class Simulation:
         for manager in (*raising, group.membership):
             if (error := manager.take_error()) is not None:
                 self.raised.append((now, error))
-        with suppress(KafkaError):
+        try:
             parts.collector.collect(500)
+        except KafkaError as error:
+            self.raised.append((now, error))
 
     def _ask(self, now: float) -> None:
         """Start look-ups as a caller does; the next one of a kind starts half a second after the last one has ended."""

@@ -62,6 +62,7 @@ TABLES: dict[str, list[Mapping[int, Any]]] = {
         group_tables.CONSUMER_OFFSET_FETCH_ACTIONS,
         group_tables.CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
     ],
+    "Fetch": [fetch_tables.ERROR_ACTIONS],
     "ListOffsets": [offset_tables.LIST_OFFSETS_ACTIONS],
     "OffsetForLeaderEpoch": [offset_tables.LEADER_EPOCH_ACTIONS],
     "ShareGroupHeartbeat": [share_tables.HEARTBEAT_ACTIONS],
@@ -70,7 +71,6 @@ TABLES: dict[str, list[Mapping[int, Any]]] = {
 # Tables of other requests, with the reason why nothing waits for them, or with the test that they have.
 OTHER_TABLES = {
     id(group_tables.LEAVE_ACTIONS): "the member has left in any case",
-    id(fetch_tables.ERROR_ACTIONS): "partition_states() names the error, test_partition_status.py",
     id(share_tables.ACKNOWLEDGE_ACTIONS): "commit() and on_acknowledge get the error, test_share_acknowledgements.py",
     id(telemetry_tables.SUBSCRIPTION_ACTIONS): "nothing waits for telemetry",
     id(telemetry_tables.PUSH_ACTIONS): "nothing waits for telemetry",
@@ -159,7 +159,7 @@ def repeated(warnings: list[tuple[float, str]], limit: int = 1) -> list[str]:
 
 
 CASES = {protocol: simulate(protocol, None, 5)[0].depths for protocol in PROTOCOLS}
-PAIRS = [(protocol, api) for protocol in CASES for api in CASES[protocol] if api != "Fetch"]
+PAIRS = [(protocol, api) for protocol in CASES for api in CASES[protocol]]
 
 
 @pytest.mark.parametrize(("protocol", "api"), PAIRS)
@@ -248,7 +248,7 @@ def test_endless_rebalances_are_named(code: int) -> None:
 
 def test_each_request_and_each_table_is_tested() -> None:
     """Every request of the simulated consumers has a row, and every table of error codes belongs to a request."""
-    assert (RESPONSES.keys() | SHARE_RESPONSES.keys()) - {"Fetch"} == TABLES.keys()
+    assert RESPONSES.keys() | SHARE_RESPONSES.keys() == TABLES.keys()
     assert TABLES.keys() == {api for _, api in PAIRS}
     tested = {id(table) for tables in TABLES.values() for table in tables} | OTHER_TABLES.keys()
     tables = [each for each in gc.get_objects() if isinstance(each, ErrorTable)]

@@ -39,6 +39,7 @@ QUOTES = {
         "group …: commit before the rebalance failed: …",
         "topic … was deleted and created again: offset … of … belongs to the old one",
         "offset … of … is out of range, … of the log: continuing at offset …",
+        "no records of … for … s: …",
         "reading … from the leader for the next … s: …",
         "certificates have changed, those read before are used: …",
         "found coordinator … of group …",
