@@ -65,6 +65,9 @@ MAX_RATIO = 64
 _STEP_RATIO = 8
 _STEP_BYTES = 64 << 10
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # with the number of the only compression method
+_GZIP_HEADER_BYTES = 10  # before optional fields, whose flags are these
+_GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element is a 64-byte copy written in 3 bytes
@@ -102,7 +105,10 @@ def _gunzip(data: Packed, limit: int) -> Plain:
 
 
 def _gzip_parts(data: Packed, limit: int) -> Iterator[bytes]:
-    """Yields the output of all members of a gzip stream, one after the other, as Java does."""
+    """Yields the output of all members of a gzip stream, one after the other.
+
+    Bytes after a member that are not the header of another one, such as padding, are ignored, as Java does.
+    """
     step = _step(len(data), limit)
     left: Packed = data
     while True:
@@ -117,8 +123,25 @@ def _gzip_parts(data: Packed, limit: int) -> Iterator[bytes]:
                 raise DecompressionError("gzip: the stream is truncated")
             yield part
         left = inflater.unused_data
-        if not left:
+        if not _has_gzip_header(left):
             return
+
+
+def _has_gzip_header(data: bytes) -> bool:
+    """Returns True if the data begin with a complete header of a gzip member (RFC 1952)."""
+    if len(data) < _GZIP_HEADER_BYTES or data[:3] != _GZIP_MAGIC:
+        return False
+    flags, end = data[3], _GZIP_HEADER_BYTES
+    if flags & _GZIP_EXTRA:
+        end += 2 + int.from_bytes(data[end : end + 2], "little")
+    for text in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & text:
+            end = data.find(b"\0", end) + 1
+            if end <= 0:
+                return False
+    if not flags & _GZIP_CHECKSUM:
+        return end <= len(data)
+    return data[end : end + 2] == (zlib.crc32(data[:end]) & 0xFFFF).to_bytes(2, "little")
 
 
 def _unsnappy(data: Packed, limit: int) -> Plain:

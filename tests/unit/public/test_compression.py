@@ -7,6 +7,7 @@ import gzip
 import random
 import struct
 import threading
+import zlib
 
 import pytest
 
@@ -92,10 +93,43 @@ def test_unknown_codecs_are_refused() -> None:
 
 
 def test_gzip_members_are_read_one_after_the_other() -> None:
-    """As in Java, concatenated members (RFC 1952) are read; other bytes after a member are an error."""
+    """As in Java, concatenated members (RFC 1952) are read."""
     assert b"abc" == decompress(1, gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"bc"), LIMIT)
-    with pytest.raises(DecompressionError):
-        decompress(1, gzip.compress(b"a") + b"junk", LIMIT)
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        b"junk",
+        bytes(8),
+        bytes(4096),
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08" + bytes(6),
+        b"\x1f\x8b\x07" + bytes(40),
+        b"\x1f\x8b\x08\x08" + bytes(6) + b"a name without an end",
+        b"\x1f\x8b\x08\x04" + bytes(6) + b"\xff\xffan extra field that is too short",
+        b"\x1f\x8b\x08\x02" + bytes(6) + b"xx and a wrong checksum of the header",
+    ],
+)
+def test_bytes_after_a_gzip_member_are_ignored(padding: bytes) -> None:
+    """Bytes after a member that are no header of another one are ignored, as Java and brokers do."""
+    assert b"abc" == decompress(1, gzip.compress(b"abc") + padding, LIMIT)
+
+
+def test_a_damaged_second_gzip_member_is_an_error() -> None:
+    """After a complete header, the member must be complete, too. All optional fields of a header are read."""
+    with_fields = gzip_with_fields(b"bc")
+    assert b"abc" == decompress(1, gzip.compress(b"a") + with_fields, LIMIT)
+    for damaged in (with_fields[:-9], gzip.compress(b"bc")[:10] + b"\xff" * 20):
+        with pytest.raises(DecompressionError, match="gzip"):
+            decompress(1, gzip.compress(b"a") + damaged, LIMIT)
+
+
+def gzip_with_fields(data: bytes) -> bytes:
+    """Returns a gzip member whose header has all optional fields."""
+    member = gzip.compress(data)
+    header = member[:3] + b"\x1e" + member[4:10] + b"\x03\x00xyz" + b"name\0" + b"comment\0"
+    return header + (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little") + member[10:]
 
 
 def test_snappy_blocks_raw_and_framed() -> None:
