@@ -1,0 +1,123 @@
+"""The metrics of fetched data, whichever way a consumer reads: the values of Java's consumer for the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from kconsumer import Consumer
+from kconsumer.aio import AsyncConsumer
+from kconsumer.testing import FakeCluster
+from support.aio.blocking import BlockingConsumer, ThreadRunners
+
+TOPIC, COMPRESSED = "t", "compressed"
+RECORDS, BATCH, SIZE = 20_000, 10, 17  # SIZE: the bytes of each of the first ten records of a batch
+COMPRESSED_BYTES = 1_009_858  # of 1000 records of 1000 bytes in Java, counting their lengths and offsets
+LIMIT_S = 20.0
+NUMBERS = count()  # of topics
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "threaded": {"engine": "threaded"},
+    "consumer protocol": {"group_protocol": "consumer"},
+    "asyncio": {"asyncio": True},
+}
+
+
+def poll(consumer: Consumer) -> int:
+    """Returns the number of records of a poll."""
+    return len(consumer.poll(LIMIT_S))
+
+
+def poll_arrow(consumer: Consumer) -> int:
+    """Returns the number of records of a poll of columns."""
+    return len(consumer.poll_arrow(LIMIT_S))
+
+
+def iterate(consumer: Consumer) -> int:
+    """Returns the number of records that a loop has taken."""
+    return sum(1 for _ in zip(range(BATCH), consumer, strict=False))
+
+
+WAYS = {"poll": poll, "columns": poll_arrow, "iteration": iterate}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster with a topic of RECORDS small records in large batches."""
+    with FakeCluster(group_initial_rebalance_delay_ms=0) as started:
+        started.create_topic(TOPIC, 1)
+        for _ in range(RECORDS // 1000):
+            started.produce(TOPIC, [b"x" * 10] * 1000)
+        started.create_topic(COMPRESSED, 1)
+        started.produce(COMPRESSED, [b"x" * 1000] * 1000, compression="gzip")
+        yield started
+
+
+@pytest.fixture(params=ENGINES)
+def new_consumer(request: pytest.FixtureRequest, cluster: FakeCluster) -> Iterator[Callable[..., Consumer]]:
+    """Returns a function that creates a consumer of each kind, which reads partition 0 of a topic."""
+    made: list[Consumer] = []
+    runners = ThreadRunners()
+
+    def create(topic: str, **options: Any) -> Consumer:
+        options = {"auto_offset_reset": "earliest", "bootstrap_servers": cluster.bootstrap_servers, **options}
+        options |= ENGINES[request.param]
+        if options.pop("asyncio", False):
+            made.append(cast("Consumer", BlockingConsumer(runners, create=AsyncConsumer, **options)))
+        else:
+            made.append(Consumer(**options))
+        made[-1].assign([(topic, 0)])
+        return made[-1]
+
+    yield create
+    for consumer in made:
+        consumer.close()
+    runners.close()
+
+
+def values(consumer: Consumer, *names: str, **tags: str) -> list[float]:
+    """Returns the values of metrics with these tags."""
+    found = {m.name: v for m, v in consumer.metrics().items() if dict(m.tags).keys() - {"client-id"} == tags.keys()}
+    return [found[name] for name in names]
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_each_poll_is_recorded(new_consumer: Callable[..., Consumer], way: Callable[[Consumer], int]) -> None:
+    """The lag and the lead, the records and the bytes of a poll are recorded by this poll, though most of the fetched
+    data is not read yet."""
+    consumer = new_consumer(TOPIC, max_poll_records=BATCH)
+    assert way(consumer) == BATCH
+    left, of_partition = RECORDS - BATCH, {"topic": TOPIC, "partition": "0"}
+    assert [left, BATCH] == values(consumer, "records-lag-max", "records-lead-min")
+    assert [left, BATCH] == values(consumer, "records-lag-max", "records-lead-min", **of_partition)
+    assert [left, BATCH] == values(consumer, "records-lag-avg", "records-lead-avg", **of_partition)
+    for tags in ({}, {"topic": TOPIC}):
+        assert [BATCH, BATCH * SIZE] == values(consumer, "records-consumed-total", "bytes-consumed-total", **tags)
+
+
+def test_bytes_of_compressed_records(new_consumer: Callable[..., Consumer]) -> None:
+    """1000 records of 1 KB, compressed by gzip, have the bytes that Java counts."""
+    consumer = new_consumer(COMPRESSED)
+    read = 0
+    while read < 1000:
+        read += poll(consumer)
+    assert [COMPRESSED_BYTES] == values(consumer, "bytes-consumed-total")
+
+
+def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
+    """Records that are read one by one, as they are written, have the same metrics: also if the steady state of
+    fetching is run by other code."""
+    topic = f"single-{next(NUMBERS)}"
+    cluster.create_topic(topic, 1)
+    consumer = new_consumer(topic)
+    for number in range(30):
+        cluster.produce(topic, [b"x" * number], compression="gzip" if number % 3 else None)
+        assert poll(consumer) == 1
+    names = "records-consumed-total", "bytes-consumed-total", "records-lag-max"
+    assert [30, sum(7 + number for number in range(30)), 0] == values(consumer, *names)
+    of_partition = {"topic": topic, "partition": "0"}
+    assert [0, 0, 1] == values(consumer, "records-lag-max", "records-lag-avg", "records-lead-min", **of_partition)
