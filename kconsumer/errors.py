@@ -424,3 +424,14 @@ def error_for(code: int, message: str = "", *, operation: str = "") -> BrokerErr
     if operation and issubclass(cls, AuthorizationError):
         return cls(message, code=code, operation=operation)
     return cls(message, code=code)
+
+
+def framing_hint(error: object, data: bytes | None) -> str:
+    """Returns advice for a deserializer of plain JSON that fails on a value with the id of a schema; else "".
+
+    Such values begin with a byte 0 and an id of 4 bytes, or with a byte 1 and one of 16 bytes.
+    """
+    guessed = isinstance(error, UnicodeDecodeError) and error.encoding.startswith(("utf-16", "utf-32"))
+    if data is None or len(data) < 6 or data[0] > 1 or not (guessed or type(error).__name__ == "JSONDecodeError"):
+        return ""
+    return "; this looks like a schema registry frame, the id of a schema before the value: use kconsumer.registry"

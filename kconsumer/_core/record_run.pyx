@@ -14,7 +14,7 @@ from libc.stdlib cimport free, realloc
 from kconsumer._core.batch cimport Record, offset_at
 from kconsumer._core.record cimport MADE_KEY, MADE_VALUE, blank_record, changed_error, forget
 from kconsumer._core.share_record cimport ShareRecord
-from kconsumer.errors import RecordDeserializationError
+from kconsumer.errors import RecordDeserializationError, framing_hint
 
 
 cdef extern from "Python.h":
@@ -385,9 +385,10 @@ cdef int check_result(object result) except -1:
 
 def deserialization_error(str origin not None, ConsumerRecord record not None, object error):
     """Returns the RecordDeserializationError for a record. `origin`: "key" or "value"."""
+    hint = framing_hint(error, record.key if origin == "key" else record.value)
     return RecordDeserializationError(
         f"the {origin} deserializer failed on the record of {record.topic_partition} at offset "
-        f"{record.offset} ({type(error).__name__}: {error}); seek to offset {record.offset + 1} to skip it",
+        f"{record.offset} ({type(error).__name__}: {error}){hint}; seek to offset {record.offset + 1} to skip it",
         topic_partition=record.topic_partition,
         offset=record.offset,
         key=record.key,

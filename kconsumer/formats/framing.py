@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 
-__all__ = ["HEADERS", "SchemaId", "UnknownSchemaError", "frame_bytes", "read_id", "read_indexes", "split"]
+__all__ = ["HEADERS", "SchemaId", "UnknownSchemaError", "frame_bytes", "id_hint", "read_id", "read_indexes", "split"]
 
 SchemaId = int | str  # a number of this registry, or a GUID
 
@@ -30,6 +30,16 @@ def frame_bytes(data: bytes) -> int:
     """Returns the number of bytes of the frame at the beginning of `data`, or 0 if there is none."""
     size = FRAME_BYTES.get(data[:1], 0)
     return size if len(data) >= size else 0
+
+
+def id_hint(key: SchemaId) -> str:
+    """Returns advice for an id that no registry assigns, or ""."""
+    if key != 0:
+        return ""
+    return (
+        " (no registry assigns 0: Apicurio's serializers write ids of 8 bytes, unless they are configured to write 4,"
+        " for example with Legacy4ByteIdHandler)"
+    )
 
 
 def read_id(data: bytes) -> tuple[SchemaId, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.formats.framing import SchemaId, split
+from kconsumer.formats.framing import SchemaId, id_hint, split
 from kconsumer.registry.clients import required
 from kconsumer.registry.schemas import Schemas
 
@@ -35,7 +35,10 @@ class JsonSchemaDeserializer:
     def __call__(self, data: bytes, context: Any) -> object:
         """Returns the object. `context` is the `SerializationContext` of `kconsumer.deserializers`."""
         key, body = split(data, context.headers, context.field)
-        found = json.loads(body)
+        try:
+            found = json.loads(body)
+        except ValueError as error:
+            raise ValueError(f"the bytes after the schema id {key}{id_hint(key)} are no JSON: {error}") from error
         if self._library is not None:
             validator = self._validators.get(key)
             if validator is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kconsumer.errors import ConfigError
-from kconsumer.formats.framing import SchemaId, UnknownSchemaError
+from kconsumer.formats.framing import SchemaId, UnknownSchemaError, id_hint
 from kconsumer.registry.clients import client_of
 
 __all__ = ["Schemas"]
@@ -46,13 +46,13 @@ class Schemas:
         found = self._schemas.get(key)
         if found is None:
             request = self.client.get_schema if isinstance(key, int) else self.client.get_schema_by_guid
-            found = self._schemas[key] = _requested(f"schema with the id {key}", request, key)
+            found = self._schemas[key] = _requested(f"schema with the id {key}{id_hint(key)}", request, key)
         return found
 
     def get_serialized(self, key: SchemaId) -> Any:
         """Returns the `Schema` with an id or a GUID, with a descriptor in base 64 as its text if the registry can."""
         request = self.client.get_schema if isinstance(key, int) else self.client.get_schema_by_guid
-        return _requested(f"schema with the id {key}", request, key, fmt=SERIALIZED)
+        return _requested(f"schema with the id {key}{id_hint(key)}", request, key, fmt=SERIALIZED)
 
     def latest(self, subject: str) -> Any:
         """Returns the latest `Schema` of a subject. Raises UnknownSchemaError if the registry does not have it."""

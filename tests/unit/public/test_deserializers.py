@@ -12,7 +12,7 @@ import pytest
 from kconsumer._core.fetch import PartitionFetch
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deserializers import ContextDeserializer, ObjectDeserializer, PlainDeserializer, adapt
-from kconsumer.errors import ConfigError
+from kconsumer.errors import ConfigError, RecordDeserializationError
 from kconsumer.testing.batches import Rec, build_batch
 from kconsumer.types import TopicPartition
 
@@ -149,3 +149,26 @@ def test_json_by_the_faster_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured("json") is len
     monkeypatch.setitem(sys.modules, "orjson", None)
     assert configured("json") is json.loads
+
+
+@pytest.mark.parametrize("library", ["orjson", "json"])
+@pytest.mark.parametrize(
+    ("data", "hinted"),
+    [
+        (b'\0\0\0\0\7{"a": 1}', True),
+        (b"\0\0\0\0\7\2\x08text", True),
+        (b"\1" + bytes(range(16)) + b'{"a": 1}', True),
+        (b'{"a": ', False),
+        (b"\0\0", False),
+        (b"", False),
+        ("é".encode("latin-1"), False),
+    ],
+)
+def test_json_with_the_id_of_a_schema(library: str, data: bytes, hinted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of plain JSON for a value with the id of a schema before it names `kconsumer.registry`."""
+    if library == "json":
+        monkeypatch.setitem(sys.modules, "orjson", None)
+    run = PartitionFetch(TopicPartition("orders", 1), build_batch([Rec(data)]), 0).take(1)
+    with pytest.raises(RecordDeserializationError) as caught:
+        run.deserialize(None, adapt(configured("json"), "value"))
+    assert hinted == ("looks like a schema registry frame" in str(caught.value))

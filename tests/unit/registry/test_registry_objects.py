@@ -169,6 +169,11 @@ def test_protobuf_schemas_as_text_need_a_class(client: Any) -> None:
         (b"\0\0\0", ValueError, "has no Confluent header"),
         (b'{"number": 1}', ValueError, "it begins with 7b 22 6e 75 6d"),
         (b"\0\0\0\0\x63\2", UnknownSchemaError, "the registry has no schema with the id 99"),
+        (
+            bytes(8) + b"\x63\2",
+            UnknownSchemaError,
+            "the id 0 .*Apicurio's serializers write ids of 8 bytes",
+        ),
         (b"\1" + bytes(16) + b"\2", UnknownSchemaError, "the id 00000000-0000-0000-0000-000000000000"),
         (b"\0\0\0\0\1", EOFError, "^$"),
         (b"\0\0\0\0\1\2\2", ValueError, "1 bytes follow the value"),
@@ -179,6 +184,15 @@ def test_values_that_are_not_framed(client: Any, data: bytes, error: type[Except
     values.avro(client, values.OLD, {"number": 1})
     with pytest.raises(error, match=message):
         AvroDeserializer(client)(data, CONTEXT)
+
+
+def test_json_after_an_id_of_8_bytes(client: Any) -> None:
+    """The error of JSON that cannot be parsed names the id, and Apicurio if that is 0."""
+    read = JsonSchemaDeserializer(client, validate=False)
+    with pytest.raises(ValueError, match=r"after the schema id 0 .*Apicurio.* are no JSON"):
+        read(bytes(8) + b'\7{"a": 1}', CONTEXT)
+    with pytest.raises(ValueError, match="after the schema id 7 are no JSON"):
+        read(b"\0\0\0\0\7{", CONTEXT)
 
 
 def test_a_guid_in_the_frame(client: Any) -> None:
