@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kconsumer._core.fetch import PartitionFetch, use_codecs
+from kconsumer._core.record_run import RecordRun
 from kconsumer._core.wire import Slice
 from kconsumer.compression import decompress, output_limit
 from kconsumer.errors import CorruptRecordError, RecordTooLargeError
-from kconsumer.testing.batches import CODECS, Rec, build_batch, control_batch, empty_batch, frame_batch
+from kconsumer.testing.batches import (
+    CODECS,
+    Rec,
+    build_batch,
+    build_message_set,
+    control_batch,
+    empty_batch,
+    frame_batch,
+)
 from kconsumer.types import TopicPartition
 
 TP = TopicPartition("orders", 3)
@@ -344,6 +355,32 @@ def test_an_error_that_stays_keeps_no_frame_alive() -> None:
         caught.append(info.value)
     assert 3 == len({id(error) for error in caught})
     assert 1 == len({(str(error), error.topic, error.partition, error.offset) for error in caught})
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_the_size_of_records(magic: int, codec: str) -> None:
+    """`size` is the uncompressed size of the records of a run, also after the run was cut off. `size_of` returns the
+    size of some of them."""
+    values = [b"v" * number for number in range(1, 8)]
+
+    def run_of_values() -> RecordRun:
+        if magic == 2:
+            data = build_batch(values[:4], codec=codec) + build_batch(values[4:], base_offset=4, codec=codec)
+        else:
+            data = build_message_set(values, magic=magic, codec=codec)
+        return fetch_of(data, offset=2).take(10)
+
+    run = run_of_values()
+    sizes = [run.size_of([offset]) for offset in range(7)]
+    assert [0, 0] == sizes[:2]
+    assert [1] * 4 == [after - size for size, after in pairwise(sizes[2:])]
+    assert sum(sizes) == run.size
+    assert sizes[3] + sizes[5] == run.size_of({3, 5, 9})
+    for count in (4, 3, 1):
+        run = run_of_values()
+        run.set_objects(count, 1 + count, None, [None] * count)
+        assert sum(sizes[2 : 2 + count]) == run.size
 
 
 def test_the_position_never_goes_back() -> None:
