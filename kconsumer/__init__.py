@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kconsumer.ranges import RangeClient, read_range, read_topic
     from kconsumer.share.consumer import ShareConsumer
     from kconsumer.share.types import AcknowledgeType
+    from kconsumer.status import ConnectionStatus, ConsumerStatus, GroupStatus
 
 __version__ = VERSION
 
@@ -64,11 +65,14 @@ __all__ = [
     "Assignment",
     "Assignor",
     "ClusterView",
+    "ConnectionStatus",
     "Consumer",
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
+    "ConsumerStatus",
     "GroupMetadata",
+    "GroupStatus",
     "IsolationLevel",
     "Metric",
     "MetricName",
@@ -98,7 +102,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `groups`, and the names of `ranges` and `share`, when they are first used: few programs need them all.
+    """Import `groups`, and the names of `ranges`, `share` and `status`, when they are first used.
+
+    Few programs need them all.
 
     Returns the module or the name. Raises AttributeError for any other `name`.
     """
@@ -108,6 +114,10 @@ def __getattr__(name: str) -> object:
         return getattr(ranges, name)
     if name in ("AcknowledgeType", "ShareConsumer", "ShareRecord"):
         return _share(name)
+    if name in ("ConnectionStatus", "ConsumerStatus", "GroupStatus"):
+        from kconsumer import status
+
+        return getattr(status, name)
     if name == "groups":
         from importlib import import_module  # not `from kconsumer import groups`, which would call this function again
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kconsumer.engine.waiting import Operation
     from kconsumer.formats.decoders import Decoder
     from kconsumer.listener import Callback
+    from kconsumer.status import ConsumerStatus
 
 Partition = tuple[str, SupportsIndex]  # (topic, partition), such as a TopicPartition
 P = TypeVar("P", bound=Partition)  # the type of all keys of a mapping: pairs or TopicPartitions
@@ -324,6 +325,14 @@ class ConsumerBase(ClientBase):
     def partition_states(self) -> dict[TopicPartition, PartitionStatus]:
         """Returns the state of each assigned partition, and the reason why it is or is not fetched."""
         return self._engine.status.partition_states()
+
+    @shared_read
+    def status(self) -> ConsumerStatus:
+        """Returns the state of the group, of the connections and of the partitions, and what the consumer waits for.
+
+        Uses no network. `str()` of the result is the text for a bug report.
+        """
+        return self._engine.status.consumer_status(self._name())
 
     # --- methods that wait -------------------------------------------------------------------------------------------
 

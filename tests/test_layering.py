@@ -33,7 +33,7 @@ TOOLS = (
     | {"clock", "_core", "schema", "config", "compression"}
     | {"assignors", "listener", "metrics", "deserializers"}
 )
-MANAGED = TOOLS | {"state", "records", "managers", "progress"}
+MANAGED = TOOLS | {"state", "status", "records", "managers", "progress"}
 MANAGED |= {"metadata", "offsets", "coordinator", "fetching", "telemetry"}
 PUBLIC = MANAGED | {
     "_foreign_methods",
@@ -90,6 +90,7 @@ ALLOWED: dict[str, set[str]] = {
     "state": FACTS | {"schema"},
     "managers": FACTS | {"schema", "clock"},
     "progress": FACTS | {"managers"},
+    "status": FACTS,
     "metadata": TOOLS | {"state", "managers", "progress"},
     "offsets": TOOLS | {"state", "managers", "progress", "metadata", "coordinator"},
     "coordinator": TOOLS | {"state", "managers", "progress", "metadata"},

@@ -139,6 +139,15 @@ class ClientComponents(ABC):
         return []
 
     @property
+    def group_protocol(self) -> str:
+        """The protocol of the group: "classic", "consumer" or "share"."""
+        return self.config.group_protocol
+
+    def member_state(self) -> tuple[str, int]:
+        """Returns the state of the member, and its generation or member epoch. Empty and -1 without a group."""
+        return ("", -1) if self.group is None else (self.group.member.state.value, self.group.member.generation.id)
+
+    @property
     def coordinator(self) -> CoordinatorManager | None:
         """The manager that finds the coordinator of the group, or None for a client without a group."""
         return None if self.group is None else self.group.coordinator

@@ -18,8 +18,8 @@ from kconsumer.engine.section import EXPECTED
 from kconsumer.errors import StateError
 
 if TYPE_CHECKING:
-    from kconsumer.engine.base import Engine
-    from kconsumer.engine.components import Components
+    from kconsumer.engine.client_engine import ClientEngine
+    from kconsumer.engine.components import ClientComponents
 
 CHECK_INTERVAL_S = 1.0
 """How often a call that waits for the lock checks that the consumer was not interrupted."""
@@ -29,8 +29,10 @@ class Shared(Protocol):
     """A consumer whose methods other threads may call."""
 
     _guard: AccessGuard
-    _engine: Engine
     _closing: bool
+
+    @property
+    def _engine(self) -> ClientEngine: ...
 
 
 P = ParamSpec("P")
@@ -82,7 +84,7 @@ def _call(
     return result
 
 
-def _acquire(parts: Components, guard: AccessGuard) -> None:
+def _acquire(parts: ClientComponents, guard: AccessGuard) -> None:
     """Acquire the engine's lock.
 
     With the classic engine, a thread that polls holds the lock while it waits for the network, and acquires it again

@@ -6,7 +6,7 @@ Decides the layout. `fetching/partition_status.py` explains why a partition wait
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kconsumer.types import PartitionStatus
@@ -14,8 +14,7 @@ from kconsumer.types import PartitionStatus
 if TYPE_CHECKING:
     from kconsumer.consumer import Consumer
     from kconsumer.engine.base import Engine
-
-Cells = Sequence[object]
+    from kconsumer.status import Cells
 
 
 def summary(statuses: Iterable[PartitionStatus]) -> str:
@@ -46,13 +45,14 @@ def full_report(consumer: Consumer) -> str:
 
 
 def _partitions(engine: Engine) -> str:
+    from kconsumer.status import PARTITION_HEAD, table  # imported when used
+
     statuses = engine.status.partition_states()
     rows: list[Cells] = [
         (tp, s.state.value, f"{s.since:.1f}s", s.position, s.high_watermark, s.lag, s.buffered_bytes, s.reason)
         for tp, s in statuses.items()
     ]
-    head = ("PARTITION", "STATE", "SINCE", "POSITION", "END", "LAG", "BUFFERED", "REASON")
-    return "\n".join([summary(statuses.values()), *(table(head, rows) if rows else ())])
+    return "\n".join([summary(statuses.values()), *(table(PARTITION_HEAD, rows) if rows else ())])
 
 
 def _member(engine: Engine) -> str:
@@ -69,15 +69,10 @@ def _member(engine: Engine) -> str:
 
 
 def _connections(engine: Engine) -> str:
+    from kconsumer.status import table  # imported when used
+
     rows: list[Cells] = [
         (c.name, c.state, c.in_flight, c.oldest and f"{c.oldest} {c.oldest_ms / 1000:.1f}s", c.encryption, c.error)
         for c in engine.components.client.report(engine.components.clock.now())
     ]
     return "\n".join(table(("CONNECTION", "STATE", "IN FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"), rows))
-
-
-def table(head: Cells, rows: Sequence[Cells]) -> list[str]:
-    """Returns the lines of a table with aligned columns. None and empty cells become a dash."""
-    cells = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -1,14 +1,18 @@
-"""Reports the status of a consumer's partitions, with the reason why each of them waits. Sends no requests."""
+"""Reports the status of a consumer and its partitions, with the reason why each of them waits. Sends no requests."""
 
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
 from kconsumer.engine.state_dump import summary
 from kconsumer.fetching.partition_status import explain
 from kconsumer.types import PartitionStatus, TopicPartition
+
+if TYPE_CHECKING:
+    from kconsumer.status import ConsumerStatus
 
 
 class StatusView:
@@ -26,6 +30,13 @@ class StatusView:
                 tp: explain(parts.fetch_context(tp, state, now), read_committed=parts.config.read_committed)
                 for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
+
+    def consumer_status(self, name: str) -> ConsumerStatus:
+        """Returns the status of the group, the connections and the partitions of the consumer called `name`."""
+        from kconsumer.engine.consumer_status import consumer_status  # imported when used
+
+        with self._components.lock:
+            return consumer_status(self._components, name, self.partition_states())
 
     def summary(self) -> str:
         """Returns one line with the number of partitions in each state, for `repr`.

@@ -20,7 +20,7 @@ from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaEr
 from kconsumer.net.address_failures import AddressRecords
 from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
-from kconsumer.net.describe import ConnectionReport, broker_id
+from kconsumer.net.describe import ConnectionReport, address_text, broker_id, broker_role
 from kconsumer.net.event_loop import ConnectionLoop
 from kconsumer.net.node import FOREVER, MAX_IN_FLIGHT, READY, NodeConnection, ReconnectPolicy
 from kconsumer.net.requests import ClientRequest, ClientResponse
@@ -290,14 +290,19 @@ class NetworkClient:
     def _report_of(self, node: NodeConnection, now: float) -> ConnectionReport:
         connection, transport = node.connection, node.transport
         oldest = None if connection is None else connection.oldest()
+        failure = self._failure_of(node, now)
         return ConnectionReport(
             node.name,
             node.state,
             0 if connection is None else connection.in_flight,
             "" if oldest is None else oldest.api.name,
             0.0 if oldest is None else now - oldest.sent_at,
-            self._error_of(node, now),
+            str(failure or ""),
             "" if transport is None else transport.encryption,
+            broker_role(node.id),
+            address_text(node.host, node.port),
+            max(0.0, now - node.since),
+            failure,
         )
 
     def _error_of(self, node: NodeConnection, now: float) -> str:

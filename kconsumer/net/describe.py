@@ -29,17 +29,32 @@ class ConnectionReport(NamedTuple):
     """Why the connection is not ready; empty if it is."""
     encryption: str = ""
     """The version of TLS, and whether OpenSSL is called directly or through Python's `ssl`. Empty without TLS."""
+    role: str = ""
+    """The broker's role and id, such as "group coordinator 1"."""
+    address: str = ""
+    """Host and port."""
+    since_ms: float = 0.0
+    """How long the state has lasted, in ms."""
+    failure: KafkaError | None = None
+    """The error whose text is `error`."""
 
 
 def broker_name(node_id: str, host: str, port: int) -> str:
     """Returns the name of a broker for error messages, such as "broker 3 at kafka:9092"."""
-    if ":" in host:
-        host = f"[{host}]"
-    if node_id.startswith("+"):
-        return f"group coordinator {node_id[1:]} at {host}:{port}"
+    separator = "" if node_id.startswith("-") else "at "
+    return f"{broker_role(node_id)} {separator}{address_text(host, port)}"
+
+
+def broker_role(node_id: str) -> str:
+    """Returns what a connection is for, and the id of the broker if it is known, such as "broker 3"."""
     if node_id.startswith("-"):
-        return f"bootstrap broker {host}:{port}"
-    return f"broker {broker_id(node_id)} at {host}:{port}"
+        return "bootstrap broker"
+    return f"{'group coordinator' if node_id.startswith('+') else 'broker'} {broker_id(node_id)}"
+
+
+def address_text(host: str, port: int) -> str:
+    """Returns an address as users write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def broker_id(node_id: str) -> int:

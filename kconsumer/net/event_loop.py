@@ -438,7 +438,7 @@ class ConnectionLoop:
             if self._metrics is not None:
                 self._metrics.reauthenticated(connection.auth_ms, now)
             return
-        node.established()
+        node.established(now)
         log.debug("%s is ready (%s)", node.name, node.address)
         if self._metrics is not None:
             self._metrics.connected(node.id, now)
@@ -519,7 +519,7 @@ class ConnectionLoop:
         """Close a connection that has no requests in flight, and end its attempts. Sets no error and no backoff."""
         if node.connection is not None:
             self.detach(node, now)
-        node.cancel_attempts()
+        node.cancel_attempts(now)
 
     def _io_failed(self, node: NodeConnection, connection: Connection, error: OSError | KafkaError, now: float) -> None:
         """Close a connection after its socket has failed (OSError), or after the broker has sent invalid bytes or an

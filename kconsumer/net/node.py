@@ -115,6 +115,7 @@ class NodeConnection:
         "remaining_addresses",
         "setup_deadline",
         "setup_failures",
+        "since",
         "throttled_until",
         "transport",
     )
@@ -152,6 +153,7 @@ class NodeConnection:
         self.setup_deadline = 0.0  # when the present attempt times out
         self.throttled_until = 0.0
         self.last_attempt = -FOREVER
+        self.since = 0.0  # when the present state began (ms)
         self.last_used = 0.0  # when a request was sent or bytes arrived last
         self.progress_at = -FOREVER  # when bytes of the present connection arrived last
         self._metrics = metrics
@@ -229,7 +231,7 @@ class NodeConnection:
         self.refresh = None
 
     def _start_waiting(self, policy: ReconnectPolicy, now: float) -> None:
-        self.last_attempt = now
+        self.last_attempt = self.since = now
         self.setup_deadline = now + policy.setup_timeout_ms(self.setup_failures)
 
     def next_address(self) -> Address:
@@ -274,8 +276,9 @@ class NodeConnection:
         """Count a round of attempts that ended without a connection."""
         self.setup_failures += 1
 
-    def established(self) -> None:
+    def established(self, now: float) -> None:
         """Forget all failures, because the connection is ready. The next round resolves the name again."""
+        self.since = now
         self.failures = self.setup_failures = 0
         self.record.established()
         self.backoff_until = 0.0
@@ -287,12 +290,13 @@ class NodeConnection:
         self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()  # after the backoff the name may have other addresses
         self.error = error
-        self.last_attempt = now
+        self.last_attempt = self.since = now
         self.backoff_until = now + policy.backoff_ms(self.failures)
         self.failures += 1
 
-    def cancel_attempts(self) -> None:
+    def cancel_attempts(self, now: float) -> None:
         """End the round of attempts, and ignore the background task that it waits for, if any."""
+        self.since = now
         self.dns_lookup = self.refresh = None
         self.remaining_addresses.clear()
 

@@ -55,6 +55,15 @@ class ShareComponents(ClientComponents):
         self._report_metrics()
 
     @property
+    def group_protocol(self) -> str:
+        """The protocol of the group."""
+        return "share"
+
+    def member_state(self) -> tuple[str, int]:
+        """Returns the state of the member, and its member epoch."""
+        return self.member.state.value, self.member.member_epoch
+
+    @property
     def coordinator(self) -> CoordinatorManager:
         """The manager that finds the coordinator of the group."""
         return self._lookup

@@ -15,6 +15,7 @@ from kconsumer._core.share_record import ShareRecord
 from kconsumer._foreign_methods import SHARE_CONSUMER, without
 from kconsumer.client_base import ClientBase, Timeout, topic_names
 from kconsumer.engine.access_guard import guarded
+from kconsumer.engine.shared_calls import shared_read
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.records import ConsumerRecords
 from kconsumer.share.config import ShareConsumerConfig
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kconsumer.share.acknowledgements import AcquiredBatch
     from kconsumer.share.collector import Acknowledger
     from kconsumer.share.engine import ShareEngine
+    from kconsumer.status import ConsumerStatus
 
 POLL_S = 1.0
 
@@ -105,6 +107,19 @@ class ShareConsumerBase(ClientBase):
     def metrics(self) -> dict[MetricName, float]:
         """Returns all metrics, under the names and groups of the Java client."""
         return self._engine.metrics()
+
+    @shared_read
+    def status(self) -> ConsumerStatus:
+        """Returns the state of the group, of the connections and of the partitions, and what the consumer waits for.
+
+        Uses no network. `str()` of the result is the text for a bug report.
+        """
+        from kconsumer.engine.consumer_status import consumer_status  # imported when used
+        from kconsumer.share.partition_states import partition_states
+
+        parts = self._engine.components
+        with parts.lock:
+            return consumer_status(parts, self._name(), partition_states(parts))
 
     # --- methods that wait -------------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class ShareDriver(ClassicDriver):
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         parts = self._components
+        if parts.turnstile.taken:
+            parts.turnstile.wait()  # here the thread does not hold the lock
         with parts.changing():
             now = parts.subscription.now
             wait_ms = self._poll_due_managers(now) if wait.fetching else self._poll_managers(now)

@@ -30,7 +30,7 @@ from kconsumer.share.responses import Failure, ShareResponseHandler
 from kconsumer.share.session import CLOSING_EPOCH, ShareSession, TopicIdPartition
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
-from kconsumer.types import TopicPartition
+from kconsumer.types import PartitionCondition, TopicPartition
 
 log = get_logger(__name__)
 
@@ -194,6 +194,15 @@ class ShareManager:
                 continue
             requests += self._request(broker, wanted.get(node_id, {}), now)
         return PollResult(requests, wait_ms)
+
+    def broker_condition(self, node_id: int, now: float) -> tuple[PartitionCondition, str]:
+        """Returns the state of the partitions of a broker, and the reason, for `status()`."""
+        broker = self._brokers.get(node_id)
+        if broker is not None and broker.in_flight:
+            return PartitionCondition.IN_FLIGHT, "a fetch is in flight"
+        if broker is not None and broker.backoff.remaining_ms(now) > 0:
+            return PartitionCondition.BACKOFF, str(self.progress.last_error or "the last fetch failed")
+        return PartitionCondition.READY, "the next poll fetches it"
 
     def _wanted(self) -> dict[int, Wanted]:
         """Returns the partitions to fetch now, by the node id of their leader."""

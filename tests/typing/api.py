@@ -14,11 +14,14 @@ from kconsumer import (
     Assignment,
     Assignor,
     ClusterView,
+    ConnectionStatus,
     Consumer,
     ConsumerConfig,
     ConsumerRecord,
     ConsumerRecords,
+    ConsumerStatus,
     GroupMetadata,
+    GroupStatus,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
@@ -101,6 +104,12 @@ def read_by_hand() -> None:
     assert_type(consumer.current_lag(partitions[0]), int | None)
     for status in consumer.partition_states().values():
         handle(f"{status.state.value} {status.reason}")
+    whole = consumer.status()
+    assert_type(whole, ConsumerStatus)
+    assert_type(whole.group, GroupStatus | None)
+    assert_type(whole.connections, tuple[ConnectionStatus, ...])
+    assert_type(whole.connections[0].last_error, KafkaError | None)
+    handle(f"{whole.partitions[partitions[0]].state.value} {whole}")
     consumer.close(timeout=5.0, leave_group=False)
 
 
@@ -352,6 +361,7 @@ def process_in_parallel(consumer: Consumer) -> None:
     parallel.process(consumer, work_async, executor="asyncio", order="none", retry=parallel.Retry(attempts=5))
     parallel.process(consumer, work, order="keys")  # type: ignore[call-overload]  # no such order
     shared = ShareConsumer("jobs", bootstrap_servers="a:9092", group_id="g", share_acknowledgement_mode="explicit")
+    assert_type(shared.status(), ConsumerStatus)
     assert_type(parallel.process(shared, work, order="none"), parallel.Summary)
     parallel.ShareProcessor(shared, work, order="none").stop()
     processor = parallel.Processor(consumer, work, executor="processes", on_failure="skip", retry=None)

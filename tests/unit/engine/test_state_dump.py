@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
-from kconsumer.engine.state_dump import full_report, summary, table
+from kconsumer.engine.state_dump import full_report, summary
 from kconsumer.net.describe import ConnectionReport
+from kconsumer.status import table
 from kconsumer.testing.clock import VirtualClock
 from kconsumer.types import PartitionCondition, PartitionStatus
 
