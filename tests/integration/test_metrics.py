@@ -39,6 +39,7 @@ SOURCE = Path(__file__).parent.parent / "support" / "java" / "MetricNames.java"
 TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client-id")}
 AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
 
+FETCHES = "consumer-fetch-manager-metrics"
 OWN_GROUP = "kconsumer-metrics"  # metrics that Java does not have
 
 
@@ -66,17 +67,18 @@ class Keeper(MetricsReporter):
         self.closed = True
 
 
-def java_names(kafka: Kafka, topic: str, protocol: str) -> set[Name]:
-    """Returns the metrics of Kafka's own consumer after it has read and committed in its own group."""
+def java_metrics(kafka: Kafka, topic: str, protocol: str) -> list[tuple[Name, str, str]]:
+    """Returns the metrics of Kafka's own consumer after it has read and committed in its own group: each with the value
+    of its tag node-id, or "-", and its value.
+    """
     class_path = os.pathsep.join(map(str, kafka_jars(DEFAULT_VERSION)))
     command = [program("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path, str(SOURCE)]
     command += [kafka.bootstrap_servers, topic, f"{topic}-java", protocol]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    group, name, tags = 0, 1, 2
-    rows = [line.split(" ") for line in done.stdout.splitlines()]
-    return {(row[group], row[name], row[tags]) for row in rows}
+    rows = [line.split(" ", 4) for line in done.stdout.splitlines()]
+    return [((group, name, tags), node, value) for group, name, tags, node, value in rows]
 
 
 def metric(consumer: Consumer, name: str, group: str = "consumer-coordinator-metrics") -> float:
@@ -121,7 +123,9 @@ def test_a_reporter_reads_while_the_consumer_polls(kafka: Kafka, topic_name: str
 
 
 def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engine: dict[str, Any]) -> None:
-    """Names, groups and tags equal those of Kafka's own consumer, apart from the exceptions listed above."""
+    """Names, groups and tags equal those of Kafka's own consumer, apart from the exceptions listed above. So do the ids
+    of connections, and what was read.
+    """
     kafka.create_topic(topic_name)
     kafka.produce(topic_name, numbered(10))
     consumer = new_consumer(topic_name, group_id=topic_name, enable_auto_commit=False)
@@ -131,10 +135,16 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
     consumer.poll(0.1)
     ours = {(m.group, m.name, ",".join(sorted(dict(m.tags)))) for m in consumer.metrics() if m.group != OWN_GROUP}
     protocol = engine.get("group_protocol", "classic")
-    java = java_names(kafka, topic_name, protocol)
+    rows = java_metrics(kafka, topic_name, protocol)
+    java = {name for name, _, _ in rows}
     assert [] == sorted(java - TEXTS - ours)
     if engine.get("engine") != "threaded":  # in Java only the consumer protocol has a network thread to measure
         assert [] == sorted(ours - AS_TAGS - java)
+    nodes = {dict(m.tags)["node-id"] for m in consumer.metrics() if m.group == "consumer-node-metrics"}
+    assert {node for _, node, _ in rows} - {"-"} == {node for node in nodes if "*" not in node}  # an expedited fetch
+    for name in ("records-consumed-total", "bytes-consumed-total", "records-lag-max", "records-lead-min"):
+        (value,) = (value for found, _, value in rows if found == (FETCHES, name, "client-id"))
+        assert float(value) == metric(consumer, name, FETCHES), name
 
 
 @pytest.mark.classic_protocol

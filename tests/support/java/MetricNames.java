@@ -1,14 +1,13 @@
 // The metrics of Kafka's own consumer: java MetricNames.java BOOTSTRAP TOPIC GROUP PROTOCOL
 //
 // Joins the group, reads the topic until there was a record, commits, and polls once more. Then prints one line per
-// metric: its group, its name and the keys of its tags, comma-separated and in order.
+// metric: its group, its name, the keys of its tags, comma-separated and in order, its node-id or "-", and its value.
 
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 public class MetricNames {
@@ -31,9 +30,12 @@ public class MetricNames {
             consumer.commitSync();
             consumer.committed(consumer.assignment());
             consumer.poll(Duration.ofMillis(500));
-            for (MetricName name : consumer.metrics().keySet()) {
-                System.out.println(name.group() + " " + name.name() + " " + String.join(",", new TreeMap<>(name.tags()).keySet()));
-            }
+            consumer.metrics().forEach((name, metric) -> System.out.println(String.join(" ",
+                name.group(),
+                name.name(),
+                String.join(",", new TreeMap<>(name.tags()).keySet()),
+                name.tags().getOrDefault("node-id", "-"),
+                metric.metricValue().toString())));
         }
     }
 }
