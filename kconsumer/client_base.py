@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +93,8 @@ class ClientBase(ABC):
             message = f"unclosed <{self._name()}>; {self._how_to_close}"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
         finally:  # a filter may turn the warning into an exception
-            self._engine.abandon()
+            with contextlib.suppress(Exception):  # such as errors of modules that are gone when the process ends
+                self._engine.drop()
 
     # --- names, arguments --------------------------------------------------------------------------------------------
 

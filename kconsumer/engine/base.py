@@ -484,6 +484,17 @@ class Engine(ClientEngine):
             self.components.client.close()
         self.ended()
 
+    def _leave_dropped(self, driver: Driver, limit: Timer) -> Operation[None]:
+        group = self.components.group
+        if group is None or not self.components.subscription.is_group_managed:
+            return
+        self.operations.driver = driver
+        group.membership.leave_callback()  # it is not called: the application has no reference to the consumer
+        self.operations.send_leave("the consumer was not closed", None, closing=True)
+        promise = self.operations.leave_promise
+        while promise is not None and not promise.done and not limit.expired:
+            yield Wait(limit.deadline, promise, managers=False)
+
     def ended(self) -> None:
         """Mark the consumer as closed, so that waiting calls raise StateError. Close interceptors and reporters."""
         if self.interceptors is not None:

@@ -133,6 +133,11 @@ class ClassicDriver(Driver):
         """End the heartbeat thread."""
         self.stop()
 
+    def end_soon(self, at_end: Callable[[], object]) -> bool:
+        """Let the heartbeat thread end, and call `at_end` then. Returns False if there is no such thread."""
+        thread, self._thread = self._thread, None
+        return thread is not None and thread.abandon(at_end)
+
     def stop(self) -> None:
         """End the heartbeat thread."""
         if self._thread is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from kconsumer.clock import Timer
@@ -14,10 +15,11 @@ from kconsumer.engine.waiting import Operation, run
 log = get_logger(__name__)
 
 T = TypeVar("T")
+DROPPED_LEAVE_MS = 1000.0  # how long a consumer that was not closed waits for the response to LeaveGroup
 MIN_JOIN_S, MAX_JOIN_S = 1.0, 5.0  # the wait of close() for the end of the network thread
 
 
-class ClientEngine:
+class ClientEngine(ABC):
     """The components of one consumer, and the driver that makes its operations wait."""
 
     components: ClientComponents
@@ -60,6 +62,36 @@ class ClientEngine:
         """Mark the consumer as closed, so that waiting calls raise StateError. Close the reporters of metrics."""
         self.components.mark_closed()
         self.components.metrics.close()
+
+    # --- the end without close() -----------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Leave the group and close the connections, because the consumer was garbage-collected. Does not wait.
+
+        The garbage collector may call this on any thread, in the middle of any code, which may hold any lock. So this
+        method acquires none: the network thread or the heartbeat thread does the work, before it ends. Without such a
+        thread, the consumer is not a member of its group.
+        """
+        if not self.driver.end_soon(self._end_dropped):
+            self.components.mark_closed()
+            self.components.client.abandon()
+
+    def _end_dropped(self) -> None:
+        """Leave the group, and close the connections. The last thread of the client calls this before it ends."""
+        parts, driver = self.components, self.driver.inherited()
+        driver.disable_wakeup()
+        try:
+            if not parts.step.unfinished:
+                run(self._leave_dropped(driver, Timer(parts.clock, DROPPED_LEAVE_MS)), driver.wait)
+        except Exception as error:  # of a broker, or because the process ends
+            log.info("a consumer that was not closed could not leave its group: %s", error)
+        finally:
+            parts.mark_closed()
+            parts.client.close()
+
+    @abstractmethod
+    def _leave_dropped(self, driver: Driver, limit: Timer) -> Operation[None]:
+        """Leave the group without callbacks. Waits for the response until the limit at most."""
 
     def abandon(self) -> None:
         """End the threads and close the sockets without sending a request.

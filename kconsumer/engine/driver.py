@@ -120,6 +120,19 @@ class Driver(ABC):
     def stop(self) -> None:
         """End the threads of this driver."""
 
+    # --- the end without close() ---------------------------------------------------------------------------------
+
+    def end_soon(self, at_end: Callable[[], object]) -> bool:
+        """Let the thread of this driver end, and call `at_end` then. Does not wait.
+
+        Returns False if this driver has no thread. The garbage collector may call this in the middle of any code.
+        """
+        return False
+
+    def inherited(self) -> Driver:
+        """Returns a driver that runs the network on the calling thread, which was the thread of this driver."""
+        return self
+
     # --- what close() calls, in this order ---------------------------------------------------------------------
 
     def end_heartbeats(self) -> None:

@@ -21,6 +21,7 @@ class HeartbeatThread:
         self._environment = environment
         self._thread = environment.thread(name, self._run)
         self._stopped = environment.event()
+        self._at_end: Callable[[], object] | None = None  # set by `abandon`
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError if the system refuses it."""
@@ -29,8 +30,21 @@ class HeartbeatThread:
     def _run(self) -> None:
         """Call `step` and sleep in turn, until stopped. `step` handles all errors itself."""
         sleep_ms = 0.0
-        while not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
+        while self._at_end is None and not self._stopped.wait(min(sleep_ms, MAX_SLEEP_MS) / 1000):
             sleep_ms = self._step()
+        if self._at_end is not None:
+            self._at_end()
+
+    def abandon(self, at_end: Callable[[], object]) -> bool:
+        """Let the thread end, and call `at_end` then. Does not wait. Returns False if the thread does not run.
+
+        The garbage collector may call this in the middle of any code, also of this thread. This thread may have locked
+        `_stopped` then, so only other threads set it.
+        """
+        self._at_end = at_end
+        if self._environment.current_thread() is not self._thread:
+            self._stopped.set()
+        return self._thread.is_alive()
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the thread and wait for it. Does nothing in a forked child, where the thread does not exist."""

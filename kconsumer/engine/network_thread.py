@@ -35,6 +35,7 @@ class NetworkThread:
         self._thread = environment.thread(name, self._run)
         self._stopped = environment.event()
         self._at_end: Callable[[], object] | None = None
+        self._abandoned = False
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError if the system refuses it."""
@@ -47,7 +48,7 @@ class NetworkThread:
     def _run(self) -> None:
         """Run iterations until stopped. A failed iteration does not end the thread."""
         self._begin()
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and not self._abandoned:
             try:
                 self._run_once()
             except Exception:
@@ -62,6 +63,16 @@ class NetworkThread:
         self._at_end = function
         if not self.is_alive():
             function()
+
+    def abandon(self, at_end: Callable[[], object]) -> bool:
+        """Let the thread end, and call `at_end` then. Does not wait. Returns False if the thread does not run.
+
+        The garbage collector may call this in the middle of any code, also of this thread. So it uses no lock.
+        """
+        self._at_end = at_end
+        self._abandoned = True
+        self._wake()
+        return self.is_alive()
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """End the thread and wait up to `timeout_s` for its end. Returns True if it has ended.

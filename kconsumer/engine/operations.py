@@ -234,21 +234,26 @@ class Operations:
             error = raised
         finally:  # also after Ctrl-C in the callback: it is not called again, so the membership must end now
             parts.step.begin()  # if the rest is interrupted, the state of the membership is unknown
-            with parts.changing():
-                now = self._clock.now()
-                last_join = group.membership.last_join(leave_group)
-                request = group.membership.leave(reason, now, leave_group)
-                if last_join is not None:
-                    self.driver.submit([last_join], now)
-                if request is not None:
-                    if closing and request.node is not None and request.node.isdigit():
-                        request.send_over(parts.client.free_connection(request.node))
-                    self.leave_promise = track_completion(request)
-                    self.driver.submit([request], now)
+            self.send_leave(reason, leave_group, closing=closing)
             self._membership_ended = True
             parts.step.end()
         if error is not None:
             raise error
+
+    def send_leave(self, reason: str, leave_group: bool | None, *, closing: bool = False) -> None:
+        """Send LeaveGroup, after the last callback has run. Sets `leave_promise`. For the arguments, see `leave`."""
+        parts, membership = self._components, self.group().membership
+        with parts.changing():
+            now = self._clock.now()
+            last_join = membership.last_join(leave_group)
+            request = membership.leave(reason, now, leave_group)
+            if last_join is not None:
+                self.driver.submit([last_join], now)
+            if request is not None:
+                if closing and request.node is not None and request.node.isdigit():
+                    request.send_over(parts.client.free_connection(request.node))
+                self.leave_promise = track_completion(request)
+                self.driver.submit([request], now)
 
     def _await_leave(self) -> Operation[None]:
         promise, limit = self.leave_promise, Timer(self._clock, self.driver.leave_wait_ms)

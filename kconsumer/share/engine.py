@@ -473,6 +473,10 @@ class ShareEngine(ClientEngine):
         while not promise.done and not limit.expired:
             yield Wait(limit.deadline, promise)
 
+    def _leave_dropped(self, driver: Driver, limit: Timer) -> Operation[None]:
+        self.driver = driver
+        return self._leave(limit)
+
     # --- telemetry -------------------------------------------------------------------------------------------------
 
     def client_instance_id(self, timer: Timer) -> Operation[str]:
