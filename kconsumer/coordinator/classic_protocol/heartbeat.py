@@ -135,7 +135,8 @@ class HeartbeatManager(AbstractHeartbeatManager[Member]):
             self._retry(now)
         elif reaction is GroupErrorAction.REJOIN:
             self.reset_session_timer(now)
-            if member.state is MemberState.STABLE:
+            if member.state is MemberState.STABLE and member.rejoin_reason is None:
+                # Further heartbeats before the next poll of the user get the same error. It is one failure.
                 member.request_rejoin("the group is rebalancing")
                 self.progress.failed(error_for(code, where), now)
         elif reaction is GroupErrorAction.RAISE:

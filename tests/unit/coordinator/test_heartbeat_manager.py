@@ -55,6 +55,19 @@ def test_heartbeats_start_with_the_response_to_the_join() -> None:
     assert "Heartbeat" == request.api.name
 
 
+def test_a_rebalance_during_slow_processing_is_one_failure() -> None:
+    """While the user processes records, each heartbeat reports the rebalance. This is no reason for a warning."""
+    group = stable()
+    for _ in range(10):
+        group.now += 3000
+        group.respond(beat(group)[0], HeartbeatResponse(error_code=27))
+    assert (1, FOREVER) == (group.heartbeat.progress.failures, group.heartbeat.progress.warning_due)
+    group.stable(*tps("t", 0), generation=2)
+    group.now += 3000
+    group.respond(beat(group)[0], HeartbeatResponse())
+    assert group.heartbeat.progress.status is None
+
+
 @pytest.mark.parametrize("code", [15, 27])
 def test_heartbeats_continue_until_the_next_join_is_sent(code: int) -> None:
     """After a failed SyncGroup, the member sends heartbeats until the next poll sends a JoinGroup.
