@@ -287,8 +287,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "a transaction that stays open (`read_committed`), a quota",
             "look like a consumer that has read everything",
-            "are named by `partition_states()`, and by a warning; a transaction with the last stable offset and the high "
-            "watermark",
+            "are named by `partition_states()`, and by a warning; a transaction with the last stable offset and the "
+            "high watermark",
             (
                 "tests/brokerless/test_partition_reasons.py::test_an_open_transaction",
                 "tests/unit/fetching/test_partition_monitor.py::test_throttling_is_named",
