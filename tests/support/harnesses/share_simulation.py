@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from kconsumer.errors import KafkaError
@@ -14,6 +17,7 @@ from kconsumer.schema.share_group import (
     ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatResponse,
     ShareGroupHeartbeatTopicPartitions,
+    ShareLeaderIdAndEpoch,
 )
 from kconsumer.share.components import ShareComponents
 from kconsumer.share.config import ShareConsumerConfig
@@ -48,14 +52,31 @@ SHARE_RESPONSES = {
 }
 
 
-class ShareSimulation:
-    """A share consumer that polls without pause."""
+def _alternate(message: Any, request: UnsentRequest, named: Iterator[int]) -> None:
+    """Name another leader than the last response did."""
+    if request.api.name == "Metadata":
+        epoch = next(named)
+        for part in (part for row in message.topics for part in row.partitions):
+            part.leader_id, part.leader_epoch = 1 + epoch % 2, epoch
+    elif request.api.name == "ShareFetch":
+        other = 2 if request.node == "1" else 1
+        for part in (part for row in message.responses for part in row.partitions):
+            part.current_leader = ShareLeaderIdAndEpoch(leader_id=other, leader_epoch=next(named))
 
-    def __init__(self, fault: Fault | None = None) -> None:
+
+class ShareSimulation:
+    """A share consumer that polls without pause.
+
+    `alternating`: each response that names a leader names another broker than the one before, with a higher epoch.
+    """
+
+    def __init__(self, fault: Fault | None = None, *, alternating: bool = False) -> None:
         self.config = ShareConsumerConfig(bootstrap_servers="broker:9092", group_id="g", fetch_max_wait_ms=500)
         self.clock = VirtualClock(1000.0)
         self.parts = ShareComponents(self.config, WiredEnvironment(self.clock, NoJitter()), "g")
         self.fault = fault
+        self._named = itertools.count(1) if alternating else None
+        self._began = self.clock.now()
         self.depths: dict[str, set[int]] = {}  # at which error codes are found in the responses of each API
         self.sent: list[tuple[float, str]] = []
         self.raised: list[tuple[float, KafkaError]] = []  # the errors that the caller got, and when (ms)
@@ -71,6 +92,11 @@ class ShareSimulation:
         finally:
             self.parts.client.abandon()
         return self
+
+    def requests(self, second: int) -> Counter[str]:
+        """Returns the number of requests of each API in this second of the run, counted from 0."""
+        start = self._began + 1000.0 * second
+        return Counter(api for at, api in self.sent if start <= at < start + 1000.0)
 
     def _round(self) -> None:
         parts, now = self.parts, self.clock.now()
@@ -95,7 +121,9 @@ class ShareSimulation:
     def _send(self, request: UnsentRequest, now: float) -> None:
         name, fault = request.api.name, self.fault
         self.sent.append((now, name))
-        message = SHARE_RESPONSES[name](request.message)
+        message: Any = SHARE_RESPONSES[name](request.message)
+        if self._named is not None:
+            _alternate(message, request, self._named)
         self.depths.setdefault(name, set()).update(depth for depth, _ in coded(message))
         response: Any = message
         if fault is not None and fault.api == name:

@@ -38,6 +38,7 @@ from kconsumer.schema.share_group import (
     ShareGroupDescribeResponse,
 )
 from support.harnesses.error_codes import ALL, name_of
+from support.harnesses.share_simulation import ShareSimulation
 from support.harnesses.simulation import RESPONSES, Fault, Redirects, Simulation, coded
 from support.harnesses.wiring import make_groups_manager
 
@@ -151,6 +152,21 @@ def test_requests_are_bounded_between_two_brokers(protocol: str, api: str) -> No
     for fault in faults(api, CASES[protocol][api]):
         simulation = Simulation(fault, redirects=Redirects(alternating=True), **options).run(SECONDS)
         found += complaints(fault, simulation, brokers=2, growing=False, at_once=5)
+    assert [] == found
+
+
+def test_share_fetches_are_bounded_between_two_brokers() -> None:
+    """A share consumer whose brokers name each other as the leader (KIP-951) sends each of them no more fetches than
+    retries with a backoff allow.
+    """
+    depths = ShareSimulation().run(SECONDS).depths["ShareFetch"]
+    found = []
+    for fault in faults("ShareFetch", depths):
+        simulation = ShareSimulation(fault, alternating=True).run(SECONDS)
+        for second in range(SECONDS):
+            count = simulation.requests(second)["ShareFetch"]
+            if count > 2 * 1000 // RETRY_BACKOFF_MS:
+                found.append(f"{fault}: {count} in second {second}")
     assert [] == found
 
 
