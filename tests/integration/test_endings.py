@@ -46,6 +46,23 @@ def test_constructor_connects_nothing_and_starts_nothing() -> None:
     consumer.close()
 
 
+def test_close_does_not_wait_for_a_fetch(kafka: Kafka, topic_name: str, engine: Options) -> None:
+    """close() commits and leaves the group at once, although the broker delays the response to a fetch for 20 s."""
+    kafka.create_topic(topic_name)
+    kafka.produce(topic_name, [b"value"])
+    options = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20_000}
+    with member(kafka, topic_name, engine | options) as consumer:
+        while not consumer.poll(1.0):
+            pass
+        assert not consumer.poll(0.5)
+        watch = Stopwatch()
+        consumer.close()
+        assert watch.seconds() < 10.0
+    with member(kafka, topic_name, engine) as consumer:
+        committed = consumer.committed([TopicPartition(topic_name, 0)])
+        assert [1] == [offset and offset.offset for offset in committed.values()]
+
+
 def test_wakeup_ends_a_blocked_poll(kafka: Kafka, topic_name: str, engine: Options) -> None:
     """wakeup() from another thread ends one blocked poll within a second; the next poll works."""
     kafka.create_topic(topic_name)
