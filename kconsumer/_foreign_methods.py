@@ -36,7 +36,7 @@ CONSUMER: dict[str, str] = {
     "topics": "use list_topics()",
     "highwater": "use partition_states()[partition].high_watermark, or end_offsets()",
     "bootstrap": "not needed: the first call connects",
-    "bootstrap_connected": "methods connect when they need to; partition_states() says why nothing is read",
+    "bootstrap_connected": "methods connect when they need to; status().connections has their states",
     "commit_offsets_async": "use commit_async()",
     "getone": "iterate over the consumer, or poll(max_records=1)",
     "getmany": "poll() returns several records; by_partition() groups them",

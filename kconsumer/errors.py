@@ -239,6 +239,7 @@ class BrokerError(KafkaError):
         row = CODES.get(code)
         self.code = int(code)
         self.name = row.name if row else f"UNKNOWN_ERROR_CODE_{code}"
+        self.message = message  # the text without the code
         text = row.meaning if row else "error code unknown to this client"
         super().__init__(f"{message}: {self.name} ({text})" if message else f"{self.name} ({text})")
 

@@ -52,7 +52,7 @@ class Reply:
 class UnsentRequest:
     """A request that a manager has created, for the engine to send."""
 
-    __slots__ = ("api", "handler", "max_version", "message", "min_version", "node", "timeout_ms")
+    __slots__ = ("api", "handler", "max_version", "message", "min_version", "needs", "node", "timeout_ms")
 
     def __init__(
         self,
@@ -63,8 +63,10 @@ class UnsentRequest:
         timeout_ms: float | None = None,
         min_version: int = 0,
         max_version: int = 32767,
+        needs: str = "",
     ) -> None:
         self.api, self.message, self.handler = api, message, handler
+        self.needs = needs  # what needs `min_version`, and what to change; for the error of a broker without it
         self.node = node  # the connection id: "3", or "+3" for the coordinator connection to broker 3; None: any broker
         self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
         self.min_version, self.max_version = min_version, max_version

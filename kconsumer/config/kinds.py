@@ -317,6 +317,10 @@ def parse_address(entry: str) -> tuple[str, int]:
     match = re.fullmatch(_ADDRESS, entry)
     if match is None:
         bare = entry.rpartition("://")[2]
+        if re.search("['\"]", entry):
+            raise ValueError(f"{entry!r} has quotes; as text, a list is written without brackets and quotes: a:1,b:1")
+        if len(several := re.split(r"[;|\s]+", entry)) > 1:
+            raise ValueError(f"{entry!r}: addresses are separated by commas; write {','.join(filter(None, several))}")
         if bare.count(":") > 1 and "[" not in bare:
             raise ValueError(f"{entry!r}: an IPv6 address is written in brackets, as in [::1]:9092")
         if re.fullmatch(r"\[[^\]]+\]|[^\s:/\[\]@]+", bare):

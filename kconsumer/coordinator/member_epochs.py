@@ -111,5 +111,5 @@ class MemberEpochHeartbeats(AbstractHeartbeatManager[H]):
         """End the membership because of an error that cannot be retried."""
 
     @abstractmethod
-    def _unsupported(self, error: KafkaError) -> KafkaError:
+    def _unsupported(self, error: UnsupportedVersionError) -> KafkaError:
         """Returns the error of a broker without the protocol, with advice."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
-from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError
+from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
 from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.describe import broker_id
@@ -144,6 +144,9 @@ class Dispatcher:
                 self._client.send(outgoing, now)
                 for listener in self.on_sent:
                     listener(max(0.0, now - deadline + timeout_ms), now)
+            except UnsupportedVersionError as error:
+                advised = UnsupportedVersionError(f"{error.message}; {request.needs}") if request.needs else error
+                self._fail(request, advised, now, node)
             except KafkaError as error:
                 self._fail(request, error, now, node)
             return True

@@ -78,6 +78,7 @@ class QueryKind(NamedTuple):
     parse: Callable[[Reply], Any]  # returns the result, or raises the error of the response
     min_version: int = 0
     max_version: int = 32767
+    needs: str = ""  # what needs `min_version`
     final_codes: Collection[int] = ()  # error codes after which the request is not retried, although they are retriable
 
 
@@ -135,7 +136,8 @@ class GroupsManager:
         """
         message = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
         min_version = MIN_VERSION_TYPES if types else MIN_VERSION_STATES if states else 0
-        kind = QueryKind(LIST_GROUPS, lambda _: message, parse_listing, min_version)
+        needs = "filtering by types needs Kafka 3.8" if types else "filtering by states needs Kafka 2.6"
+        kind = QueryKind(LIST_GROUPS, lambda _: message, parse_listing, min_version, needs=needs)
         return self._start(PendingQuery(kind, "", str(broker), deadline, RetryTimer(self._retry_backoff)))
 
     def describe(self, group: str, deadline: float, kind: str | None = None) -> Promise[GroupDescription]:
@@ -269,6 +271,7 @@ class GroupsManager:
             lambda reply: self._on_reply(query, reply),
             node=node,
             min_version=kind.min_version,
+            needs=kind.needs,
             max_version=kind.max_version,
         )
 

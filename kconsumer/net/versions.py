@@ -9,6 +9,9 @@ from kconsumer._core.wire import Frame
 from kconsumer.errors import ProtocolError, UnsupportedVersionError
 from kconsumer.schema.dsl import Api, response_plan
 
+LAST_KEY_OF_2_1 = 42
+"""Kafka 2.1 has all APIs up to this key. It is the oldest version that this client supports."""
+
 Ranges = Mapping[int, tuple[int, int]]
 """The versions that a broker supports: lowest and highest by API key."""
 
@@ -22,16 +25,14 @@ def common_version(name: str, theirs: Ranges, api: Api, min_version: int = 0, ma
     low, high = max(api.min_version, min_version), min(api.max_version, max_version)
     supported = theirs.get(api.key)
     if supported is None:
-        raise UnsupportedVersionError(
-            f"{name} lacks {api.name} (needed: v{low} to v{high}); is it older than Kafka 2.1?"
-        )
+        why = "it is older than Kafka 2.1" if api.key <= LAST_KEY_OF_2_1 else "it is too old, or the feature is off"
+        raise UnsupportedVersionError(f"{name} does not support {api.name} (v{low} to v{high} are needed): {why}")
     lowest, highest = supported
     if max(lowest, low) <= min(highest, high):
         return min(highest, high)
-    age = "older" if highest < low else "newer"
+    age = "newer" if lowest > high else "older than Kafka 2.1" if highest < api.min_version else "too old"
     raise UnsupportedVersionError(
-        f"{name} supports {api.name} v{lowest} to v{highest}, needed is v{low} to v{high}; "
-        f"the broker is {age} than what this client supports"
+        f"{name} supports {api.name} v{lowest} to v{highest}, needed is v{low} to v{high}; the broker is {age}"
     )
 
 

@@ -302,6 +302,7 @@ class ShareManager:
             lambda reply: self._on_acknowledged(broker, acknowledgements, reply, closing=epoch == CLOSING_EPOCH),
             node=str(broker.node_id),
             min_version=FIRST_VERSION_WITH_RENEWALS if message.is_renew_ack else 0,
+            needs="AcknowledgeType.RENEW needs Kafka 4.2",
         )
 
     # --- responses -------------------------------------------------------------------------------------------------

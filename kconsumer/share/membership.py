@@ -267,7 +267,8 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         where = f"heartbeat in share group {self._member.group_id!r}"
         return f"{where}: {message}" if message else where
 
-    def _unsupported(self, error: KafkaError) -> KafkaError:
+    def _unsupported(self, error: UnsupportedVersionError) -> KafkaError:
         return UnsupportedVersionError(
-            f"{self._where(None)}: {error}; share groups need Kafka 4.2, or Kafka 4.1 with the feature share.version=1"
+            f"{self._where(None)}: {error.message}; share groups need Kafka 4.2, or Kafka 4.1 with the feature "
+            "share.version=1"
         )

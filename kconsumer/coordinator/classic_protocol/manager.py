@@ -26,9 +26,8 @@ from kconsumer.coordinator.classic_protocol.leave import leave_request
 from kconsumer.coordinator.classic_protocol.numbered_requests import NumberedRequests
 from kconsumer.coordinator.classic_protocol.requests import (
     PROTOCOL_TYPE,
-    STATIC_MEMBERS_FROM,
     join_message,
-    join_timeout_ms,
+    join_request,
     sync_message,
 )
 from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
@@ -43,7 +42,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.errors import AssignorError, ConfigError, KafkaError, ProtocolError, error_for
 from kconsumer.managers import FOREVER, PollResult, Reply, UnsentRequest
 from kconsumer.metadata.manager import MetadataManager
-from kconsumer.schema import JOIN_GROUP, SYNC_GROUP
+from kconsumer.schema import SYNC_GROUP
 from kconsumer.schema.classic_group import JoinGroupRequest, JoinGroupResponse, SyncGroupRequestAssignment
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.subscription import SubscriptionState
@@ -284,14 +283,7 @@ class ClassicMembership(Membership[Member]):
         return PollResult([request])
 
     def _join_request(self, message: JoinGroupRequest, handler: Callable[[Reply], None]) -> UnsentRequest:
-        return UnsentRequest(
-            JOIN_GROUP,
-            message,
-            handler,
-            node=self._coordinator.connection_id,
-            timeout_ms=join_timeout_ms(self._config),
-            min_version=STATIC_MEMBERS_FROM if self._member.group_instance_id is not None else 0,
-        )
+        return join_request(self._config, message, handler, self._coordinator.connection_id)
 
     def _on_join(self, number: int, sent: Generation, reply: Reply) -> None:
         if not self._requests.ended(number):

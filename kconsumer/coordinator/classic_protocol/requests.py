@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leader import encode_own_subscription
 from kconsumer.coordinator.classic_protocol.leave import REASON_LENGTH
 from kconsumer.coordinator.classic_protocol.state import Member
+from kconsumer.managers import Reply, UnsentRequest
+from kconsumer.schema import JOIN_GROUP
 from kconsumer.schema.classic_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -20,6 +22,7 @@ from kconsumer.types import TopicPartition
 PROTOCOL_TYPE = "consumer"
 JOIN_TIMEOUT_SLACK_MS = 5000  # the response is awaited this much longer than the rebalance timeout
 STATIC_MEMBERS_FROM = 5  # the first version of JoinGroup with a group_instance_id
+NEEDED_BY_STATIC_MEMBERS = "group_instance_id needs Kafka 2.3; leave this option out for older brokers"
 
 
 def join_message(
@@ -51,6 +54,21 @@ def join_message(
         protocol_type=PROTOCOL_TYPE,
         protocols=protocols,
         reason=(member.rejoin_reason or "")[:REASON_LENGTH],
+    )
+
+
+def join_request(
+    config: GroupRebalanceConfig, message: JoinGroupRequest, handler: Callable[[Reply], None], node: str | None
+) -> UnsentRequest:
+    """Returns a JoinGroup request with `message` for the connection `node`."""
+    return UnsentRequest(
+        JOIN_GROUP,
+        message,
+        handler,
+        node=node,
+        timeout_ms=join_timeout_ms(config),
+        min_version=STATIC_MEMBERS_FROM if message.group_instance_id is not None else 0,
+        needs=NEEDED_BY_STATIC_MEMBERS,
     )
 
 

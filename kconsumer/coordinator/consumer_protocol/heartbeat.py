@@ -310,11 +310,11 @@ class ConsumerHeartbeatManager(MemberEpochHeartbeats[ConsumerMember]):
         where = f"heartbeat in group {self._member.group_id!r}"
         return f"{where}: {message}" if message else where
 
-    def _unsupported(self, error: KafkaError) -> KafkaError:
+    def _unsupported(self, error: UnsupportedVersionError) -> KafkaError:
         if self._subscription.broker_pattern is not None:
             advice = "a SubscriptionPattern needs Kafka 4.0; subscribe with a compiled re pattern in place of it"
         else:
             advice = (
                 'group_protocol="consumer" needs Kafka 4.0, with the protocol enabled; use group_protocol="classic"'
             )
-        return UnsupportedVersionError(f"{self._where(None)}: {error}; {advice}")
+        return UnsupportedVersionError(f"{self._where(None)}: {error.message}; {advice}")

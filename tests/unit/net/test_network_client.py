@@ -551,7 +551,7 @@ def test_no_common_version_is_refused_at_send(harness: NetworkHarness) -> None:
     request = ClientRequest("-1", METADATA, METADATA.request(), 1_000, min_version=4)
     with pytest.raises(UnsupportedVersionError, match=r"boot:9092 supports Metadata v0 to v3, needed is v4 to v13"):
         harness.client.send(request, harness.clock.now())
-    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 lacks Fetch .* older than Kafka 2\.1"):
+    with pytest.raises(UnsupportedVersionError, match=r"boot:9092 does not support Fetch .* older than Kafka 2\.1"):
         harness.client.negotiated("-1", FETCH)
     assert 3 == harness.client.negotiated("-1", METADATA)
     assert 2 == harness.client.negotiated("-1", METADATA, max_version=2)
