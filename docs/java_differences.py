@@ -74,6 +74,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             ("tests/integration/test_api_iteration.py::test_body_that_raises_is_not_committed",),
         ),
         Difference(
+            "a consumer that is dropped without `close()`",
+            "keeps its partitions until `session_timeout_ms`",
+            "leaves its group when Python collects it: [notebooks](../guides/data-frames.md#notebooks)",
+            ("tests/brokerless/test_unclosed_consumers.py::test_the_last_reference",),
+        ),
+        Difference(
             "other threads",
             "may call `wakeup()`",
             "may also call [methods that do not wait](../guides/threads.md#calls-from-other-threads), such as "
@@ -98,8 +104,9 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "a consumer that makes no progress",
             "logs at most at INFO, for many causes",
-            "logs a warning with the cause within ten seconds, and then once a minute; `repr(consumer)` and "
-            "`partition_states()` have it, too: [operating](../guides/operating.md#a-consumer-that-reads-nothing)",
+            "logs a warning with the cause within ten seconds, and then once a minute; `consumer.status()`, the repr "
+            "and `partition_states()` have it, too: "
+            "[operating](../guides/operating.md#a-consumer-that-reads-nothing)",
             (
                 "tests/unit/public/test_progress.py::test_a_request_without_a_response_is_logged",
                 "tests/brokerless/test_unreachable_brokers.py::test_an_address_that_closes_connections_is_a_warning",
