@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kconsumer._core.settling_lock import SettlingLock
@@ -366,7 +367,8 @@ class Components(ClientComponents):
             managers = [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
         self.progress.watch(self.positions.progress, self.offsets.progress, self.offsets.validations)
-        return [*managers, self.progress, PartitionMonitor(self.subscription, self.fetch_context)]
+        unusual = partial(self.fetch.unusual, self.client.is_healthy)
+        return [*managers, self.progress, PartitionMonitor(self.subscription, unusual, self.fetch_context)]
 
     def fetch_context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         """Returns the state of an assigned partition, for the rules of `partition_status`."""

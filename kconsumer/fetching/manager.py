@@ -23,7 +23,7 @@ responses is used, and the other one is dropped.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from kconsumer._core.metric_events import FetchEvents
@@ -34,7 +34,7 @@ from kconsumer.errors import KafkaError, error_for
 from kconsumer.fetching.brokers import BrokerFetchState, FetchPlanner, MetadataRequester, has_room
 from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer, FetchChain
 from kconsumer.fetching.metrics import FetchMetrics
-from kconsumer.fetching.partition_status import FetchContext, NodeFailure
+from kconsumer.fetching.partition_status import SLOW_RESPONSE_MS, FetchContext, NodeFailure
 from kconsumer.fetching.read_replicas import Failed
 from kconsumer.fetching.request import InFlightFetch, build_fetch
 from kconsumer.fetching.response_handler import FetchResponseHandler
@@ -226,6 +226,30 @@ class FetchManager:
             max_wait_ms=self._config.fetch_max_wait_ms,
             read_committed=self._config.read_committed,
         )
+
+    def unusual(
+        self, is_healthy: Callable[[str, float], bool], now: float
+    ) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """Yields the partitions that may be without progress, for `PartitionMonitor`.
+
+        Leaves out those that cannot be fetched, and those in a fetch about which nothing is unusual: of a consumer with
+        thousands of partitions, these are nearly all. `is_healthy(node_id, now)` checks the connection to a broker.
+        """
+        slow = now - self._config.fetch_max_wait_ms - SLOW_RESPONSE_MS
+        healthy = {
+            node_id
+            for node_id, flight in self._in_flight.items()
+            if flight.sent_at > slow and node_id not in self._node_failures and is_healthy(str(node_id), now)
+        }
+        for tp, state in self._subscription.states().items():
+            broker = self.planner.broker_for(tp)
+            if state.out_of_range > 1 or (self._config.read_committed and state.has_open_transaction):
+                yield tp, state
+            elif broker is None:
+                if state.fetchable:
+                    yield tp, state
+            elif broker.node.id not in healthy or broker.chains[tp].failures:
+                yield tp, state
 
     # --- requests --------------------------------------------------------------------------------------
 

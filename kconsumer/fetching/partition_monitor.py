@@ -7,7 +7,7 @@ position: a leader that refuses every fetch, a transaction that stays open, a br
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kconsumer.deferred_calls import get_logger
@@ -39,9 +39,12 @@ class PartitionMonitor:
     def __init__(
         self,
         subscription: SubscriptionState,
+        unusual: Callable[[float], Iterable[tuple[TopicPartition, PartitionState]]],
         context_of: Callable[[TopicPartition, PartitionState, float], FetchContext],
     ) -> None:
+        """`unusual(now)` returns the partitions that may be without progress, and `context_of` what is known of one."""
         self._subscription = subscription
+        self._unusual = unusual
         self._context_of = context_of
         self._stalls: dict[TopicPartition, Stall] = {}
         self._warned: dict[str, float] = {}  # when each cause was logged last (ms)
@@ -64,7 +67,7 @@ class PartitionMonitor:
     def _check(self, now: float) -> None:
         before, self._stalls = self._stalls, {}
         lasting: dict[str, dict[TopicPartition, Stall]] = {}
-        for tp, state in self._subscription.states().items():
+        for tp, state in self._unusual(now):
             reason = stall_of(self._context_of(tp, state, now))
             if not reason:
                 continue

@@ -199,12 +199,13 @@ def _slow_response(ctx: FetchContext) -> str:
 
 
 def _open_transaction(ctx: FetchContext) -> str:
-    end, high_watermark, position = ctx.state.last_stable_offset, ctx.state.high_watermark, ctx.state.position
-    if not ctx.read_committed or end is None or high_watermark is None or position is None:
+    state = ctx.state
+    end, position = state.last_stable_offset, state.position
+    if not (ctx.read_committed and state.has_open_transaction) or end is None or position is None:
         return ""
-    if position.offset < end or end >= high_watermark:
+    if position.offset < end:
         return ""
-    return f"at the last stable offset {end}: a transaction is open (high watermark {high_watermark})"
+    return f"at the last stable offset {end}: a transaction is open (high watermark {state.high_watermark})"
 
 
 def _repeated_failures(ctx: FetchContext) -> str:

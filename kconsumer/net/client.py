@@ -246,6 +246,10 @@ class NetworkClient:
         node = self._nodes_by_id.get(node_id)
         return 0.0 if node is None else max(0.0, node.throttled_until - now)
 
+    def is_healthy(self, node_id: str, now: float) -> bool:
+        """Returns True if the connection was never tried, or is ready and not throttled."""
+        return self.throttled_ms(node_id, now) <= 0 and not self.last_error(node_id, now)
+
     def connection_failed(self, node_id: str, now: float) -> KafkaError | None:
         """Returns the error of the last connection or attempt, if the connection `node_id` is in backoff.
 

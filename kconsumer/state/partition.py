@@ -353,6 +353,12 @@ class PartitionState:
         if log_start_offset >= 0:
             self.log_start_offset = log_start_offset
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if the broker reported a last stable offset before the high watermark."""
+        end, high_watermark = self.last_stable_offset, self.high_watermark
+        return end is not None and high_watermark is not None and end < high_watermark
+
     def preferred_replica(self, now: float) -> int | None:
         """Returns the id of the preferred read replica (KIP-392), or None if there is none or its lease has ended."""
         if self._preferred is not None and now > self._preferred.until:

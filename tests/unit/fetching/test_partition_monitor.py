@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,10 @@ def monitored(partitions: int = 1, **options: Any) -> tuple[FetchHarness, Partit
         log.append(3)
     harness.fetch()
     harness.collect()
-    return harness, PartitionMonitor(harness.subscription, harness.manager.context)
+    manager = harness.manager
+    return harness, PartitionMonitor(
+        harness.subscription, partial(manager.unusual, lambda _node, _now: True), manager.context
+    )
 
 
 def run(harness: FetchHarness, monitor: PartitionMonitor, ms: int, **response: Any) -> None:
