@@ -110,11 +110,20 @@ class Consumer(ConsumerBase, BlockingClient):
             wait_ms = timeout * 1000.0 if timeout.__class__ is float and timeout >= 0 else self._timeout_ms(timeout)
             if self._iteration.started and self._iteration.active:
                 self._rewind()
-            return self._engine.poll(wait_ms, limit, None)
+            engine = self._engine
+            records = engine.poll(wait_ms, limit, None)
+            delivery, step = engine.delivery, engine.step
+            while records and step.version != delivery.version:  # user code has used the consumer since
+                records = engine.recheck(records)
+            # The records are consumed from here on: stores run no signal handler, and neither does the return.
+            delivery.open = False
+            step.version += 1
+            return records
         finally:
             guard.holder = outer
 
     def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
+        """Returns the result of a poll, whose records do not count as consumed yet. The caller ends as `poll` does."""
         guard = self._guard
         outer = guard.enter()  # not @guarded: Ctrl-C between its call and its return would lose records (Python 3.11)
         try:
@@ -149,13 +158,20 @@ class Consumer(ConsumerBase, BlockingClient):
         guard = self._guard
         outer = guard.enter()  # see `_poll`
         try:
+            engine = self._engine
+            delivery, step = engine.delivery, engine.step
             records = self._poll(timeout, rows, size)
             try:
-                return self._decoded(records, chosen, decoders) if decoders else records.to_arrow(chosen)
+                batch = self._columns(records, chosen, decoders)
+                while records and step.version != delivery.version:  # a signal handler has used the consumer meanwhile
+                    records = engine.recheck(records)
+                    batch = self._columns(records, chosen, decoders)
             except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
-                if records:
-                    self._engine.rollback_last_poll()
+                engine.rollback_open()
                 raise
+            delivery.open = False  # as in `poll`
+            step.version += 1
+            return batch
         finally:
             guard.holder = outer
 

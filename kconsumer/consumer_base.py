@@ -459,26 +459,25 @@ class ConsumerBase(ClientBase):
 
         return checked(decode, columns)
 
-    def _decoded(self, records: ConsumerRecords, columns: tuple[str, ...], decoders: dict[str, Decoder]) -> RecordBatch:
-        """Returns the decoded columns of a poll. If a record cannot be decoded, returns the records before it.
+    def _columns(self, records: ConsumerRecords, columns: tuple[str, ...], decoders: dict[str, Decoder]) -> RecordBatch:
+        """Returns the records of a poll as Arrow columns, decoded if there are decoders.
 
+        If a record cannot be decoded, returns the records before it, and moves the positions back to where these end.
         Raises RecordDeserializationError if this is the first record of its partition. So, as with `poll`, the position
         is at this record when the error is raised, and a seek to the offset after it skips no other record.
         """
+        if not decoders:
+            return records.to_arrow(columns)
         from kconsumer.decoded_columns import BadRow, decode_records  # imported when used
 
         found = decode_records(records, columns, decoders)
         if not isinstance(found, BadRow):
             return found
-        before = list(records)
-        bad = before[found.row]
-        del before[found.row :]
+        every = list(records)
+        before, bad, rest = every[: found.row], every[found.row], every[found.row :]
         if all(record.topic_partition != bad.topic_partition for record in before):
             raise deserialization_error(found.column, bad, ValueError(found.reason))
         batch = decode_records(ConsumerRecords(before), columns, decoders)
         assert not isinstance(batch, BadRow)  # it was decoded above
-        self._iteration.start(records)
-        for _ in zip(before, self._iteration, strict=False):
-            pass
-        self._rewind()
+        self._engine.shorten({record.topic_partition: record.offset for record in reversed(rest)})
         return batch

@@ -162,8 +162,11 @@ class ProgressMonitor:
     def _check(self, progress: Progress, now: float) -> float:
         if progress in self._reported and progress.since != self._reported[progress]:
             self._log_end(progress, now)
+        due = progress.warning_due
+        if now < due:
+            return due - now
         key = progress, progress.cause
-        due = max(progress.warning_due, self._warned.get(key, -FOREVER) + WARNING_INTERVAL_MS)
+        due = self._warned.get(key, -FOREVER) + WARNING_INTERVAL_MS
         if now < due:
             return due - now
         # The first check may follow a long time without any, while the application processed records. Responses that

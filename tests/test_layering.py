@@ -365,7 +365,9 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "state/subscription.py": {"now"},  # of the tally, which it made
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
-    "engine/base.py": {"unfinished"},  # an exception may come at a call of a method, which would lose or repeat records
+    # An exception may come at a call of a method, which would lose or repeat records.
+    "engine/base.py": {"unfinished", "open", "version"},
+    "fetching/collector.py": {"open", "before", "after"},  # of the batch that it takes
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"ended", "holder"},  # the same
     "ranges/client_base.py": {"closed"},  # the same

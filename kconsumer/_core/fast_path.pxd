@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from kconsumer._core.fast_connection cimport FastConnection
 from kconsumer._core.fast_response cimport ResponseParser
 from kconsumer._core.fast_samples cimport FastSamples
+from kconsumer._core.held_handlers cimport HeldHandlers
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents
 
 
@@ -18,6 +19,9 @@ cdef enum Exchange:
     DONE = 1
 
 
+cdef long fork_number() noexcept
+
+
 cdef class FastPath:
     cdef readonly bint armed
     cdef readonly bint waiting               # `poll` waits, without the lock
@@ -26,8 +30,9 @@ cdef class FastPath:
     cdef readonly list connections
     cdef readonly list pending               # (connection, frames, bytes): what the general path must handle
     cdef readonly list moved                 # the partitions whose positions the last poll has moved
-    cdef bint deserializes                   # deserializers run on received records, and then `deliver` is called
-    cdef bint delivered                      # `deliver` was called for the records of the last poll
+    cdef object delivery                     # its `open` is set when a poll moves positions
+    cdef HeldHandlers signals
+    cdef object interruptible                # a Python function: when it is called, the interpreter raises what is due
     cdef readonly FastSamples samples        # the metrics that are not recorded yet
     cdef readonly double last_poll           # when the last poll began, or has armed the fast path; ms
     cdef readonly int64_t responses          # the number of responses that were processed
@@ -55,7 +60,6 @@ cdef class FastPath:
     cdef double waited_ms                    # how long `poll` has waited since the last response
     cdef ResponseParser parser
 
-    cdef bint is_undelivered(self) noexcept
     cpdef int record(self) except -1
     cdef int64_t begin(self) except -1
     cdef object proceed(self, int count, int64_t generation, Py_ssize_t max_records, Py_ssize_t max_bytes)

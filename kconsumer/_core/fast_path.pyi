@@ -3,11 +3,13 @@ from typing import Any, final
 
 from kconsumer._core.fast_connection import FastConnection, FastPartition
 from kconsumer._core.fast_samples import FastSamples
+from kconsumer._core.held_handlers import HeldHandlers
 from kconsumer._core.metric_events import ConnectionEvents, FetchEvents, PollEvents
 from kconsumer._core.wire import Frame
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.environment import ReentrantLock
 from kconsumer.records import ConsumerRecords
+from kconsumer.state.delivery import Delivery
 
 def count_fork() -> None: ...
 
@@ -28,8 +30,6 @@ class FastPath:
     @property
     def moved(self) -> Sequence[FastPartition]: ...
     @property
-    def undelivered(self) -> bool: ...
-    @property
     def last_poll(self) -> float: ...
     @property
     def woken(self) -> float: ...
@@ -46,6 +46,7 @@ class FastPath:
         lock: ReentrantLock,
         driver: Any,
         now: Callable[[], float],
+        interruptible: Callable[[], object],
         make_batch: Callable[..., ConsumerRecords],
         empty: ConsumerRecords,
         track: Callable[..., object],
@@ -55,7 +56,8 @@ class FastPath:
         read_committed: bool,
         batch_limit: int,
         system_clock: bool = False,
-        deserializes: bool = False,
+        delivery: Delivery,
+        signals: HeldHandlers,
         network: ConnectionEvents | None = None,
         fetches: FetchEvents | None = None,
     ) -> None: ...
@@ -69,7 +71,6 @@ class FastPath:
     ) -> None: ...
     def disarm(self) -> None: ...
     def postpone(self, until: float) -> bool: ...
-    def deliver(self) -> bool: ...
     def record(self) -> int: ...
     def nothing_arrived(self, guard: AccessGuard) -> bool: ...
     def poll(self, timeout_ms: float, max_records: int, max_bytes: int) -> ConsumerRecords | None: ...

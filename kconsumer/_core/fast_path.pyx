@@ -23,6 +23,7 @@ from kconsumer._core.fast_connection cimport FastConnection, FastPartition, Upda
 from kconsumer._core.fast_empty cimport exchange_empty, prepare_exchange, record_empty
 from kconsumer._core.fast_request cimport next_request
 from kconsumer._core.fast_response cimport ResponseParser
+from kconsumer._core.held_handlers cimport HeldHandlers
 from kconsumer._core.fast_samples cimport MAX_SAMPLES, FastSamples, PartitionSample, ResponseSample
 from kconsumer._core.metric_events cimport ConnectionEvents, FetchEvents, PollEvents, record_quick_poll
 from kconsumer._core.record_run cimport RecordRun
@@ -45,6 +46,7 @@ cdef extern from "fast_wait.h" nogil:
 
 
 cdef enum:
+    MAX_SLICE_MS = 50                  # the longest wait without Python code, which notices what no signal interrupts
     MAX_FRAME_BYTES = 1 << 16          # of a response that arrives in parts; a larger one is handed over
     READABLE = 1                       # selectors.EVENT_READ
 
@@ -52,6 +54,11 @@ cdef enum:
 cdef double MAX_WAIT_MS = 1e9
 
 cdef long forks = 0     # how often this process and its parents have forked
+
+
+cdef long fork_number() noexcept:
+    """Returns how often this process and its parents have forked."""
+    return forks
 
 
 def count_fork():
@@ -68,7 +75,8 @@ if sys.platform != "win32":
 cdef class FastPath:
     """The fast path of one consumer.
 
-    `lock` is the engine's lock, without settling. `driver` has an attribute `wakeup_requested`. `now()` returns the
+    `lock` is the engine's lock, without settling. `delivery.open` is set when a poll moves positions. `signals` defers
+    signal handlers. `interruptible()` is a Python function that does nothing. `driver` has an attribute `wakeup_requested`. `now()` returns the
     time in ms; with `system_clock`, this is the time of the system's monotonic clock. `make_batch(runs, positions,
     skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory, size)` counts
     received memory. `events`, `network` and `fetches` record metrics.
@@ -79,6 +87,7 @@ cdef class FastPath:
         lock,
         driver,
         now,
+        interruptible,
         make_batch,
         empty,
         track,
@@ -88,14 +97,16 @@ cdef class FastPath:
         bint read_committed,
         Py_ssize_t batch_limit,
         bint system_clock=False,
-        bint deserializes=False,
+        delivery,
+        HeldHandlers signals not None,
         ConnectionEvents network=None,
         FetchEvents fetches=None,
     ):
         self.network, self.fetches = network, fetches
         self.system_clock = system_clock and KC_SYSTEM_WAITS
-        self.deserializes = deserializes
+        self.delivery, self.signals = delivery, signals
         self.lock, self.driver, self.now = lock, driver, now
+        self.interruptible = interruptible
         self.make_batch, self.empty, self.track = make_batch, empty, track
         self.events = events
         self.parser = ResponseParser(
@@ -103,7 +114,6 @@ cdef class FastPath:
         )
         self.connections, self.pending, self.moved = [], [], []
         self.samples = FastSamples()
-
     # --- arming ------------------------------------------------------------------------------------------------
 
     def arm(self, list connections not None, select, int selector, double until, Py_ssize_t memory_left):
@@ -135,20 +145,6 @@ cdef class FastPath:
             return False
         self.until = until
         return True
-
-    @property
-    def undelivered(self):
-        """True if the last poll has moved positions, and waits for deserializers of its records."""
-        return self.is_undelivered()
-
-    cdef bint is_undelivered(self) noexcept:
-        return self.deserializes and not self.delivered and len(self.moved) > 0
-
-    def deliver(self):
-        """Mark the records of the last poll as returned. Returns False if the fast path was disarmed before that."""
-        if self.armed:
-            self.delivered = True
-        return self.armed
 
     cpdef int record(self) except -1:
         """Record the metrics of the polls and responses since the last call. Runs no Python code."""
@@ -239,10 +235,9 @@ cdef class FastPath:
         """Begin a poll. Returns its generation, or 0 if the general path must continue."""
         cdef double now
         cdef int64_t generation
-        if not self.armed or self.is_undelivered():     # a deserializer polls, or a signal handler before it
+        if not self.armed:
             return 0
         self.moved = []     # before any Python code: after an exception, the caller rolls back these partitions
-        self.delivered = False
         self.poll_number += 1
         generation = self.generation = self.generation + 1    # ends an outer `poll`, in which a signal handler polls
         now = self.last_poll = self.woken = self.time()
@@ -306,10 +301,16 @@ cdef class FastPath:
                 count += 1
             return count
         timeout_ms = <int> min(ceil(wait_ms), MAX_WAIT_MS) if wait_ms > 0 else 0
-        if timeout_ms:
+        while timeout_ms > MAX_SLICE_MS and count == 0:
+            with nogil:
+                count = kc_wait(self.selector, self.ready, MAX_READY, MAX_SLICE_MS)
+            timeout_ms -= MAX_SLICE_MS
+            if count == 0:
+                self.interruptible()
+        if count == 0 and timeout_ms:
             with nogil:
                 count = kc_wait(self.selector, self.ready, MAX_READY, timeout_ms)
-        else:
+        elif count == 0:
             count = kc_wait(self.selector, self.ready, MAX_READY, 0)
         if count == -EINTR:
             PyErr_CheckSignals()
@@ -336,6 +337,9 @@ cdef class FastPath:
                 return self.empty
             if count < 0:
                 return None
+        # Python code runs with the lock. A signal handler that runs inside it would keep the lock while it waits for
+        # another thread that needs the lock.
+        holds = self.signals.hold_all()
         self.lock.acquire()
         try:
             if self.generation != generation:
@@ -354,6 +358,8 @@ cdef class FastPath:
                     break
         finally:
             self.lock.release()
+            if holds:
+                self.signals.release()
         if positions:
             return self.make_batch(runs, positions, skipped)
         return self.empty if ordinary else None
@@ -476,6 +482,8 @@ cdef class FastPath:
         self.samples.reserve(len(seen))
         if self.generation != generation:     # a signal handler has used the consumer, which has handled the frame
             return self.give_up("a signal handler has used the consumer")
+        if moved:
+            self.delivery.open = True     # from here on until the poll has returned, commits use the old positions
         # The second phase. No Python code runs before `send`.
         self.moved = moved
         recorded = self.samples.recorded

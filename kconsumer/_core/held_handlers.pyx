@@ -19,19 +19,6 @@ cdef class HeldHandlers:
     Only the main thread, whose identifier is `main`, replaces handlers.
     """
 
-    cdef public bint active         # handlers are deferred
-    cdef public object wake         # ends the wait of the call that defers handlers; None if there is no such call
-    cdef public object note         # the handler that is installed in place of the original ones
-    cdef public object get_handler
-    cdef public object set_handler
-    cdef public unsigned long main  # the identifier of the main thread; 0: never replace handlers again
-    cdef readonly dict noted        # signals that arrived while deferred, in order of arrival: number -> frame
-    cdef readonly dict handlers     # the original handler of every signal that was ever replaced
-    cdef tuple numbers
-    cdef tuple known                # the signals that had Python handlers at the last `refresh`
-    cdef list seen                  # the handlers of all signals at the end of the last `refresh`
-    cdef bint changed               # the user has changed the handler of a known signal since then
-
     def __cinit__(self, get_handler, set_handler, numbers, unsigned long main):
         self.get_handler = get_handler
         self.set_handler = set_handler

@@ -79,10 +79,14 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
         `timeout_ms` is an option of kafka-python and raises TypeError.
         """
-        return await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
+        records = await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
+        engine = self._engine
+        engine.delivery.open = False  # as in Consumer.poll
+        engine.step.version += 1
+        return records
 
     async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        engine = self._engine
+        engine, delivery, step = self._engine, self._engine.delivery, self._engine.step
         self._check_poll()
         timeout_ms = self._timeout_ms(timeout)
         self._polling = True
@@ -96,6 +100,8 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
             records = await engine.poll_async(timeout_ms, max_records, max_bytes)
             if not records:
                 await self._check_open()
+            while records and step.version != delivery.version:
+                records = engine.recheck(records)
             return records
         finally:
             self._polling = False
@@ -120,13 +126,16 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         """
         rows, size, chosen = self._arrow_limits(max_rows, max_bytes, columns)
         decoders = self._column_decoders(decode, chosen)
+        engine = self._engine
         records = await self._poll(timeout, rows, size)
         try:
-            return self._decoded(records, chosen, decoders) if decoders else records.to_arrow(chosen)
+            batch = self._columns(records, chosen, decoders)
         except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
-            if records:
-                self._engine.rollback_last_poll()
+            engine.rollback_open()
             raise
+        engine.delivery.open = False  # as in Consumer.poll
+        engine.step.version += 1
+        return batch
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.

@@ -15,7 +15,7 @@ from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.base import ARMED, Engine
+from kconsumer.engine.base import ARMED, CHANGED, Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
@@ -51,7 +51,8 @@ class AsyncEngine(Engine, AsyncClientEngine):
         """Returns the result of `poll`. Suspends the calling task where it waits, and while deserializers run.
 
         If a deserializer raises, returns the records before that one, and the next poll raises
-        RecordDeserializationError. If the task is cancelled in a deserializer, the positions are moved back.
+        RecordDeserializationError. If the task is cancelled in a deserializer, the positions are moved back. The caller
+        ends as `AsyncConsumer.poll` does.
         """
         records = await self._take_async(timeout_ms, max_records, max_bytes)
         if not self.components.collector.collected:  # no deserializers, or poll_arrow()
@@ -61,7 +62,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
     async def _take_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         """Returns the records of a poll. Deserializers have run only if they came from the fast path."""
         control = self._async_path
-        if control.path.armed:
+        if control.path.armed and not self.delivery.open:
             records = await self._poll_fast_async(timeout_ms, max_records, max_bytes)
             if records is not None:
                 return records
@@ -90,28 +91,34 @@ class AsyncEngine(Engine, AsyncClientEngine):
         self, timeout_ms: float, max_records: int, max_bytes: int | None
     ) -> ConsumerRecords | None:
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
+        control, delivery = self._async_path, self.delivery
+        delivery.version = self.step.version
         try:
-            records = await self._async_path.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
-            if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
-                return await self._complete_received(records, deserialize=max_bytes is None)
+            records = await control.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
+            if records and self._runs_user_code:
+                records = await self._complete_received(records, deserialize=max_bytes is None)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
-            self.rollback_last_poll()
+            self.rollback_open()
             raise
         if records is None:
-            with self.changing():  # this disarms it
-                return None
+            self._disarm()
+        elif not control.path.armed:  # the network thread may have revoked partitions: the records must be checked
+            delivery.version = CHANGED
         return records
 
     async def _complete_received(self, records: ConsumerRecords, *, deserialize: bool) -> ConsumerRecords:
         """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
-        control, received = self._async_path, self._async_path.received
+        received = self._async_path.received
         if received is None:
             return self._consumed(records)
         runs, failed = received.take(), None
         complete = len(runs)
         if deserialize:
             complete, failed = await self._deserialize(runs)
-        return self._consumed(received.finish(control.path, records, runs, complete, failed))
+        records = received.finish(records, runs, complete, failed)
+        if records and self.step.version != self.delivery.version:  # the consumer was used meanwhile
+            records = self.recheck(records)
+        return self._consumed(records)
 
     async def _deserialize_collected(self) -> ConsumerRecords:
         """Run deserializers and interceptors on the records that `Collector.collect` has taken. Returns their
@@ -121,10 +128,11 @@ class AsyncEngine(Engine, AsyncClientEngine):
             complete, failed = await self._deserialize(collector.collected)
             with self.changing():
                 records = collector.finish(complete, failed)
+                self.delivery.version = self.step.version
                 self.driver.request_manager_poll()
             return self._consumed(records)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
-            self.rollback_last_poll()
+            self.rollback_open()
             raise
 
     async def _deserialize(self, runs: Sequence[RecordRun]) -> tuple[int, RecordRun | None]:

@@ -78,9 +78,6 @@ class AsyncFastPath(FastPathControl):
         self._deadline = 0.0  # the end of this poll (ms)
         self._timer: asyncio.TimerHandle | None = None  # until then, or until something is due
         self._limits = 0, 0  # the most records and bytes that this poll may return
-        # Records have been received, and the poll has not returned them yet. Protected by the engine's lock: who
-        # acquires it moves the positions back, so that no other task commits records that may never be returned.
-        self._undelivered = False
         driver.has_idle_fetches = bool(self._unusable)
 
     def __del__(self) -> None:
@@ -111,16 +108,14 @@ class AsyncFastPath(FastPathControl):
         self._deadline = now + timeout_ms
         self._start_timer(loop, now)
         try:
-            records = await waiter
+            records: ConsumerRecords | None = await waiter
         finally:
             self._waiter = None
             path.end_poll()
             self._unwatch()
             if self._timer is not None:
                 self._timer.cancel()
-        if records is None or records is ConsumerRecords.EMPTY:
-            return records
-        return records if self._deliver() else None
+        return records
 
     def refuse(self, reason: str) -> None:
         """Never arm the fast path again, for this reason."""
@@ -177,15 +172,12 @@ class AsyncFastPath(FastPathControl):
         if waiter is None or waiter.done():
             self._reader.stop()  # no poll waits: the next one starts it again
             return
-        self._undelivered = True
         try:
             records = self.path.continue_poll(*self._limits)
         except BaseException as error:  # of a signal handler; `poll` raises it
             waiter.set_exception(error)
             return
-        if records is ConsumerRecords.EMPTY:
-            self._undelivered = False
-        else:
+        if records is not ConsumerRecords.EMPTY:
             waiter.set_result(records)
 
     def _start_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
@@ -206,16 +198,3 @@ class AsyncFastPath(FastPathControl):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(records)
-
-    def _deliver(self) -> bool:
-        """Mark the received records as returned. Returns False if their positions were moved back before."""
-        with self._parts.lock.inner:
-            delivered, self._undelivered = self._undelivered, False
-        return delivered
-
-    def _settle(self) -> None:
-        super()._settle()
-        if self._undelivered:
-            self._undelivered = False
-            self._parts.collector.rollback()
-            self._driver.request_manager_poll()

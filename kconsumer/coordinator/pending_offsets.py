@@ -171,7 +171,10 @@ class PendingRequests(Generic[R]):
 
     def drop_done(self) -> None:
         """Remove the requests that have a result."""
-        self._pending = [request for request in self._pending if not request.promise.done]
+        if self._pending:
+            self._pending = [request for request in self._pending if not request.promise.done]
+        if self.progress.since is None:  # read without a call: this runs in each iteration
+            return
         if all(request.deadline is None or not request.tried for request in self._pending):
             self.progress.done()
 

@@ -3,9 +3,10 @@
 Operations that wait are generators (see `waiting.py`). Most of them are in `operations.py`. `run` drives an operation
 on the calling thread. A poll that finds data in the buffer returns the data without an operation.
 
-No record is lost if a signal handler raises an exception, as after Ctrl-C. If this happens after `_collect` has
-advanced the positions, `_collect` moves them back. Between the return of `_collect` and the return of `poll`, there is
-no call after which a handler could run.
+A batch counts as consumed when the public method that returns it has ended (`Delivery`). Until then, user code may run:
+signal handlers, deserializers, interceptors. If it raises, the positions are moved back. If it has used the consumer,
+`recheck` decides which records may still be returned. The public method ends with plain stores. Between them and its
+return there is no call after which a signal handler could run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
-from kconsumer.engine.access_guard import AccessGuard
+from kconsumer.engine.access_guard import AccessGuard, fork_count
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
@@ -45,6 +46,8 @@ log = get_logger(__name__)
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
+CHANGED = -1
+"""A version that differs from each `Step.version`: the batch must be checked before it is returned."""
 ARMED = ConsumerRecords()
 """What `_poll_full` returns if it has armed the fast path. The poll then continues there."""
 
@@ -70,6 +73,9 @@ class Engine(ClientEngine):
     ) -> None:
         self.components = parts = Components(config, environment, assignors, deferred=deferred)
         self.lock = parts.lock
+        self.delivery = parts.subscription.delivery
+        self.step = parts.step
+        self._forks = fork_count()
         self.changing = parts.changing
         self.callbacks = make_callbacks(parts)
         self.status = StatusView(parts)
@@ -118,22 +124,14 @@ class Engine(ClientEngine):
         The result is empty after the timeout. It is also empty if a position moved over control records and there were
         no other records. With `max_bytes`, the result ends with the record with which the serialized size of the
         records reaches this number of bytes. In this mode, deserializers do not run.
+
+        The caller ends as `Consumer.poll` does: until then, the records do not count as consumed.
         """
         fast_path = self._fast_path
-        if fast_path is not None and fast_path.path.armed:
-            # The same as `_poll_fast`, without the call. At low rates, the processor must first load each function that
-            # runs from memory, which takes longer than to run it.
-            try:
-                limit = NO_LIMIT if max_bytes is None else max_bytes
-                records = fast_path.path.poll(timeout_ms, max_records, limit)
-                if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
-                    records = self._complete_fast(fast_path, records, max_bytes)
-            except BaseException:
-                self.rollback_last_poll()
-                raise
+        if fast_path is not None and fast_path.path.armed and not self.delivery.open:
+            records = self._poll_fast(fast_path, timeout_ms, max_records, max_bytes)
             if records is not None:
                 return records
-            self._disarm()
             if not self._ready_to_poll:  # a signal handler unsubscribed
                 return ConsumerRecords.EMPTY
             timeout_ms = max(0.0, timeout_ms - (self._clock.now() - fast_path.path.last_poll))
@@ -165,16 +163,20 @@ class Engine(ClientEngine):
         self, control: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
     ) -> ConsumerRecords | None:
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
+        delivery = self.delivery
+        delivery.version = self.step.version
         try:
             limit = NO_LIMIT if max_bytes is None else max_bytes
             records = control.path.poll(timeout_ms, max_records, limit)
-            if self._runs_user_code and records is not None and records is not ConsumerRecords.EMPTY:
-                return self._complete_fast(control, records, max_bytes)
+            if records and self._runs_user_code:
+                records = self._complete_fast(control, records, max_bytes)
         except BaseException:  # of a signal handler: records that are not returned must not count as consumed
-            self.rollback_last_poll()
+            self.rollback_open()
             raise
         if records is None:
             self._disarm()
+        elif not control.path.armed:  # another thread may have revoked partitions: the records must be checked
+            delivery.version = CHANGED
         return records
 
     def _disarm(self) -> None:
@@ -187,7 +189,9 @@ class Engine(ClientEngine):
     ) -> ConsumerRecords:
         """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
         if control.received is not None:
-            records = control.received.complete(control.path, records, deserialize=max_bytes is None)
+            records = control.received.complete(records, deserialize=max_bytes is None)
+            if records and self.step.version != self.delivery.version:  # a deserializer has used the consumer
+                records = self.recheck(records)
         if self.interceptors is not None and records:
             records = self.interceptors.consumed(records)
         return records
@@ -199,6 +203,8 @@ class Engine(ClientEngine):
         parts, driver = self.components, self.driver
         if parts.subscription.kind is NOTHING:
             raise StateError("nothing to read from yet: subscribe() to topics or assign() partitions first")
+        if self.delivery.open:
+            self._take_over()
         now = self._clock.now()
         parts.subscription.set_now(now)
         if driver.wakeup_requested:
@@ -240,9 +246,14 @@ class Engine(ClientEngine):
         self, timeout_ms: float, max_records: int, max_bytes: int | None = None
     ) -> Operation[ConsumerRecords]:
         """Returns the result of `poll`. This is a whole poll as one operation, for operations that poll."""
+        delivery, step = self.delivery, self.components.step
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
         if records is None:
             records = yield from self.poll_operation(timeout_ms, max_records, max_bytes)
+        while records and step.version != delivery.version:
+            records = self.recheck(records)
+        delivery.open = False
+        step.version += 1
         return records
 
     def _poll_in_flight(
@@ -332,16 +343,13 @@ class Engine(ClientEngine):
         back.
         """
         parts, collector, step = self.components, self.components.collector, self.components.step
-        if collector.busy:
-            raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
         holds = SIGNALS.hold_all(parts.end_wait)
         try:
             # The same as a Section, without creating one, because every poll that returns records runs this code.
-            # `unfinished` is set by plain stores: an exception may be raised at any Python call, and one that is raised
-            # before `collect` would roll back the poll before this one, whose records were returned.
             with self.lock:
                 step.unfinished = True
                 records = collector.collect(max_records, max_bytes)
+                self.delivery.version = step.version
                 if parts.fetch.needs_poll and not parts.closed:
                     self.driver.flush_managers(parts.fetch)
                 step.unfinished = False
@@ -359,14 +367,46 @@ class Engine(ClientEngine):
         ) as error:  # also of a signal handler: records that are not returned must not count as consumed
             if isinstance(error, EXPECTED) or collector.out_of_memory:
                 step.unfinished = False
-            self.rollback_last_poll()
+            self.rollback_open()
             if holds:
                 SIGNALS.release()
             raise
         return records
 
+    def recheck(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Returns those records of the running poll that may still be returned, because its consumer was used since it
+        has taken them."""
+        try:
+            with self.changing():
+                records = self.components.collector.recheck(records)
+                self.delivery.version = self.step.version
+                self.driver.request_manager_poll()
+        except BaseException:
+            self.rollback_open()
+            raise
+        return records
+
+    def _take_over(self) -> None:
+        """Restore the positions of the poll that runs the user code which polls now. This poll takes its records.
+
+        Raises StateError inside a deserializer, because its batch is incomplete.
+        """
+        if self.components.collector.busy:
+            raise StateError("poll() cannot be called inside a deserializer, nor by a signal handler that runs in one")
+        self.rollback_last_poll()
+
+    def rollback_open(self) -> None:
+        """Restore the positions from before the running poll, if it has taken records."""
+        if self.delivery.open:
+            self.rollback_last_poll()
+
     def rollback_last_poll(self) -> None:
-        """Restore the positions from before the last poll. Used if its records did not reach the user."""
+        """Restore the positions from before the last poll. Used if its records did not reach the user.
+
+        Does nothing in a forked child, in which the poll of its parent ends.
+        """
+        if self._forks != fork_count():
+            return
         with self.changing():
             self.components.collector.rollback()
             self.driver.request_manager_poll()
@@ -418,6 +458,17 @@ class Engine(ClientEngine):
         for tp, offset in offsets.items():
             if self.components.subscription.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
+                position = self.components.subscription.get(tp).position
+                if position is not None:
+                    self.delivery.end_at(tp, position)
+
+    def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """End the batch of the running poll at these offsets, because its records from there on are not returned."""
+        version = self.step.version
+        with self.changing():
+            self.rewind(offsets)
+            if self.delivery.version == version:  # nothing else has used the consumer since it was taken
+                self.delivery.version = self.step.version
 
     def resumed(self) -> None:
         """Make buffered data of resumed partitions available to polls again. The caller holds the lock."""

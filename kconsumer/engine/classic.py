@@ -32,6 +32,7 @@ class ClassicDriver(Driver):
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
+        parts.client.loop.limit_waits(parts.environment.max_wait_ms)
 
     @property
     def _auto_commit_due(self) -> float:

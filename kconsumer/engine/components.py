@@ -33,6 +33,7 @@ from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager, Membership
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.deferred_calls import DeferredCalls
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.dispatcher import Dispatcher
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.metrics import add_app_info
@@ -107,7 +108,7 @@ class ClientComponents(ABC):
         self.config = config
         self.environment = environment
         self.clock = clock = environment.clock
-        self.lock = SettlingLock(environment.reentrant_lock())
+        self.lock = SettlingLock(environment.reentrant_lock(), SIGNALS)
         self.turnstile = Turnstile(environment.lock())  # of the lock, see `shared_calls.py`
         self.step = Step()
         self.closed = False

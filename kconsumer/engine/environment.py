@@ -13,11 +13,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kconsumer.clock import Clock
+from kconsumer.managers import FOREVER
 from kconsumer.net.client import NetworkClient
 
 if TYPE_CHECKING:
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.metrics import ConnectionMetrics
+
+
+CHECK_INTERVAL_MS = 50.0
 
 
 class Lock(Protocol):
@@ -97,6 +101,9 @@ class Environment:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
+        #: The longest single wait of the calling thread (ms). Longer waits are divided: only between two system calls
+        #: does the interpreter raise what `_thread.interrupt_main()`, another thread or a debugger has requested.
+        self.max_wait_ms = CHECK_INTERVAL_MS if type(self.clock) is Clock else FOREVER
 
     def random_generator(self) -> random.Random:
         """Returns the random generator of one consumer."""

@@ -101,8 +101,9 @@ class Signal:
     `SimpleQueue.get(timeout)` waits without limit after a signal that arrives at the end of the timeout.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock, lock: Lock) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock, lock: Lock, max_wait_ms: float = MAX_WAIT_MS) -> None:
         self._clock = clock
+        self._max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)  # the longest single wait, see `Environment`
         self._lock = lock
         self._lock.acquire()
         self._given_at = 0.0
@@ -127,8 +128,11 @@ class Signal:
 
         If `notify` was called since the last `wait`, returns True at once.
         """
-        if not self._lock.acquire(timeout_ms > 0, min(timeout_ms, MAX_WAIT_MS) / 1000 if timeout_ms > 0 else -1):
-            return False
+        left = timeout_ms
+        while not self._lock.acquire(left > 0, min(left, self._max_wait_ms) / 1000 if left > 0 else -1):
+            left -= self._max_wait_ms
+            if left <= 0:
+                return False
         now = self._clock.now()
         self._waited.record(max(0.0, now - self._given_at), now)
         return True

@@ -17,6 +17,7 @@ from kconsumer._core.fast_connection import FastConnection, FastPartition
 from kconsumer._core.fast_path import FastPath
 from kconsumer._core.metric_events import NodeSensors
 from kconsumer.clock import Clock
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.metrics import ConsumerMetrics
@@ -71,6 +72,7 @@ class FastPathControl:
             parts.lock.inner,
             driver,
             parts.clock.now,
+            _interruptible,
             ConsumerRecords.from_runs if self.received is None else self.received.make_batch,
             ConsumerRecords.EMPTY,
             parts.buffer.memory.track,
@@ -79,7 +81,8 @@ class FastPathControl:
             read_committed=config.isolation_level == "read_committed",
             batch_limit=config.decompressed_batch_max_bytes or 0,
             system_clock=type(parts.clock) is Clock,
-            deserializes=deserializes,
+            delivery=parts.subscription.delivery,
+            signals=SIGNALS,
             network=self._network,
             fetches=parts.fetch.events,
         )
@@ -316,8 +319,6 @@ class FastPathControl:
         for connection in path.connections:
             self._settle_connection(connection)
         parts.collector.set_moved(*_moved(path.moved))
-        if path.undelivered:
-            parts.collector.hold_received()
         parts.subscription.set_now(now)
         self._restart_poll_interval(now)
         loop = parts.client.loop
@@ -374,6 +375,11 @@ class FastPathControl:
         connection.unsent.handle_with(self._parts.fetch.continue_flight(flight, connection.sent_at))
         node.continue_request(connection.correlation_id, connection.sent_at)
         node.note_use(connection.responded_at)
+
+
+def _interruptible() -> None:
+    """Do nothing. When the interpreter calls a Python function, it runs signal handlers, and raises exceptions that
+    `_thread.interrupt_main()` or another thread has set."""
 
 
 def _is_blocked(transport: Transport) -> bool:

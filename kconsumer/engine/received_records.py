@@ -1,9 +1,8 @@
 """Runs deserializers on the records that the fast path has received.
 
-The fast path has moved the positions, and sent the next fetch, when they begin. They run without the engine's lock. If
-any code acquires the lock meanwhile, that settles the fast path: commits then do not count the records, and `poll`
-cannot be called, as on the general path. `Collector.finish` decides which records are returned after that, and after a
-deserializer has failed.
+The fast path has moved the positions, and sent the next fetch, when they begin. They run without the engine's lock.
+The batch is open meanwhile (`Delivery`), so commits do not count its records, and `poll` cannot be called, as on the
+general path. `Collector.finish` decides which records are returned after a deserializer has failed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kconsumer._core.fast_path import FastPath
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.errors import RecordDeserializationError
@@ -39,19 +37,22 @@ class ReceivedRecords:
         self._runs, self._skipped = runs, skipped
         return ConsumerRecords.from_runs(runs, positions, skipped)
 
-    def complete(self, path: FastPath, records: ConsumerRecords, *, deserialize: bool) -> ConsumerRecords:
+    def complete(self, records: ConsumerRecords, *, deserialize: bool) -> ConsumerRecords:
         """Run the deserializers, unless `deserialize` is False. Returns the records that `poll` must return.
 
         Raises RecordDeserializationError if the first record fails. If a later one fails, returns the records before
         it, and the next poll raises the error. After any exception, the caller must roll back the last poll.
         """
         runs = self.take()
-        done, failed, error = len(runs), None, None
-        if deserialize:
-            done, failed, error = self._deserialize(runs)
+        if not deserialize:
+            return records
+        collector = self._parts.collector
+        collector.mark_busy(True)
+        done, failed, error = self._deserialize(runs)
+        collector.mark_busy(False)
         if error is not None and done == 0:
             raise error
-        return self.finish(path, records, runs, done, failed)
+        return self.finish(records, runs, done, failed)
 
     def take(self) -> Sequence[RecordRun]:
         """Returns the received records, whose deserializers the caller runs before it calls `finish`."""
@@ -59,13 +60,13 @@ class ReceivedRecords:
         return runs
 
     def finish(
-        self, path: FastPath, records: ConsumerRecords, runs: Sequence[RecordRun], done: int, failed: RecordRun | None
+        self, records: ConsumerRecords, runs: Sequence[RecordRun], done: int, failed: RecordRun | None
     ) -> ConsumerRecords:
         """Returns the records that `poll` must return: the first `done` runs, and `failed` (see `Collector.finish`).
 
         `records` is the batch of all runs.
         """
-        if done == len(runs) and path.deliver():
+        if done == len(runs):
             return records
         with self._parts.changing():
             records = self._parts.collector.finish_received(runs, done, failed, self._skipped)

@@ -25,10 +25,11 @@ class Step:
     exception raised by a signal handler that is not deferred.
     """
 
-    __slots__ = ("shared_by", "unfinished")
+    __slots__ = ("shared_by", "unfinished", "version")
 
     def __init__(self) -> None:
         self.unfinished = False
+        self.version = 0  # grows with each section: a poll finds out that its consumer was used meanwhile
         self.shared_by = 0  # the id of the thread that holds the lock for a shared call, see `shared_calls.py`; 0: none
 
     def begin(self) -> None:
@@ -106,6 +107,7 @@ class Section:
         if not self._nested:
             step.unfinished = True
         parts.lock.acquire()
+        step.version += 1
         parts.subscription.set_now(parts.clock.now())
 
     def __exit__(

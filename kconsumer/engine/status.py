@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,16 @@ class StatusView:
         parts = self._components
         now = parts.clock.now()
         with parts.lock:
-            return {
+            found = {
                 tp: explain(parts.fetch_context(tp, state, now), read_committed=parts.config.read_committed)
                 for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
+            delivery = parts.subscription.delivery
+            if delivery.open:  # the records that the running poll is about to return are not consumed yet
+                for tp, position in delivery.before.items():
+                    if tp in found:
+                        found[tp] = replace(found[tp], position=position.offset)
+            return found
 
     def consumer_status(self, name: str) -> ConsumerStatus:
         """Returns the status of the group, the connections and the partitions of the consumer called `name`."""

@@ -78,7 +78,7 @@ class ThreadedDriver(Driver):
 
     def _make_signal(self) -> Signal:
         parts = self._components
-        return Signal(parts.metrics, parts.clock, parts.environment.lock())
+        return Signal(parts.metrics, parts.clock, parts.environment.lock(), parts.environment.max_wait_ms)
 
     # --- the calling thread ---------------------------------------------------------------------------------------
 

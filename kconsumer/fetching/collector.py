@@ -6,8 +6,9 @@ occurs after records were taken, these records are returned, and the next call r
 
 Deserializers are user code. They run without the engine's lock, so that heartbeats continue while they run. Meanwhile
 the group may revoke a partition, and a signal handler may seek, pause, commit or close. Therefore the position of a
-partition moves only after its records are deserialized, and a commit does not include the new position before `collect`
-returns. At its end, `collect` drops the records of partitions that were revoked, paused or sought since it took them.
+partition moves only after its records are deserialized, and a commit does not include the new position before the poll
+has ended (`Delivery`). At its end, `collect` drops the records of partitions that were revoked, paused or sought since
+it took them. `recheck` does the same if other user code has run between `collect` and the end of the poll.
 
 Those of an AsyncConsumer run after `collect`, and before `finish`, which does the same at its end.
 """
@@ -56,6 +57,7 @@ class Collector:
     ) -> None:
         self._subscription = subscription
         self._metrics = metrics
+        self._delivery = subscription.delivery
         self._buffer = buffer
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
@@ -71,8 +73,6 @@ class Collector:
         self._unlocked: Callable[[], AbstractContextManager[object]] = nullcontext
         self.out_of_memory = False  # the last call raised MemoryError; the data it was taking is unchanged
         self.busy = False  # deserializers are running, so no records can be taken
-        self._moved_from: dict[TopicPartition, FetchPosition] = {}  # positions before the last call
-        self._moved_to: dict[TopicPartition, FetchPosition] = {}  # positions after it
 
     def collect(self, max_records: int, max_bytes: int | None = None) -> ConsumerRecords:
         """Returns up to `max_records` of the buffered records. Never waits.
@@ -87,7 +87,7 @@ class Collector:
         """
         buffer = self._buffer
         self.positions_advanced = self.out_of_memory = False
-        self._moved_from.clear()
+        self._delivery.begin()
         if buffer.has_paused:
             buffer.restore_paused()
         failure = buffer.take_failure()
@@ -97,8 +97,7 @@ class Collector:
         if fetch is None:
             return ConsumerRecords.EMPTY
         runs: list[RecordRun] = []
-        moved_to: dict[TopicPartition, FetchPosition] = {}
-        self._moved_to = moved_to
+        moved_to = self._delivery.after
         skipped: Skipped = {}
         left = max_records
         self._output_left = output_room = buffer.memory.output_room
@@ -116,11 +115,9 @@ class Collector:
             buffer.memory.record_decompressed(output_room - self._output_left)
         if self.deferred and runs and max_bytes is None:
             self.collected, self._skipped = runs, skipped
-            self._subscription.mark_unreturned(self._moved_from, moved_to)
             return ConsumerRecords.from_runs(runs, moved_to, skipped)
-        if self._deserializes and self._subscription.unreturned:
-            self._subscription.clear_unreturned()
-            runs = self._drop_moved(runs, moved_to, skipped)
+        if self._deserializes and self._delivery.open:
+            runs = self._drop_moved(runs, skipped)
         self.positions_advanced = bool(moved_to) and not runs
         self._record(runs, moved_to)
         return ConsumerRecords.from_runs(runs, moved_to, skipped)
@@ -143,13 +140,13 @@ class Collector:
         runs = [*self.collected[:complete], *([failed] if failed else [])]
         unreturned = {run.topic_partition for run in self.collected[complete:]}
         ends = {run.topic_partition: run for run in runs}
-        moved_to, self.collected = self._moved_to, ()
-        self._subscription.clear_unreturned()
-        runs = self._drop_moved(runs, moved_to, self._skipped)
+        delivery, self.collected = self._delivery, ()
+        moved_to = delivery.after
+        runs = self._drop_moved(runs, self._skipped)
         for tp in unreturned.intersection(moved_to):
             reached, end = moved_to[tp], ends.get(tp)
             if end is None:
-                self._put_back(tp, self._moved_from.pop(tp), reached)
+                self._put_back(tp, delivery.before.pop(tp), reached)
                 del moved_to[tp]
                 self._skipped.pop(tp, None)
             else:
@@ -176,37 +173,43 @@ class Collector:
         returned, moved_to = self._finished(complete, failed)
         return ConsumerRecords.from_runs(returned, moved_to, self._skipped)
 
+    def mark_busy(self, busy: bool) -> None:
+        """Set whether deserializers are running on records that the fast path has received."""
+        self.busy = busy
+
     def deserialize(self, run: RecordRun) -> None:
         """Run the deserializers on a run that is not in the buffer."""
         run.deserialize(self._key, self._value)
 
-    def hold_received(self) -> None:
-        """Count the records of the last poll as not returned, because their deserializers are running.
+    def recheck(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Returns those records of a batch that may still be returned, after user code has run since it was taken.
 
-        `finish_received` or `rollback` ends this.
+        The records of partitions that were revoked, paused or sought are dropped. The result is empty if the user code
+        has polled: its poll has restored the positions and taken the records itself.
         """
-        self._subscription.mark_unreturned(self._moved_from, self._moved_to)
-        self.busy = True
+        if not self._delivery.open:
+            return ConsumerRecords.EMPTY
+        skipped = dict(records._skipped)
+        runs = self._drop_moved(list(records._runs), skipped)
+        if len(runs) == len(records._runs):
+            return records
+        return ConsumerRecords.from_runs(runs, self._delivery.after, skipped)
 
-    def _drop_moved(
-        self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition], skipped: Skipped
-    ) -> list[RecordRun]:
-        """Drop the records of partitions that were revoked, paused or sought while deserializers ran without the lock.
+    def _drop_moved(self, runs: list[RecordRun], skipped: Skipped) -> list[RecordRun]:
+        """Drop the records of partitions that were revoked, paused or sought while user code ran without the lock.
 
-        Restores the positions of these partitions. Returns the runs of records that may be returned.
+        Restores the positions of these partitions. Returns the runs of records that may be returned. A partition whose
+        leader has changed keeps its records: the position behind them is validated before more are fetched.
         """
-        for tp, reached in list(moved_to.items()):
+        delivery = self._delivery
+        for tp, reached in list(delivery.after.items()):
             state = self._subscription.find(tp)
-            if (
-                state is None
-                or not state.fetchable
-                or state.position is None
-                or state.position.offset != reached.offset
-            ):
-                self._put_back(tp, self._moved_from.pop(tp), reached)
-                del moved_to[tp]
+            position = None if state is None or not state.returnable else state.position
+            if position is None or position.offset != reached.offset:
+                self._put_back(tp, delivery.before.pop(tp), reached)
+                del delivery.after[tp]
                 skipped.pop(tp, None)
-        return [run for run in runs if run.topic_partition in moved_to]
+        return [run for run in runs if run.topic_partition in delivery.after]
 
     @property
     def deserializes(self) -> bool:
@@ -214,10 +217,10 @@ class Collector:
         return self._deserializes
 
     def set_moved(
-        self, moved_from: dict[TopicPartition, FetchPosition], moved_to: dict[TopicPartition, FetchPosition]
+        self, before: dict[TopicPartition, FetchPosition], after: dict[TopicPartition, FetchPosition]
     ) -> None:
-        """Set the positions before and after the last poll, which the fast path has run, for `rollback`."""
-        self._moved_from, self._moved_to = moved_from, moved_to
+        """Set the positions before and after the last poll, which the fast path has run."""
+        self._delivery.before, self._delivery.after = before, after
 
     def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
         """Set the context manager that releases the engine's lock while deserializers run."""
@@ -229,25 +232,21 @@ class Collector:
         An example is a Ctrl-C before `poll` returned. The buffered data of these partitions is dropped, and everything
         from the old positions is fetched again.
         """
-        for tp, position in self._moved_from.items():
-            reached = self._moved_to.get(tp)
+        delivery = self._delivery
+        for tp, position in delivery.before.items():
+            reached = delivery.after.get(tp)
             if reached is not None:  # else an exception, such as Ctrl-C, came before the position was moved
                 self._put_back(tp, position, reached)
-        self._moved_from.clear()
+        delivery.begin()
         self.collected = ()
         self.busy = False
-        self._subscription.clear_unreturned()
 
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
         """Set a partition's position back to `position`. Does nothing if the current position is no longer
         `reached`."""
-        state = self._subscription.find(tp)
-        if state is None or not state.has_valid_position or state.position is None:
-            return
-        if state.position.offset == reached.offset:
-            self._subscription.set_position(tp, position)
-            self._buffer.drop_stale(tp, state, position)
-            state.mark_dirty()
+        if self._subscription.restore(tp, position, reached):
+            state = self._subscription.get(tp)
+            self._buffer.drop_stale(tp, state, state.position)
 
     def _drain(
         self,
@@ -303,9 +302,8 @@ class Collector:
             runs.append(run)
         if data.next_offset != position.offset:
             chain.advance(data.next_offset, position.leader)
-            self._moved_from.setdefault(tp, position)
-            if self._deserializes:
-                self._subscription.mark_unreturned(self._moved_from, moved_to)
+            self._delivery.before.setdefault(tp, position)
+            self._delivery.open = True
             moved_to[tp] = FetchPosition(chain.position, data.next_leader_epoch, position.leader)
             state.advance(moved_to[tp], fetch.topic_id)
             passed_over = data.take_skipped()
@@ -319,7 +317,7 @@ class Collector:
         """Run the deserializers without the lock. Returns False if the records must no longer be returned."""
         chain = fetch.chain
         state = chain.state
-        self.busy = True
+        self.busy = self._delivery.open = True
         try:
             with self._unlocked():
                 run.deserialize(self._key, self._value)

@@ -26,6 +26,10 @@ class Block(weakref.ref[object]):
     size: int
     uses: int  # how many buffered fetches refer to it
 
+    # By identity: a reference to a bytearray has no other hash.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
     def __repr__(self) -> str:
         return f"<Block of {self.size} bytes, {self.uses} uses>"
 
@@ -42,7 +46,7 @@ class Memory:
         self.least_response = min(DEFAULT_MAX_BATCH, limit // (2 * MEMORY_SHARES))
         self._alive = 0  # bytes of blocks that are not freed
         self._needed = 0  # bytes of blocks that buffered fetches refer to
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[weakref.ref[object], Block] = {}
         # A block may be freed in any thread, between any two bytecodes. Appending to a deque is atomic; changing a
         # counter is not.
         self._freed: deque[weakref.ref[object]] = deque()
@@ -57,7 +61,7 @@ class Memory:
             size = _size_of(memory)
         block.size = size
         block.uses = 0
-        self._blocks[id(block)] = block
+        self._blocks[block] = block
         self._alive += size
         return block
 
@@ -80,7 +84,7 @@ class Memory:
     def reap_freed(self) -> None:
         """Subtract the sizes of freed blocks from the counters."""
         while self._freed:
-            block = self._blocks.pop(id(self._freed.popleft()))
+            block = self._blocks.pop(self._freed.popleft())
             self._alive -= block.size
             if block.uses:
                 block.uses = 0

@@ -64,6 +64,7 @@ class ConnectionLoop:
         self.selecting = False  # `poll` waits; it handles the events of no connection
         self._on_wait: Callable[[], object] | None = None  # see `call_before_wait`
         self.lease_lock = threading.RLock()  # `poll` does not end its wait while another thread holds it
+        self._max_wait_ms = FOREVER  # see `limit_waits`
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
         self._clock = clock
@@ -133,6 +134,8 @@ class ConnectionLoop:
                 or self.background.completed_tasks
             ):
                 wait_ms = 0
+            elif wait_ms > self._max_wait_ms:
+                wait_ms = self._max_wait_ms
             selector = self._interest.selector or self._open()  # it may have been replaced in the last round
             self.selecting = True
             try:
@@ -151,7 +154,8 @@ class ConnectionLoop:
                     self._collect_background(woken)
                 else:
                     self._serve(key.data, mask, woken)
-            selects, waited_ms = selects + 1, waited_ms + woken - now
+            selects += bool(found) or wait_ms < self._max_wait_ms  # the parts of one wait count as one
+            waited_ms += woken - now
             now = self._clock.now() if found else woken
             busy_ms += now - woken
             if self._resolver.completed_tasks:
@@ -270,6 +274,11 @@ class ConnectionLoop:
         """Close a connection after an error in the fast path."""
         if node.connection is not None:
             self._io_failed(node, node.connection, error, now)
+
+    def limit_waits(self, max_wait_ms: float) -> None:
+        """Divide waits for the network that are longer (ms): between two parts, the interpreter runs what interrupts no
+        system call."""
+        self._max_wait_ms = max_wait_ms
 
     def rebootstrapped(self) -> None:
         """Clear `rebootstrap_required`: the client has returned to the bootstrap servers."""

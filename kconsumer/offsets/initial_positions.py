@@ -84,7 +84,8 @@ class PositionsManager:
                 return PollResult(wait_ms=self._retry_backoff_ms)
             self._abandon_lookup()
         if not waiting:
-            self.progress.done()
+            if self.progress.since is not None:
+                self.progress.done()
             return PollResult()
         pause_ms = self._pause_ms(now)
         if pause_ms > 0:

@@ -84,9 +84,10 @@ class ResetManager:
 
     def _update_progress(self) -> None:
         """End the waits for which no partition waits any more."""
-        if not self._calls and not self._subscription.partitions_to_reset(FOREVER):
+        resetting, validating = self.progress.since is not None, self.validations.since is not None
+        if resetting and not self._calls and not self._subscription.partitions_to_reset(FOREVER):
             self.progress.done()
-        if not self._subscription.partitions_to_validate(FOREVER):
+        if validating and not self._subscription.partitions_to_validate(FOREVER):
             self.validations.done()
 
     def _request_positions(self, now: float, requests: list[UnsentRequest]) -> float:

@@ -374,6 +374,8 @@ class ShareManager:
 
     def _succeeded(self, broker: BrokerState) -> None:
         broker.backoff.reset()
+        if self.progress.since is None:
+            return
         if not any(each.backoff.attempts for node_id, each in self._brokers.items() if node_id in self._leaders):
             self.progress.done()
 

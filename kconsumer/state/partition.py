@@ -199,6 +199,16 @@ class PartitionState:
             raise StateError(f"partition {self.topic_partition} has no valid position to move on from")
         self.position = position
 
+    def restore(self, position: FetchPosition) -> None:
+        """Set an earlier position, for the current leader. If the position awaits validation, the earlier one does."""
+        assert self.position is not None
+        position = position._replace(leader=self.position.leader)
+        if self.fetch_state is AWAIT_VALIDATION:
+            self.validate(position)
+        else:
+            self.position = position
+            self.mark_dirty()
+
     def reset(self, strategy: OffsetReset, retry_at: float = 0.0) -> None:
         """Drop the position and await a reset by `strategy`. The reset is not requested before `retry_at` (ms)."""
         self.transition_to(AWAIT_RESET)
@@ -341,6 +351,11 @@ class PartitionState:
     def has_valid_position(self) -> bool:
         """True if the position needs neither a reset nor a validation. Only then is it used to fetch and commit."""
         return self.fetch_state is FETCHING
+
+    @property
+    def returnable(self) -> bool:
+        """True if records that were taken before the position may be returned: no flag stops that."""
+        return self.position is not None and not any(self._flags())
 
     # --- what brokers report -----------------------------------------------------------------------------
 

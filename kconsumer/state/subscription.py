@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kconsumer.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, StateError
 from kconsumer.state.cluster import NO_LEADER, Cluster, LeaderAndEpoch
+from kconsumer.state.delivery import Delivery
 from kconsumer.state.partition import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
@@ -57,9 +58,7 @@ class SubscriptionState:
         self.broker_pattern: str | None = None
         self.assignment_version = 0  # grows with each change of the assigned partitions
         self.topics_version = 0  # grows with each change of the topics that need metadata
-        # Positions from before the running `poll`. It has moved them, but has not returned the records yet.
-        self.unreturned: dict[TopicPartition, FetchPosition] = {}
-        self._unreturned_to: dict[TopicPartition, FetchPosition] = {}  # where that `poll` has moved them
+        self.delivery = Delivery()
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()  # the topics of all members, while this one is the leader
         self._states: dict[TopicPartition, PartitionState] = {}  # in fetch order
@@ -356,20 +355,6 @@ class SubscriptionState:
         """Replace a valid position. Raises StateError if the partition has no valid position, or is not assigned."""
         self.get(tp).set_position(position)
 
-    def mark_unreturned(
-        self, moved_from: dict[TopicPartition, FetchPosition], moved_to: dict[TopicPartition, FetchPosition]
-    ) -> None:
-        """Store the positions that partitions had before the running `poll` moved them, and where it has moved them.
-
-        Commits use the positions in `moved_from` until `poll` returns its records.
-        """
-        self.unreturned, self._unreturned_to = moved_from, moved_to
-
-    def clear_unreturned(self) -> None:
-        """Clear `unreturned`, because `poll` has returned its records or restored the positions."""
-        self.unreturned = {}
-        self._unreturned_to = {}
-
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the valid positions as offsets to commit.
 
@@ -390,10 +375,18 @@ class SubscriptionState:
         """
         if not state.has_valid_position or state.position is None:
             return None
-        before, reached = self.unreturned.get(tp), self._unreturned_to.get(tp)
-        if before is None or reached is None or reached.offset != state.position.offset:  # the user has called seek()
-            return state.position
-        return before
+        return self.delivery.consumed(tp, state.position)
+
+    def restore(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> bool:
+        """Set an earlier position, because the records between it and `reached` were not returned.
+
+        Does nothing and returns False if the partition is not assigned any more, or if its position is not `reached`.
+        """
+        state = self._states.get(tp)
+        if state is None or state.position is None or state.position.offset != reached.offset:
+            return False
+        state.restore(position)
+        return True
 
     def has_all_positions(self) -> bool:
         """Returns True if every assigned partition has a valid position. Takes constant time."""
@@ -543,7 +536,10 @@ class SubscriptionState:
         if divergent is None or (tp.topic in self._recreated and state.topic_id is None):
             state.reset(self.default_reset)
         else:
-            state.seek(FetchPosition(divergent.offset, divergent.leader_epoch, position.leader))
+            found = FetchPosition(divergent.offset, divergent.leader_epoch, position.leader)
+            # The running poll may not have returned yet what it has read before the divergent offset.
+            consumed = self.delivery.consumed(tp, position)
+            state.seek(consumed._replace(leader=position.leader) if consumed.offset < found.offset else found)
         return None
 
     def _awaiting_validation(self, tp: TopicPartition, requested: FetchPosition) -> PartitionState | None:

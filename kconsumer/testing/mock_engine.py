@@ -116,10 +116,6 @@ class MockEngine(Engine):
             with HandlersRunning():
                 call()
 
-    def rollback_last_poll(self) -> None:
-        """Restore the positions from before the last poll."""
-        self.reads.rollback()
-
     # --- commits ---------------------------------------------------------------------------------------------------
 
     def _committed(self, offsets: Offsets) -> None:

@@ -22,7 +22,6 @@ class MockReads:
     def __init__(self, parts: Components, broker: MockBroker) -> None:
         self._components = parts
         self._broker = broker
-        self._moved_from: dict[TopicPartition, FetchPosition] = {}  # the positions before the last `take`
 
     def take(self, max_records: int, max_bytes: float) -> ConsumerRecords:
         """Returns the next records of the partitions, and advances the positions behind them.
@@ -34,12 +33,13 @@ class MockReads:
         this policy, raises OffsetOutOfRangeError if a position is out of range and no partition has records.
         """
         parts = self._components
-        self._moved_from = {}
+        delivery = parts.subscription.delivery
+        delivery.begin()
         self.find_positions()
         error = self._reset_out_of_range()
         self.find_positions()
         runs: list[RecordRun] = []
-        moved_to: dict[TopicPartition, FetchPosition] = {}
+        moved_to = delivery.after
         with parts.changing():
             for tp in parts.subscription.assigned():
                 state, found = parts.subscription.get(tp), self._broker.log(tp)
@@ -49,7 +49,8 @@ class MockReads:
                 taken = found.read(state.position.offset, max_records, max_bytes)
                 if not taken:
                     continue
-                self._moved_from[tp] = state.position
+                delivery.before[tp] = state.position
+                delivery.open = True
                 moved_to[tp] = FetchPosition(taken[-1].offset + 1, taken[-1].leader_epoch)
                 state.set_position(moved_to[tp])
                 runs.append(run_of(taken))
@@ -57,6 +58,7 @@ class MockReads:
                 max_bytes -= sum(map(record_size, taken))
                 if not found.read(moved_to[tp].offset, 1, math.inf):
                     parts.subscription.move_to_end(tp)  # as in a consumer, other partitions are read first now
+            delivery.version = parts.step.version
         if error is not None and not runs:
             raise error
         return ConsumerRecords.from_runs(runs, moved_to)
@@ -104,13 +106,6 @@ class MockReads:
                     continue
                 error = error or out_of_range_error(tp, offset)
         return error
-
-    def rollback(self) -> None:
-        """Restore the positions from before the last `take`."""
-        with self._components.changing():
-            for tp, position in self._moved_from.items():
-                if self._components.subscription.is_assigned(tp):
-                    self._components.subscription.set_position(tp, position)
 
 
 def out_of_range_error(tp: TopicPartition, offset: int) -> OffsetOutOfRangeError:

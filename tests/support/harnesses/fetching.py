@@ -224,7 +224,9 @@ class FetchHarness:
     def collect(self, max_records: int = 500) -> dict[TopicPartition, list[int]]:
         """Returns the offsets that a poll returns. Checks that each record has the value of its offset."""
         out: dict[TopicPartition, list[int]] = {}
-        for record in self.collector.collect(max_records):
+        records = self.collector.collect(max_records)
+        self.subscription.delivery.open = False  # as `poll` ends
+        for record in records:
             assert b"%d" % record.offset == record.value
             out.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
         return out

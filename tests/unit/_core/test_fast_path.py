@@ -24,6 +24,7 @@ from kconsumer._core.fast_path import FastPath, count_fork
 from kconsumer._core.settling_lock import SettlingLock
 from kconsumer._core.shared_epoll import AVAILABLE, SharedEpoll
 from kconsumer._core.wire import FrameBuffer
+from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.errors import AuthenticationError
@@ -44,6 +45,7 @@ from kconsumer.schema.fetch import (
     FetchTopic,
     LeaderIdAndEpoch,
 )
+from kconsumer.state.delivery import Delivery
 from kconsumer.state.partition import FetchPosition
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.testing.batches import build_batch, control_batch
@@ -133,10 +135,12 @@ class Steady:
             (lambda: self.blocked) if encrypted else None,
         )
         self.driver = SimpleNamespace(wakeup_requested=False)
+        self.delivery = Delivery()
         self.path = FastPath(
             threading.RLock(),
             self.driver,
             lambda: self.now,
+            lambda: None,
             ConsumerRecords.from_runs,
             ConsumerRecords.EMPTY,
             lambda memory, size: None,
@@ -145,6 +149,8 @@ class Steady:
             read_committed=read_committed,
             batch_limit=0,
             system_clock=system_clock,
+            delivery=self.delivery,
+            signals=SIGNALS,
             network=self.network.events,
             fetches=self.fetches.events,
         )
@@ -768,7 +774,7 @@ def test_an_empty_poll_keeps_no_records_of_the_poll_before_it(ready: tuple[Any, 
 def test_the_lock_settles() -> None:
     """A thread that acquires the lock finds the fast path disarmed. An error of `settle` releases the lock."""
     steady = Steady({A0: 10})
-    lock = SettlingLock(threading.RLock())
+    lock = SettlingLock(threading.RLock(), SIGNALS)
     lock.settle_with(steady.path, steady.path.disarm)
     with lock:
         assert not steady.path.armed

@@ -70,6 +70,7 @@ def test_positions_and_next_offsets() -> None:
     harness.fetch()
     assert {one: OffsetAndMetadata(3, "", 1)} == harness.collector.collect(3).next_offsets()
     records = harness.collector.collect(9)
+    harness.subscription.delivery.open = False
     assert {one: OffsetAndMetadata(10, "", 2), two: OffsetAndMetadata(2, "", 3)} == records.next_offsets()
     assert records.next_offsets() == harness.subscription.all_consumed()
     found = harness.subscription.position(one)
