@@ -451,6 +451,16 @@ def test_a_partition_without_a_leader_is_a_wait() -> None:
     assert case.manager.progress.status is None
 
 
+def test_an_older_leader_epoch_is_a_wait() -> None:
+    """A topic that comes back with an older leader epoch has no leader; the reason names both epochs."""
+    case = Case()
+    case.subscription.assign(tps("a-0"))
+    for at, response in enumerate((led_by({"a-0": 1}, 5), metadata(topic("a", error=3)), led_by({"a-0": 1}, 4))):
+        case.manager.request_update()
+        case.update(5000.0 * at, response)
+    assert "metadata has leader epoch 4 of a-0, but 5 was seen before" in str(case.manager.progress.last_error)
+
+
 def test_errors_of_topics_no_longer_wanted_are_dropped() -> None:
     """The error of an unauthorized topic is dropped when it is unsubscribed."""
     case = Case("a")

@@ -512,11 +512,14 @@ def test_a_throttled_node_is_not_ready(harness: NetworkHarness) -> None:
     assert response.error is None
     assert not harness.ready()
     assert 300 == harness.delay()
-    assert harness.client.least_loaded_node(harness.clock.now()) is None
+    now = harness.clock.now()
+    assert (300, False) == (harness.client.throttled_ms("-1", now), harness.client.is_healthy("-1", now))
+    assert harness.client.least_loaded_node(now) is None
     with pytest.raises(StateError):
         harness.send()
     harness.clock.advance(300)
     assert harness.ready()
+    assert harness.client.is_healthy("-1", harness.clock.now())
 
 
 def test_old_versions_do_not_throttle(harness: NetworkHarness) -> None:
