@@ -34,11 +34,11 @@ FINDINGS = (
     ),
     Mutation(
         "join-number-taken-first",
-        "A JoinGroup that fails leaves its number behind, so the member waits for a response for ever.",
-        CLASSIC,
-        "ClassicMembership._is_current",
-        "self._request_number = 0",
-        "self._request_number = 0 if self._member.generation.valid else number",
+        "A JoinGroup leaves its number behind, so the member waits for a response for ever.",
+        "coordinator.classic_protocol.numbered_requests",
+        "NumberedRequests.ended",
+        "self.forget(number)",
+        "self._abandoned.discard(number)",
     ),
     Mutation(
         "old-commit-retried",
@@ -176,9 +176,9 @@ FINDINGS = (
     Mutation(
         "arriving-response-expires",
         "A request times out while its response is arriving.",
-        "net.event_loop",
-        "ConnectionLoop._is_arriving",
-        "return node.is_arriving(self._entered_at)",
+        "net.timeouts",
+        "ConnectionTimeouts._is_arriving",
+        "return node.is_arriving(entered_at)",
         "return False",
     ),
     Mutation(
