@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 from kconsumer._core.metric_events cimport (
     DataSensors,
     add_both,
-    add_data,
+    add_received,
     record_exchange,
     record_fetch_latency,
     record_poll,
@@ -130,9 +130,9 @@ cdef class FastSamples:
                 if partition.consumed is topic:
                     sample.counted = True
                     topic_size, topic_records = topic_size + sample.bytes, topic_records + sample.records
-            add_data(topic, topic_size, topic_records, now)
+            add_received(fetches, topic, topic_size, topic_records, now)
         if begin < end:
-            add_data(fetches.data, size, records, now)
+            add_received(fetches, fetches.data, size, records, now)
         for index in range(begin, end):
             self.sources[index] = None
         return 0

@@ -42,6 +42,7 @@ cdef class FetchEvents:
     cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
+    cdef public bint consumed_later     # the fast path does not record what is consumed: deserializers may fail
 
     cdef DataSensors topic(self, str topic)
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1
@@ -67,5 +68,7 @@ cdef int record_exchange(
     int64_t sent,
     double now,
 ) except -1
-cdef int add_data(DataSensors sensors, int64_t size, int64_t records, double now) except -1
+cdef int add_received(
+    FetchEvents events, DataSensors sensors, int64_t size, int64_t records, double now
+) except -1
 cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1

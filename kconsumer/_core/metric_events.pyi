@@ -109,6 +109,7 @@ class FetchEvents:
         new_topic: Callable[[str], DataSensors | None],
         read_committed: bool,
     ) -> FetchEvents: ...
+    consumed_later: bool
     @property
     def topics(self) -> dict[str, DataSensors]: ...
     @property

@@ -286,10 +286,12 @@ cdef int record_consumed(DataSensors sensors, int64_t size, int64_t records, dou
     return 0 if sensors is None else add_both(sensors.consumed, <double> size, <double> records, now, 1)
 
 
-cdef int add_data(DataSensors sensors, int64_t size, int64_t records, double now) except -1:
-    """Record a response whose bytes and records one poll has taken."""
+cdef int add_received(
+    FetchEvents events, DataSensors sensors, int64_t size, int64_t records, double now
+) except -1:
+    """Record a response whose bytes and records one poll has taken on the fast path."""
     add_both(sensors.requests, <double> size, <double> records, now, 1)
-    return add_both(sensors.consumed, <double> size, <double> records, now, 1)
+    return 0 if events.consumed_later else add_both(sensors.consumed, <double> size, <double> records, now, 1)
 
 
 cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1:

@@ -68,6 +68,8 @@ class FastPathControl:
         self._network = None if network is None else network.events
         #: The records whose deserializers have not run. None: the fast path returns the records that a poll returns.
         self.received = ReceivedRecords(parts, driver) if deserializes else None
+        if parts.fetch.events is not None:
+            parts.fetch.events.consumed_later = deserializes
         self.path = FastPath(
             parts.lock.inner,
             driver,

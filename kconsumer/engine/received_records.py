@@ -66,11 +66,14 @@ class ReceivedRecords:
 
         `records` is the batch of all runs.
         """
+        collector = self._parts.collector
         if done == len(runs):
+            collector.record_received(runs)
             return records
         with self._parts.changing():
-            records = self._parts.collector.finish_received(runs, done, failed, self._skipped)
+            records = collector.finish_received(runs, done, failed, self._skipped)
             self._driver.request_manager_poll()
+        collector.record_received(records._runs)
         return records
 
     def _deserialize(

@@ -164,10 +164,7 @@ class Collector:
     def finish_received(
         self, runs: Sequence[RecordRun], complete: int, failed: RecordRun | None, skipped: Skipped
     ) -> ConsumerRecords:
-        """Returns records that the fast path has received, after the deserializers have run, like `finish`.
-
-        The fast path has recorded their metrics.
-        """
+        """Returns records that the fast path has received, after the deserializers have run, like `finish`."""
         self.collected, self._skipped = runs, skipped
         self.busy = False
         returned, moved_to = self._finished(complete, failed)
@@ -176,6 +173,11 @@ class Collector:
     def mark_busy(self, busy: bool) -> None:
         """Set whether deserializers are running on records that the fast path has received."""
         self.busy = busy
+
+    def record_received(self, runs: Sequence[RecordRun]) -> None:
+        """Record that a poll returns records that the fast path has received. It has recorded the lag itself."""
+        if self._metrics is not None:
+            self._metrics.record_returned([*runs], {}, {}, self._subscription.now)
 
     def deserialize(self, run: RecordRun) -> None:
         """Run the deserializers on a run that is not in the buffer."""

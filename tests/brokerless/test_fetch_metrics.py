@@ -10,6 +10,7 @@ import pytest
 
 from kconsumer import Consumer
 from kconsumer.aio import AsyncConsumer
+from kconsumer.errors import RecordDeserializationError
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners
 
@@ -121,3 +122,26 @@ def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consum
     assert [30, sum(7 + number for number in range(30)), 0] == values(consumer, *names)
     of_partition = {"topic": topic, "partition": "0"}
     assert [0, 0, 1] == values(consumer, "records-lag-max", "records-lag-avg", "records-lead-min", **of_partition)
+
+
+def test_records_that_cannot_be_deserialized(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
+    """Records count as consumed if a poll returns them, and not if a deserializer fails: a poll may fail many times."""
+
+    def deserialize(data: bytes) -> bytes:
+        if data == b"bad":
+            raise ValueError(data)
+        return data
+
+    topic = f"deserialized-{next(NUMBERS)}"
+    cluster.create_topic(topic, 1)
+    consumer = new_consumer(topic, value_deserializer=deserialize)
+    for number in range(10):
+        cluster.produce(topic, [b"x" * number])
+        assert poll(consumer) == 1
+    cluster.produce(topic, [b"bad"])
+    for _ in range(5):
+        with pytest.raises(RecordDeserializationError):
+            poll(consumer)
+    names = "records-consumed-total", "bytes-consumed-total"
+    expected = [10, sum(7 + number for number in range(10))]
+    assert expected == values(consumer, *names) == values(consumer, *names, topic=topic)
