@@ -160,6 +160,11 @@ class FetchPlanner:
         """The time (ms) at which the next backoff of a partition ends; FOREVER if no partition is backed off."""
         return self._next_release
 
+    @property
+    def next_change(self) -> float:
+        """The time (ms) at which a backoff has ended, or a partition may be read from another replica; or FOREVER."""
+        return min(self._next_release, self._lease_end + 1.0)
+
     def update(self, now: float) -> None:
         """Decide again from which broker each partition is fetched, if its state, metadata or buffered data has
         changed."""

@@ -118,7 +118,7 @@ class FetchManager:
         self._update_accounts(now)
         self.planner.update(now)
         requests: list[UnsentRequest] = []
-        wake_at = self.planner.next_release
+        wake_at = self.planner.next_change
         waiting: list[BrokerFetchState] = []
         active_brokers = self.planner.active_brokers
         for broker in self.planner:
@@ -161,6 +161,8 @@ class FetchManager:
             if broker.chains:
                 flight = self._in_flight.get(broker.node.id)
                 if flight is None or flight.full or flight.broker is not broker or broker.full:
+                    return []
+                if flight.leader_only != bool(broker.leader_only):  # the next request must have another rack
                     return []
                 if not all(map(self._is_in_flight, broker.changed)):
                     return []

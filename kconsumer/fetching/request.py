@@ -25,6 +25,7 @@ class InFlightFetch(NamedTuple):
     full: bool  # whether it contains all partitions of the session, and not only changed ones
     requested: Mapping[TopicPartition, RequestedPartition]  # all partitions of the session
     topic_names: Mapping[bytes, str]  # by topic id; the response contains only ids
+    leader_only: bool  # whether the request has no rack, so that the leader names no read replica
 
     @property
     def node(self) -> Node:
@@ -48,7 +49,8 @@ def build_fetch(
     is used in place of the option `fetch_max_wait_ms`, unless it is None.
     """
     full = session.epoch <= 0
-    flight = InFlightFetch(broker, max_bytes, reserved, now, full, broker.session.requested, broker.session.topic_names)
+    requested, names, leader_only = broker.session.requested, broker.session.topic_names, bool(broker.leader_only)
+    flight = InFlightFetch(broker, max_bytes, reserved, now, full, requested, names, leader_only)
     message = FetchRequest(
         max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         min_bytes=config.fetch_min_bytes,
@@ -58,6 +60,6 @@ def build_fetch(
         session_epoch=session.epoch,
         topics=session.topics,
         forgotten_topics_data=session.forgotten,
-        rack_id="" if broker.leader_only else config.client_rack,
+        rack_id="" if leader_only else config.client_rack,
     )
     return flight, message

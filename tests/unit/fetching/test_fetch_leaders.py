@@ -134,6 +134,14 @@ def test_the_lease_lasts_as_long_as_metadata() -> None:
     assert ["1"] == nodes(harness.poll())
 
 
+def test_the_end_of_a_lease_needs_a_poll() -> None:
+    """The manager is polled again when a lease has ended, also if nothing else happens until then."""
+    harness = following()
+    assert LEASE_MS + 1 == harness.manager.poll(harness.now).wait_ms
+    harness.now += LEASE_MS + 1
+    assert ["0"] == nodes(harness.poll())
+
+
 def test_naming_the_same_replica_does_not_extend_the_lease() -> None:
     """Naming the same replica with records does not extend the lease; otherwise a follower that names itself would be
     used for ever.
