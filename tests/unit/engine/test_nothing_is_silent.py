@@ -140,7 +140,9 @@ def faults(api: str, depths: set[int]) -> Iterator[Fault]:
 
 def text_of(fault: Fault) -> str:
     """Returns the text that a warning or error must contain."""
-    return str(fault.error) if fault.error else ALIASES.get((fault.api, fault.depth, fault.code), name_of(fault.code))
+    if fault.error is not None:
+        return str(getattr(fault.error, "message", fault.error))  # of an unsupported version, without its code
+    return ALIASES.get((fault.api, fault.depth, fault.code), name_of(fault.code))
 
 
 def is_silent(fault: Fault, simulation: Any, warnings: list[tuple[float, str]]) -> bool:
