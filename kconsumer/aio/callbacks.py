@@ -165,7 +165,8 @@ class AsyncCallbacks(Callbacks):
         """
         while self._commits and self._committing is None:
             with HandlersRunning():
-                result = self._commits.popleft()()
+                callback = self._next_commit()
+                result = None if callback is None else callback()
             if isinstance(result, Awaitable):
                 self._committing = UserCode(self._run_commits(result), self._components)
         user_code = self._committing
@@ -182,7 +183,8 @@ class AsyncCallbacks(Callbacks):
         _calling.set(_calling.get() | {id(self)})
         await _end_of(first)
         while self._commits:
-            result = self._commits.popleft()()
+            callback = self._next_commit()
+            result = None if callback is None else callback()
             if isinstance(result, Awaitable):
                 await _end_of(result)
 

@@ -67,10 +67,12 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         """
         taken: list[AcquiredBatch] = []
         try:
-            return await self._poll(timeout, taken)
+            records = await self._poll(timeout, taken)
         except BaseException:  # as after Ctrl-C: records that do not reach the caller must not be accepted
             self._engine.release(taken)
             raise
+        self._engine.unreturned = None  # as in ShareConsumer.poll
+        return records
 
     async def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
         self._check_poll()
@@ -94,10 +96,12 @@ class AsyncShareConsumer(ShareConsumerBase, AwaitableClient):
         chosen = self._arrow_columns(columns)
         taken: list[AcquiredBatch] = []
         try:
-            return (await self._poll(timeout, taken, deserialize=False)).to_arrow(chosen)
+            batch = (await self._poll(timeout, taken, deserialize=False)).to_arrow(chosen)
         except BaseException:  # a cancellation, or no memory
             self._engine.release(taken)
             raise
+        self._engine.unreturned = None  # as in ShareConsumer.poll
+        return batch
 
     async def __aiter__(self) -> AsyncIterator[ShareRecord]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.

@@ -169,7 +169,19 @@ class Callbacks:
         yield from ()
         while self._commits:
             with HandlersRunning():
-                self._commits.popleft()()
+                callback = self._next_commit()
+                if callback is not None:
+                    callback()
+
+    def _next_commit(self) -> Callable[[], object] | None:
+        """Returns the next commit callback, and removes it from the queue.
+
+        Returns None if the queue is empty: a signal handler that commits runs callbacks, too, between any two steps.
+        """
+        try:
+            return self._commits.popleft()
+        except IndexError:
+            return None
 
 
 async def _after(

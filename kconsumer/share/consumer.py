@@ -81,10 +81,15 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
         """
         taken: list[AcquiredBatch] = []
         try:
-            return self._poll(timeout, taken)
+            records = self._poll(timeout, taken)
         except BaseException:  # as after Ctrl-C: records that do not reach the caller must not be accepted
             self._engine.release(taken)
             raise
+        engine = self._engine
+        if engine.unreturned is not taken:  # a signal handler has polled
+            return ConsumerRecords.EMPTY
+        engine.unreturned = None
+        return records
 
     @guarded
     def _poll(self, timeout: Timeout, taken: list[AcquiredBatch], *, deserialize: bool = True) -> ConsumerRecords:
@@ -100,10 +105,16 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
         chosen = self._arrow_columns(columns)
         taken: list[AcquiredBatch] = []
         try:
-            return self._poll(timeout, taken, deserialize=False).to_arrow(chosen)
+            batch = self._poll(timeout, taken, deserialize=False).to_arrow(chosen)
+            empty = ConsumerRecords.EMPTY.to_arrow(chosen)
         except BaseException:  # Ctrl-C, or no memory
             self._engine.release(taken)
             raise
+        engine = self._engine
+        if engine.unreturned is not taken:
+            return empty
+        engine.unreturned = None  # as in `poll`
+        return batch
 
     def __iter__(self) -> Iterator[ShareRecord]:
         """Yield records one by one, without end. With `consumer_timeout_ms`, ends if no record arrives for this time.

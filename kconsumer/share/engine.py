@@ -79,6 +79,10 @@ class ShareEngine(ClientEngine):
         self._polls = SharePollMetrics(parts.metrics)
         self._ahead = FetchAhead(config.max_poll_records)
         self._collecting = False  # deserializers are running
+        #: The batches of the running poll, which are not acknowledged before it has returned them. A public method ends
+        #: with a store of None, as `Delivery` explains. Another list: a poll of user code has released this batch.
+        self.unreturned: list[AcquiredBatch] | None = None
+        self._uncollected: Data | None = None  # data that was taken from the buffer and not decoded yet
         self._leaving = False  # unsubscribe() or close() is running: polls of callbacks and other tasks end
         self._batches: list[AcquiredBatch] = []  # of the last polls, until everything in them is acknowledged
         if on_acknowledge is not None:
@@ -131,6 +135,9 @@ class ShareEngine(ClientEngine):
         self._check_not_collecting()
         yield from self.callbacks.run_commits()
         parts = self.components
+        if self.unreturned is not None:  # user code polls inside a poll
+            self.release(self.unreturned)
+        self.unreturned = taken
         if not parts.subscription.is_group_managed:
             raise StateError("nothing to read from yet: subscribe() to topics first")
         if self._leaving:  # called by a callback
@@ -209,8 +216,14 @@ class ShareEngine(ClientEngine):
         return False
 
     def _accept(self, unreached: Mapping[TopicPartition, Collection[int]]) -> None:
-        """Accept the records of the last polls that have no acknowledgement yet, except these offsets."""
+        """Accept the records of the last polls that have no acknowledgement yet, except these offsets.
+
+        Those of the running poll are left out: they are not returned yet.
+        """
+        unreturned = self.unreturned or ()
         for batch in self._batches:
+            if any(batch is each for each in unreturned):
+                continue
             kept = unreached.get(batch.topic_partition)
             batch.set_all(AcknowledgeType.ACCEPT, [o for o in batch.records if o not in kept] if kept else None)
 
@@ -234,9 +247,14 @@ class ShareEngine(ClientEngine):
                 self.driver.flush_managers(self.components.membership, self.components.fetch)
 
     def release(self, batches: Iterable[AcquiredBatch]) -> None:
-        """Release the records of these batches that have no acknowledgement."""
+        """Release the records of these batches that have no acknowledgement: their poll has not returned them."""
         for batch in batches:
             batch.set_all(AcknowledgeType.RELEASE)
+            if self._uncollected is not None and batch is self._uncollected[1]:
+                batch.set_all(AcknowledgeType.RELEASE, self._uncollected[0].offsets())
+                self._uncollected = None
+        if self.unreturned is batches:
+            self.unreturned = None
 
     def _find(self, taken: list[AcquiredBatch], now: float) -> Found:
         """Returns renewed records, or the next data of the buffer, or None. The caller holds the lock.
@@ -282,6 +300,7 @@ class ShareEngine(ClientEngine):
             self._batches.append(batch)
             if fetch.topic_partition.topic in parts.subscription.subscribed_topics():
                 taken.append(batch)
+                self._uncollected = fetch, batch
                 return fetch, batch
             fetch.tally.finish()
             batch.set_all(AcknowledgeType.RELEASE, fetch.offsets())
@@ -302,6 +321,7 @@ class ShareEngine(ClientEngine):
             self._collecting = True
             try:
                 count += parts.collector.collect(fetch, batch, self._clock.now(), deserialize=deserialize)
+                self._uncollected = None
             finally:
                 self._collecting = False
             if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
