@@ -1,13 +1,11 @@
-"""Limits the warnings about a repeated failure: the first ones at once, others after pauses of up to a minute."""
+"""Limits the warnings about a repeated failure: the first one at once, others once a minute."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-MAX_PAUSE_MS = 60_000.0
-FIRST_PAUSE_MS = 1_000.0
-WARNINGS_AT_ONCE = 3
+WARNING_INTERVAL_MS = 60_000.0
 MAX_CAUSES = 8
 """After this many causes, another one is not logged at once, because it may be a text that differs each time."""
 
@@ -15,25 +13,16 @@ MAX_CAUSES = 8
 class RepeatedFailures:
     """Counts the failed attempts at one action, such as connecting to a broker, since its last success."""
 
-    __slots__ = ("_at_once", "_causes", "_first_pause_ms", "_quiet_until", "_suppressed", "_warnings", "failed_at")
+    __slots__ = ("_causes", "_suppressed", "_warned_at", "failed_at")
 
-    def __init__(self, at_once: int = WARNINGS_AT_ONCE, first_pause_ms: float = FIRST_PAUSE_MS) -> None:
-        """Log `at_once` warnings without a pause. The pause after them is `first_pause_ms`; it then doubles."""
-        self._at_once = at_once
-        self._first_pause_ms = first_pause_ms
+    def __init__(self) -> None:
         self.reset()
-
-    @classmethod
-    def once_a_minute(cls) -> RepeatedFailures:
-        """Create a limit of one warning a minute for each cause."""
-        return cls(1, MAX_PAUSE_MS)
 
     def reset(self) -> None:
         """Forget all failures, because the action succeeded. A warning about the next failure is due at once."""
         self._causes: set[frozenset[str]] = set()
-        self._warnings = 0
         self._suppressed = 0
-        self._quiet_until = 0.0
+        self._warned_at = float("-inf")  # when the last warning was due (ms)
         self.failed_at = float("-inf")  # the time of the last failure (ms)
 
     def failed(self, reasons: Iterable[str], now: float) -> int | None:
@@ -47,13 +36,10 @@ class RepeatedFailures:
         self.failed_at = now
         cause = frozenset(re.sub(r"\d+", "", reason) for reason in reasons)
         is_new = cause not in self._causes and len(self._causes) < MAX_CAUSES
-        if now < self._quiet_until and not is_new:
+        if now < self._warned_at + WARNING_INTERVAL_MS and not is_new:
             self._suppressed += 1
             return None
         self._causes.add(cause)
+        self._warned_at = now
         suppressed, self._suppressed = self._suppressed, 0
-        self._warnings += 1
-        if self._warnings >= self._at_once:
-            pause_ms = self._first_pause_ms * 2.0 ** min(self._warnings - self._at_once, 16)
-            self._quiet_until = now + min(pause_ms, MAX_PAUSE_MS)
         return suppressed

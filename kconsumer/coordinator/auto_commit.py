@@ -65,7 +65,7 @@ class AutoCommit:
         self._due: float | None = None  # when the next auto-commit is due (ms); None before the first poll
         self._in_flight: Promise[Offsets] | None = None
         self._retry = RetryTimer(ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng))
-        self._failures = RepeatedFailures.once_a_minute()
+        self._failures = RepeatedFailures()
 
     def start_if_due(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
         """Commit all valid positions if the interval has passed and no auto-commit is in flight.

@@ -62,7 +62,7 @@ class Membership(ABC, Generic[M]):
         self._commits = commits
         self._metrics = metrics or GroupMetrics(Metrics())
         self._steps = RebalanceSteps()
-        self._commit_failures = RepeatedFailures.once_a_minute()  # of the commits before rebalances
+        self._commit_failures = RepeatedFailures()  # of the commits before rebalances
         self._error: KafkaError | None = None
         self._matched_pattern: re.Pattern[str] | None = None  # the pattern that was matched against all topics
         self._refresh: Promise[None] | None = None  # the metadata request that the next step waits for

@@ -59,7 +59,7 @@ class UnexpectedErrors:
     __slots__ = ("_failures",)
 
     def __init__(self) -> None:
-        self._failures = RepeatedFailures.once_a_minute()
+        self._failures = RepeatedFailures()
 
     def log(self, action: OffsetErrorAction, error: KafkaError, now: float) -> None:
         """Log the error that a response at `now` (ms) contains, if the action is WARN and it is due."""

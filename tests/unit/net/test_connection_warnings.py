@@ -16,15 +16,13 @@ from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import CLOSE, SILENCE, Script
 
 
-def test_pauses_grow_to_a_minute() -> None:
-    """The first three failures are each logged; then the pauses double up to a minute, and each warning has the number
-    of failures that were not logged.
-    """
+def test_a_repeated_failure_is_logged_once_a_minute() -> None:
+    """The first failure is logged, and then one each minute, with the number of failures that were not logged."""
     failures = RepeatedFailures()
     said = {second: failures.failed(["refused after 7 ms"], second * 1000.0) for second in range(300)}
     moments = {second: count for second, count in said.items() if count is not None}
-    assert [0, 1, 2, 3, 5, 9, 17, 33, 65, 125, 185, 245] == list(moments)
-    assert [0, 0, 0, 0, 1, 3, 7, 15, 31, 59, 59, 59] == list(moments.values())
+    assert [0, 60, 120, 180, 240] == list(moments)
+    assert [0, 59, 59, 59, 59] == list(moments.values())
 
 
 def test_a_changed_cause_is_said_at_once() -> None:
@@ -33,7 +31,7 @@ def test_a_changed_cause_is_said_at_once() -> None:
     for now in range(5):
         failures.failed(["refused (10.0.0.1)", "reset (10.0.0.2)"], now)
     assert failures.failed(["reset (10.0.0.7)", "refused (10.0.0.8)"], 6.0) is None
-    assert 3 == failures.failed(["the name could not be resolved"], 7.0)
+    assert 5 == failures.failed(["the name could not be resolved"], 7.0)
     assert 0 == failures.failed(["refused (10.0.0.1)"], 8.0)
 
 
@@ -43,7 +41,7 @@ def test_causes_that_alternate_are_limited_together() -> None:
     said = [
         second for second in range(300) if failures.failed([f"cause {'ab'[second % 2]}"], second * 1000.0) is not None
     ]
-    assert [0, 1, 2, 3, 5, 9, 17, 33, 65, 125, 185, 245] == said
+    assert [0, 1, 61, 121, 181, 241] == said
 
 
 def test_causes_without_end_are_limited() -> None:
@@ -54,8 +52,8 @@ def test_causes_without_end_are_limited() -> None:
 
 
 def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
-    """About 800 failed attempts cause less than two warnings per minute; after a connection that has served requests
-    for a minute, the next failure is logged at once.
+    """About 800 failed attempts cause one warning per minute; after a connection that has served requests for a minute,
+    the next failure is logged at once.
     """
     harness = NetworkHarness()
     harness.net.servers["10.0.0.1"] = errno.ECONNREFUSED
@@ -67,7 +65,7 @@ def test_a_broker_that_is_down_for_ten_minutes(caplog: pytest.LogCaptureFixture)
         attempts += 1
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert attempts > 500
-    assert len(warnings) < 20
+    assert len(warnings) == 10
     suppressed = [int(found[1]) for text in warnings if (found := re.search(r"since the last warning: (\d+)$", text))]
     assert 0 <= attempts - sum(suppressed) - len(warnings) < 200  # those since the last warning
     harness.net.servers["10.0.0.1"] = harness.broker
@@ -160,7 +158,7 @@ def test_each_state_without_progress_is_a_warning(
     state: Callable[[NetworkHarness], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever keeps a connection from serving requests is logged as a warning with its cause within ten seconds, and
-    not more often than twice a minute later.
+    then once a minute. A cause of another kind, such as that of a probe, is logged when it appears.
     """
     harness = NetworkHarness()
     state(harness)
@@ -168,11 +166,11 @@ def test_each_state_without_progress_is_a_warning(
     run(harness, began + 10_000)
     early = warnings_of(caplog)
     assert any(STATES[state] in text for text in early), early
-    assert len(early) <= 8, early
+    assert len(early) <= 2, early
     run(harness, began + 120_000)
     caplog.clear()
     run(harness, began + 420_000)
-    assert 1 <= len(warnings_of(caplog)) <= 10
+    assert 4 <= len(warnings_of(caplog)) <= 6
 
 
 def test_what_may_take_long_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -291,4 +289,4 @@ def test_the_limit_of_warnings_outlasts_a_rebootstrap(caplog: pytest.LogCaptureF
             harness.ready(node)
         harness.poll()
         harness.clock.advance(300)
-    assert 3 <= len(warnings_of(caplog)) <= 10
+    assert 2 <= len(warnings_of(caplog)) <= 3
