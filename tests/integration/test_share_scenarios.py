@@ -316,7 +316,7 @@ def test_small_limits(share: ShareGroup) -> None:
     share.topic()
     share.produce(*values(300))
     share.produce(bytes(20_000))
-    consumer = share.member(fetch_max_bytes=1, max_partition_fetch_bytes=1000, max_poll_records=2)
+    consumer = share.member(fetch_max_bytes=1, max_poll_records=2)
     found = poll_records(consumer, 301)
     assert list(range(301)) == offsets(found)
     assert [*values(300), bytes(20_000)] == [record.value for record in found]
