@@ -15,7 +15,7 @@ from kconsumer.errors import StateError, WakeupError
 from kconsumer.testing import MockConsumer
 
 TP = ("t", 0)
-RUNNING_S = 0.3  # how long the loop waits before it is ended
+RUNNING_S = 0.5  # how long the loop waits before it is ended
 LIMIT_S = 10.0  # after this time, a loop that nothing else has ended gets a wakeup
 
 

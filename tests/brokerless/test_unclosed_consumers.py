@@ -24,7 +24,7 @@ from support.aio.blocking import ThreadRunners
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 TOPIC, GROUP = "t", "g"
-LIMIT_S = 20.0  # less than each session timeout
+LIMIT_S = 30.0  # less than each session timeout
 KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "classic": (Consumer, {}),
     "threaded": (Consumer, {"engine": "threaded"}),
@@ -185,6 +185,8 @@ def test_a_forked_child(cluster: FakeCluster, runners: ThreadRunners, kind: str)
 
 
 PROGRAM = """
+import logging
+logging.disable()
 from kconsumer import Consumer
 from kconsumer.testing import FakeCluster
 cluster = FakeCluster().__enter__()
