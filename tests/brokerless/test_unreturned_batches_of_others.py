@@ -1,5 +1,6 @@
-"""A batch counts as consumed when the poll that returns it has ended: close() in a handler, and AsyncConsumer
-(see `test_unreturned_batches.py`).
+"""A batch counts as consumed when the poll that returns it has ended: close() in a handler, ShareConsumer, asyncio.
+
+See `test_unreturned_batches.py` for other calls in handlers.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from kconsumer import Consumer, TopicPartition
+from kconsumer import Consumer, ShareConsumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
+from kconsumer.errors import StateError
 from kconsumer.testing import FakeCluster
 from support.harnesses.interruptions import Tracer, arrival, at_point, handler, points
 
@@ -33,6 +35,7 @@ def cluster() -> Iterator[FakeCluster]:
     """A cluster with a topic of one partition."""
     with FakeCluster() as cluster:
         cluster.create_topic("t")
+        cluster.configure_group("s", **{"share.auto.offset.reset": "earliest"})
         yield cluster
 
 
@@ -100,6 +103,58 @@ def test_close_at_any_point(cluster: FakeCluster, engine: str, name: str, backlo
         assert start <= committed(cluster) <= returned
         if seen < point:
             break
+
+
+# --- ShareConsumer -------------------------------------------------------------------------------------------------
+
+
+def commit(consumer: ShareConsumer) -> None:
+    """Acknowledge what was returned."""
+    with suppress(StateError):
+        consumer.commit()
+
+
+def commit_async(consumer: ShareConsumer) -> None:
+    """Acknowledge what was returned, without waiting."""
+    with suppress(StateError):
+        consumer.commit_async()
+
+
+def stop(_: ShareConsumer) -> None:
+    """Raise an exception, like Ctrl-C."""
+    raise Stop
+
+
+def commit_and_stop(consumer: ShareConsumer) -> None:
+    """Acknowledge what was returned, and raise an exception."""
+    commit(consumer)
+    raise Stop
+
+
+@pytest.mark.parametrize("act", [commit, commit_async, stop, commit_and_stop])
+def test_acknowledgements_at_any_point(cluster: FakeCluster, act: Callable[[ShareConsumer], None]) -> None:
+    """At each point of a poll of a ShareConsumer, a handler commits or raises: no record is accepted that was not
+    returned, and the records of a poll that raised are delivered again at once.
+    """
+    returned: set[int] = set()
+    options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "s", "fetch_max_wait_ms": 20}
+    with ShareConsumer("t", on_acknowledge=lambda *_: None, **options) as consumer:
+        written = 0
+        for point in points(0):
+            cluster.produce("t", [b"x"] * 3)
+            written += 3
+            seen = point
+            with handler(signal.SIGUSR1, lambda *_: act(consumer)), suppress(Stop):
+                consumer.subscription()  # checks which signals have handlers
+                seen, records = at_point(lambda: consumer.poll(2), point, arrival(signal.SIGUSR1))
+                returned.update(record.offset for record in records)
+            for _ in range(LIMIT):  # the locks of records expire much later
+                if len(returned) == written:
+                    break
+                returned.update(record.offset for record in consumer.poll(0.05))
+            assert list(range(written)) == sorted(returned)
+            if seen < point:
+                break
 
 
 # --- AsyncConsumer -------------------------------------------------------------------------------------------------
