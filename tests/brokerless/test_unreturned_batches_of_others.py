@@ -48,15 +48,15 @@ def committed(cluster: FakeCluster) -> int:
 # --- close() in a handler ------------------------------------------------------------------------------------------
 
 
-def first_of_a_loop(consumer: Consumer, kept: list[Any]) -> int:
-    """Read the first record of a loop, which is closed later, outside of the call. Returns the number of records."""
+def first_of_a_loop(consumer: Consumer, kept: list[Any]) -> Any:
+    """Returns the first record of a loop, which is closed later, outside of the call."""
     kept.append(iter(consumer))
-    return len([next(kept[-1])])
+    return [next(kept[-1])]
 
 
-CALLS: dict[str, Callable[[Consumer, list[Any]], int]] = {
-    "poll": lambda consumer, _: len(consumer.poll(5)),
-    "poll_arrow": lambda consumer, _: len(consumer.poll_arrow(5, max_rows=5)),
+CALLS: dict[str, Callable[[Consumer, list[Any]], Any]] = {
+    "poll": lambda consumer, _: consumer.poll(5),
+    "poll_arrow": lambda consumer, _: consumer.poll_arrow(5, max_rows=5),
     "loop": first_of_a_loop,
 }
 
@@ -96,7 +96,7 @@ def test_close_at_any_point(cluster: FakeCluster, engine: str, name: str, backlo
             consumer.assignment()  # checks which signals have handlers
             try:
                 seen, taken = at_point(lambda: CALLS[name](consumer, kept), point, arrival(signal.SIGUSR1))  # noqa: B023
-                returned += taken
+                returned += len(taken)
             except Stop:
                 seen = point
         consumer.close(5)
