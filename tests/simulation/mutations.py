@@ -254,7 +254,7 @@ MUTATIONS = (
         "If a poll is cancelled in a deserializer, its records are skipped.",
         "aio.engine",
         "AsyncEngine._deserialize_collected",
-        "            self.rollback_last_poll()\n            raise",
+        "            self.rollback_open()\n            raise",
         "            raise",
     ),
     Mutation(
