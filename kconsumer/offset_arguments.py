@@ -147,7 +147,8 @@ def _within(limit: int, number: Any, what: str) -> int:
     except TypeError:
         raise TypeError(f"{what} must be an int, not {number!r}") from None
     if not 0 <= found <= limit:
-        raise ValueError(f"{what} must be between 0 and {limit}, not {found}")
+        sign = "the negative number " if found < 0 else ""
+        raise ValueError(f"{what} must be between 0 and {limit}, not {sign}{found}")
     return found
 
 
