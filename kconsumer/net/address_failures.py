@@ -103,7 +103,7 @@ class AddressRecords:
 
     def recent_errors(self, now: float) -> list[KafkaError]:
         """Returns the last failure of each address that has failed within the last minute and was not reached since."""
-        records = (record for record in self._records.values() if now - record.failed_at < STABLE_MS)
+        records = (record for record in list(self._records.values()) if now - record.failed_at < STABLE_MS)
         return [record.error for record in records if record.error is not None]
 
     def find(self, host: str, port: int) -> AddressRecord:

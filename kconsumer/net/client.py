@@ -279,7 +279,7 @@ class NetworkClient:
     def failures(self, now: float) -> list[KafkaError]:
         """Returns the errors of all connections that are not ready, and the last errors at other addresses, such as one
         that a broker advertises, before the client started again from the bootstrap servers."""
-        found = [self._failure_of(node, now) for node in self._nodes_by_id.values()]
+        found = [self._failure_of(node, now) for node in list(self._nodes_by_id.values())]
         return [error for error in found if error is not None] + self._records.recent_errors(now)
 
     def last_error(self, node_id: str, now: float) -> str:
@@ -289,7 +289,7 @@ class NetworkClient:
 
     def report(self, now: float) -> list[ConnectionReport]:
         """Returns a report of each connection, including lost ones."""
-        return [self._report_of(node, now) for node in self._nodes_by_id.values()]
+        return [self._report_of(node, now) for node in list(self._nodes_by_id.values())]
 
     def _report_of(self, node: NodeConnection, now: float) -> ConnectionReport:
         connection, transport = node.connection, node.transport

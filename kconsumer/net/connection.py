@@ -155,7 +155,7 @@ class Connection:
         """The number of requests without a response, not counting those that the connection sends itself."""
         if self.state is ConnectionState.READY:
             return len(self._in_flight)
-        return sum(entry.request is not None for entry in self._in_flight)
+        return sum(entry.request is not None for entry in tuple(self._in_flight))  # another thread may change it
 
     @property
     def established(self) -> bool:
@@ -597,7 +597,7 @@ class Connection:
 
     def oldest(self) -> InFlight | None:
         """Returns the request in flight that was sent first, or None. Its response arrives next."""
-        return self._in_flight[0] if self._in_flight else None
+        return (*self._in_flight, None)[0]  # in one step, because another thread may call this
 
     def timeout_error(self, entry: InFlight) -> errors.TimeoutError:
         """Returns the TimeoutError of a request that had no response at its deadline."""

@@ -544,9 +544,10 @@ class NodeConnection:
             return f"{self.name} has not been resolved to an address {waited}"
         if self.refresh is not None:
             return f"{self.name} waits for changed certificates to be read, {waited}"
-        if self.connection is None:
+        connection = self.connection  # another thread may remove it
+        if connection is None:
             return ""
-        oldest = self.connection.oldest()
+        oldest = connection.oldest()
         what = "" if oldest is None or oldest.request is None else f" to {oldest.api.name}"
         return f"{self.name} ({self.address}) has not responded{what} {waited}"
 

@@ -177,9 +177,9 @@ def test_asyncio(cluster: FakeCluster) -> None:
         ):
             for each in (consumer, share):
                 polling = asyncio.create_task(each.poll(timeout=SOON_S))
-                while not each.status().partitions:
+                while (status := each.status()).group is None or status.group.state != "stable":
                     await asyncio.sleep(0.01)
-                found.append(each.status())
+                found.append(status)
                 polling.cancel()
                 await asyncio.wait([polling])
         return found
