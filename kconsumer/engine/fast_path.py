@@ -55,7 +55,8 @@ class FastPathControl:
         self._templates: dict[str, _Template] = {}  # by connection id
         self._leases = driver.has_network_thread  # a network thread uses the sockets
         self._leased: list[NodeConnection] = []  # the nodes whose sockets are leased
-        self._handed_over: list[Callable[[float], object]] = []  # what the event loop must do when the leases end
+        # What the event loop must do when the leases end, unless the node has another connection by then.
+        self._handed_over: list[tuple[NodeConnection, Connection | None, Callable[[float], object]]] = []
         self._selector: selectors.BaseSelector | None = None  # waits for the leased sockets
         self._waker: Waker | None = None
         self._watched: list[int] = []  # the descriptors of the leased sockets
@@ -226,8 +227,12 @@ class FastPathControl:
         for node in leased:
             loop.end_lease(node, now)
         handed_over, self._handed_over = self._handed_over, []
-        for call in handed_over:
-            call(now)
+        for node, connection, call in handed_over:
+            if node.connection is connection:
+                call(now)
+
+    def _hand_over(self, node: NodeConnection, call: Callable[[float], object]) -> None:
+        self._handed_over.append((node, node.connection, call))
 
     def disable(self, *, end_leases: bool = True) -> None:
         """Never arm the fast path again, because the consumer is being closed.
@@ -326,17 +331,17 @@ class FastPathControl:
         loop = parts.client.loop
         for connection, frames, count in path.pending:
             self._not_before = now + RETRY_AFTER_MS
-            self._handed_over.append(partial(loop.accept, connection.node, frames, count))
+            self._hand_over(connection.node, partial(loop.accept, connection.node, frames, count))
         for connection in path.connections:
             if connection.error is not None:
-                self._handed_over.append(partial(loop.fail, connection.node, connection.error))
+                self._hand_over(connection.node, partial(loop.fail, connection.node, connection.error))
             elif connection.request is not None:
                 rest = memoryview(connection.request)[connection.sent :]
-                self._handed_over.append(partial(loop.write_rest, connection.node, rest))
+                self._hand_over(connection.node, partial(loop.write_rest, connection.node, rest))
         for connection in path.connections:
             transport = connection.node.transport
             if transport is not None and not transport.plain and _is_blocked(transport):
-                self._handed_over.append(partial(loop.unblock, connection.node))
+                self._hand_over(connection.node, partial(loop.unblock, connection.node))
         if not self._leases or self._disabled:
             self.end_leases(now)
             return
