@@ -119,6 +119,9 @@ class Consumer(ConsumerBase, BlockingClient):
             delivery.open = False
             step.version += 1
             return records
+        except BaseException:  # of a debugger, for example: records that do not reach the caller were not consumed
+            self._engine.rollback_open()
+            raise
         finally:
             guard.holder = outer
 
@@ -161,17 +164,16 @@ class Consumer(ConsumerBase, BlockingClient):
             engine = self._engine
             delivery, step = engine.delivery, engine.step
             records = self._poll(timeout, rows, size)
-            try:
+            batch = self._columns(records, chosen, decoders)
+            while records and step.version != delivery.version:  # a signal handler has used the consumer meanwhile
+                records = engine.recheck(records)
                 batch = self._columns(records, chosen, decoders)
-                while records and step.version != delivery.version:  # a signal handler has used the consumer meanwhile
-                    records = engine.recheck(records)
-                    batch = self._columns(records, chosen, decoders)
-            except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
-                engine.rollback_open()
-                raise
             delivery.open = False  # as in `poll`
             step.version += 1
             return batch
+        except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
+            self._engine.rollback_open()
+            raise
         finally:
             guard.holder = outer
 

@@ -76,10 +76,10 @@ cdef class FastPath:
     """The fast path of one consumer.
 
     `lock` is the engine's lock, without settling. `delivery.open` is set when a poll moves positions. `signals` defers
-    signal handlers. `interruptible()` is a Python function that does nothing. `driver` has an attribute `wakeup_requested`. `now()` returns the
-    time in ms; with `system_clock`, this is the time of the system's monotonic clock. `make_batch(runs, positions,
-    skipped)` returns a batch of records, and `empty` is a batch without records. `track(memory, size)` counts
-    received memory. `events`, `network` and `fetches` record metrics.
+    signal handlers. `interruptible()` is a Python function that does nothing. `driver` has an attribute
+    `wakeup_requested`. `now()` returns the time in ms; with `system_clock`, this is the time of the system's monotonic
+    clock. `make_batch(runs, positions, skipped)` returns a batch of records, and `empty` is a batch without records.
+    `track(memory, size)` counts received memory. `events`, `network` and `fetches` record metrics.
     """
 
     def __init__(

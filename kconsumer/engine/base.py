@@ -396,8 +396,12 @@ class Engine(ClientEngine):
         self.rollback_last_poll()
 
     def rollback_open(self) -> None:
-        """Restore the positions from before the running poll, if it has taken records."""
-        if self.delivery.open:
+        """Restore the positions from before the running poll, if it has taken records.
+
+        Does nothing while a deserializer runs: the exception is that of a poll which the deserializer has called, and
+        not of the poll that has taken the records.
+        """
+        if self.delivery.open and not self.components.collector.busy:
             self.rollback_last_poll()
 
     def rollback_last_poll(self) -> None:

@@ -48,8 +48,10 @@ class ReceivedRecords:
             return records
         collector = self._parts.collector
         collector.mark_busy(True)
-        done, failed, error = self._deserialize(runs)
-        collector.mark_busy(False)
+        try:
+            done, failed, error = self._deserialize(runs)
+        finally:
+            collector.mark_busy(False)
         if error is not None and done == 0:
             raise error
         return self.finish(records, runs, done, failed)
