@@ -112,12 +112,12 @@ class Consumer(ConsumerBase, BlockingClient):
                 self._rewind()
             engine = self._engine
             records = engine.poll(wait_ms, limit, None)
-            delivery, step = engine.delivery, engine.step
-            while records and step.version != delivery.version:  # user code has used the consumer since
+            delivery, lock = engine.delivery, engine.lock
+            while records and lock.version != delivery.version:  # user code has used the consumer since
                 records = engine.recheck(records)
             # The records are consumed from here on: stores run no signal handler, and neither does the return.
             delivery.open = False
-            step.version += 1
+            lock.version += 1
             return records
         except BaseException:  # of a debugger, for example: records that do not reach the caller were not consumed
             self._engine.rollback_open()
@@ -162,14 +162,14 @@ class Consumer(ConsumerBase, BlockingClient):
         outer = guard.enter()  # see `_poll`
         try:
             engine = self._engine
-            delivery, step = engine.delivery, engine.step
+            delivery, lock = engine.delivery, engine.lock
             records = self._poll(timeout, rows, size)
             batch = self._columns(records, chosen, decoders)
-            while records and step.version != delivery.version:  # a signal handler has used the consumer meanwhile
+            while records and lock.version != delivery.version:  # a signal handler has used the consumer meanwhile
                 records = engine.recheck(records)
                 batch = self._columns(records, chosen, decoders)
             delivery.open = False  # as in `poll`
-            step.version += 1
+            lock.version += 1
             return batch
         except BaseException:  # Ctrl-C, or no memory: records that do not reach the caller were not consumed
             self._engine.rollback_open()

@@ -254,6 +254,7 @@ class ConsumerBase(ClientBase):
             self._rewind()
             for tp in chosen:
                 subscription.request_reset(tp, strategy)
+                self._engine.delivery.forget(tp)
             self._engine.assignment_changed()
 
     def current_lag(self, tp: Partition) -> int | None:
@@ -272,8 +273,8 @@ class ConsumerBase(ClientBase):
     def pause(self, *partitions: Partition) -> None:
         """Pause these partitions: `poll` returns no records of them until `resume`. Their buffered data is kept.
 
-        Any thread may call this while another thread polls. Records that the running poll has already taken are still
-        returned. Those of later polls are not.
+        Any thread may call this while another thread polls. The running poll returns none of their records either,
+        unless it is about to end.
         """
         self._pause([_partition(tp) for tp in partitions])
 

@@ -162,7 +162,7 @@ cdef class FastPath:
         `holder`. The state is checked and changed after the last Python code, so no thread can enter meanwhile.
         """
         cdef double now
-        if not self.armed or self.selector < 0:
+        if not self.armed or self.selector < 0 or self.delivery.open:
             return False
         if self.samples.poll_count:
             self.record()     # they began earlier than this poll
@@ -340,8 +340,9 @@ cdef class FastPath:
         # Python code runs with the lock. A signal handler that runs inside it would keep the lock while it waits for
         # another thread that needs the lock.
         holds = self.signals.hold_all()
-        self.lock.acquire()
+        acquired = False
         try:
+            acquired = self.lock.acquire()
             if self.generation != generation:
                 return None
             for index in range(count):
@@ -357,7 +358,8 @@ cdef class FastPath:
                     ordinary = False
                     break
         finally:
-            self.lock.release()
+            if acquired:
+                self.lock.release()
             if holds:
                 self.signals.release()
         if positions:

@@ -25,6 +25,7 @@ cdef class SettlingLock:
     """
 
     cdef readonly object inner
+    cdef public long version    # grows whenever a thread acquires the lock: the state may have changed
     cdef object settle
     cdef FastPath fast_path
     cdef HeldHandlers signals
@@ -62,6 +63,7 @@ cdef class SettlingLock:
                     self.signals.release()
                 return False
             self.depth += 1
+            self.version += 1
             if defers:
                 self.deferred_at = self.depth
                 defers = False
@@ -93,7 +95,9 @@ cdef class SettlingLock:
         self.acquire()
 
     def __exit__(self, kind, error, trace):
-        self.release()
+        # Not owned: an exception has prevented `Unlocked` from acquiring the lock again.
+        if self.inner._is_owned():
+            self.release()
 
     def _is_owned(self):
         return self.inner._is_owned()

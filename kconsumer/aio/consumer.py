@@ -82,11 +82,11 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
         records = await self._poll(timeout, self._max_records(max_records, timeout_ms), None)
         engine = self._engine
         engine.delivery.open = False  # as in Consumer.poll
-        engine.step.version += 1
+        engine.lock.version += 1
         return records
 
     async def _poll(self, timeout: Timeout, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        engine, delivery, step = self._engine, self._engine.delivery, self._engine.step
+        engine, delivery, lock = self._engine, self._engine.delivery, self._engine.lock
         self._check_poll()
         timeout_ms = self._timeout_ms(timeout)
         self._polling = True
@@ -100,7 +100,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
             records = await engine.poll_async(timeout_ms, max_records, max_bytes)
             if not records:
                 await self._check_open()
-            while records and step.version != delivery.version:
+            while records and lock.version != delivery.version:
                 records = engine.recheck(records)
             return records
         finally:
@@ -134,7 +134,7 @@ class AsyncConsumer(ConsumerBase, AwaitableClient):
             engine.rollback_open()
             raise
         engine.delivery.open = False  # as in Consumer.poll
-        engine.step.version += 1
+        engine.lock.version += 1
         return batch
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

@@ -92,7 +92,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
     ) -> ConsumerRecords | None:
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
         control, delivery = self._async_path, self.delivery
-        delivery.version = self.step.version
+        delivery.version = self.lock.version
         try:
             records = await control.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
             if records and self._runs_user_code:
@@ -116,7 +116,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
         if deserialize:
             complete, failed = await self._deserialize(runs)
         records = received.finish(records, runs, complete, failed)
-        if records and self.step.version != self.delivery.version:  # the consumer was used meanwhile
+        if records and self.lock.version != self.delivery.version:  # the consumer was used meanwhile
             records = self.recheck(records)
         return self._consumed(records)
 
@@ -128,7 +128,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
             complete, failed = await self._deserialize(collector.collected)
             with self.changing():
                 records = collector.finish(complete, failed)
-                self.delivery.version = self.step.version
+                self.delivery.version = self.lock.version
                 self.driver.request_manager_poll()
             return self._consumed(records)
         except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
@@ -152,9 +152,8 @@ class AsyncEngine(Engine, AsyncClientEngine):
         """Run interceptors. Without records, raises the error of the deserializers, if there is one."""
         if not records:
             self.raise_deserialization_error()
-        elif self.interceptors is not None:
-            return self.interceptors.consumed(records)
-        return records
+            return records
+        return self._intercepted(records)
 
     def raise_deserialization_error(self) -> None:
         """Raise the error of the last poll's deserializers, unless the position has moved since."""

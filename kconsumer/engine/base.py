@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
-from kconsumer.engine.access_guard import AccessGuard, fork_count
+from kconsumer.engine.access_guard import FORKED, AccessGuard, fork_count
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
@@ -34,7 +34,7 @@ from kconsumer.engine.operations import Operations
 from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
-from kconsumer.errors import StateError
+from kconsumer.errors import ForkedConsumerError, StateError
 from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
@@ -43,11 +43,14 @@ from kconsumer.types import GroupMetadata, MetricName, OffsetAndMetadata, TopicP
 
 log = get_logger(__name__)
 
+if TYPE_CHECKING:
+    from kconsumer.arrow import RecordBatch
+
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
 CHANGED = -1
-"""A version that differs from each `Step.version`: the batch must be checked before it is returned."""
+"""A version that differs from each version of the lock: the batch must be checked before it is returned."""
 ARMED = ConsumerRecords()
 """What `_poll_full` returns if it has armed the fast path. The poll then continues there."""
 
@@ -74,7 +77,6 @@ class Engine(ClientEngine):
         self.components = parts = Components(config, environment, assignors, deferred=deferred)
         self.lock = parts.lock
         self.delivery = parts.subscription.delivery
-        self.step = parts.step
         self._forks = fork_count()
         self.changing = parts.changing
         self.callbacks = make_callbacks(parts)
@@ -164,7 +166,7 @@ class Engine(ClientEngine):
     ) -> ConsumerRecords | None:
         """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
         delivery = self.delivery
-        delivery.version = self.step.version
+        delivery.version = self.lock.version
         try:
             limit = NO_LIMIT if max_bytes is None else max_bytes
             records = control.path.poll(timeout_ms, max_records, limit)
@@ -190,10 +192,16 @@ class Engine(ClientEngine):
         """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
         if control.received is not None:
             records = control.received.complete(records, deserialize=max_bytes is None)
-            if records and self.step.version != self.delivery.version:  # a deserializer has used the consumer
+            if records and self.lock.version != self.delivery.version:  # a deserializer has used the consumer
                 records = self.recheck(records)
-        if self.interceptors is not None and records:
+        return self._intercepted(records) if records else records
+
+    def _intercepted(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Run the interceptors. Returns their result. Raises ForkedConsumerError in a child that one of them forked."""
+        if self.interceptors is not None:
             records = self.interceptors.consumed(records)
+        if self._forks != fork_count():
+            raise ForkedConsumerError(FORKED)
         return records
 
     def poll_without_wait(
@@ -246,14 +254,14 @@ class Engine(ClientEngine):
         self, timeout_ms: float, max_records: int, max_bytes: int | None = None
     ) -> Operation[ConsumerRecords]:
         """Returns the result of `poll`. This is a whole poll as one operation, for operations that poll."""
-        delivery, step = self.delivery, self.components.step
+        delivery, lock = self.delivery, self.lock
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
         if records is None:
             records = yield from self.poll_operation(timeout_ms, max_records, max_bytes)
-        while records and step.version != delivery.version:
+        while records and lock.version != delivery.version:
             records = self.recheck(records)
         delivery.open = False
-        step.version += 1
+        lock.version += 1
         return records
 
     def _poll_in_flight(
@@ -349,7 +357,7 @@ class Engine(ClientEngine):
             with self.lock:
                 step.unfinished = True
                 records = collector.collect(max_records, max_bytes)
-                self.delivery.version = step.version
+                self.delivery.version = self.lock.version
                 if parts.fetch.needs_poll and not parts.closed:
                     self.driver.flush_managers(parts.fetch)
                 step.unfinished = False
@@ -359,9 +367,9 @@ class Engine(ClientEngine):
                 SIGNALS.release()
             if not records and not collector.positions_advanced:
                 return None
-            if self.interceptors is not None and records and not collector.collected:
+            if self.interceptors is not None and records and not collector.collected and self.delivery.open:
                 with HandlersRunning():
-                    records = self.interceptors.consumed(records)
+                    records = self._intercepted(records)
         except (
             BaseException
         ) as error:  # also of a signal handler: records that are not returned must not count as consumed
@@ -379,7 +387,7 @@ class Engine(ClientEngine):
         try:
             with self.changing():
                 records = self.components.collector.recheck(records)
-                self.delivery.version = self.step.version
+                self.delivery.version = self.lock.version
                 self.driver.request_manager_poll()
         except BaseException:
             self.rollback_open()
@@ -402,6 +410,15 @@ class Engine(ClientEngine):
         not of the poll that has taken the records.
         """
         if self.delivery.open and not self.components.collector.busy:
+            self.rollback_last_poll()
+
+    def take_back(self, records: ConsumerRecords | RecordBatch) -> None:
+        """Restore the positions from before the poll that has returned these records, which did not reach the user.
+
+        Does nothing if another poll has taken records since.
+        """
+        ends = {tp: position.offset for tp, position in self.delivery.after.items()}
+        if ends == {tp: position.offset for tp, position in records.next_offsets().items()}:
             self.rollback_last_poll()
 
     def rollback_last_poll(self) -> None:
@@ -455,6 +472,7 @@ class Engine(ClientEngine):
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
         self.components.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
+        self.delivery.forget(tp)
         self.driver.request_manager_poll()
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -462,17 +480,15 @@ class Engine(ClientEngine):
         for tp, offset in offsets.items():
             if self.components.subscription.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
-                position = self.components.subscription.get(tp).position
-                if position is not None:
-                    self.delivery.end_at(tp, position)
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
         """End the batch of the running poll at these offsets, because its records from there on are not returned."""
-        version = self.step.version
+        before = self.lock.version
         with self.changing():
-            self.rewind(offsets)
-            if self.delivery.version == version:  # nothing else has used the consumer since it was taken
-                self.delivery.version = self.step.version
+            self.components.collector.shorten(offsets)
+            self.driver.request_manager_poll()
+            if self.delivery.version == before and self.lock.version == before + 1:  # no other thread in between
+                self.delivery.version = self.lock.version
 
     def resumed(self) -> None:
         """Make buffered data of resumed partitions available to polls again. The caller holds the lock."""

@@ -25,11 +25,10 @@ class Step:
     exception raised by a signal handler that is not deferred.
     """
 
-    __slots__ = ("shared_by", "unfinished", "version")
+    __slots__ = ("shared_by", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = False
-        self.version = 0  # grows with each section: a poll finds out that its consumer was used meanwhile
         self.shared_by = 0  # the id of the thread that holds the lock for a shared call, see `shared_calls.py`; 0: none
 
     def begin(self) -> None:
@@ -107,7 +106,6 @@ class Section:
         if not self._nested:
             step.unfinished = True
         parts.lock.acquire()
-        step.version += 1
         parts.subscription.set_now(parts.clock.now())
 
     def __exit__(
@@ -151,8 +149,10 @@ class Unlocked:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         parts = self._parts
+        unfinished = False  # the state is consistent if an exception ends the body, or that of a signal handler this
         try:
             self._handlers.__exit__(kind, error, trace)
+            unfinished = kind is None
         finally:
             parts.lock.acquire()
-            parts.step.unfinished = kind is None
+            parts.step.unfinished = unfinished

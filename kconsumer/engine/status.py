@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
 from kconsumer.engine.state_dump import summary
-from kconsumer.fetching.partition_status import explain
+from kconsumer.fetching.partition_status import FetchContext, explain
+from kconsumer.state.partition import PartitionState
 from kconsumer.types import PartitionStatus, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class StatusView:
         now = parts.clock.now()
         with parts.lock:
             found = {
-                tp: explain(parts.fetch_context(tp, state, now), read_committed=parts.config.read_committed)
+                tp: explain(self._context(tp, state, now), read_committed=parts.config.read_committed)
                 for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
             }
             delivery = parts.subscription.delivery
@@ -37,6 +38,10 @@ class StatusView:
                     if tp in found:
                         found[tp] = replace(found[tp], position=position.offset)
             return found
+
+    def _context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
+        """Returns the state of a partition for `explain`. That of a MockConsumer is another one."""
+        return self._components.fetch_context(tp, state, now)
 
     def consumer_status(self, name: str) -> ConsumerStatus:
         """Returns the status of the group, the connections and the partitions of the consumer called `name`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,9 @@ class Collector:
         self, complete: int, failed: RecordRun | None
     ) -> tuple[list[RecordRun], dict[TopicPartition, FetchPosition]]:
         """Returns the records that `finish` returns, and the positions after them."""
+        if not self._delivery.open:  # a poll of user code has taken these records over
+            self.collected = ()
+            return [], {}
         runs = [*self.collected[:complete], *([failed] if failed else [])]
         unreturned = {run.topic_partition for run in self.collected[complete:]}
         ends = {run.topic_partition: run for run in runs}
@@ -182,6 +185,15 @@ class Collector:
     def deserialize(self, run: RecordRun) -> None:
         """Run the deserializers on a run that is not in the buffer."""
         run.deserialize(self._key, self._value)
+
+    def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """End the open batch at these offsets: the records from there on are not returned, and are fetched again."""
+        for tp, offset in offsets.items():
+            reached = self._delivery.after.get(tp)
+            if reached is not None:
+                end = FetchPosition(offset, None, reached.leader)
+                self._put_back(tp, end, reached)
+                self._delivery.end_at(tp, end)
 
     def recheck(self, records: ConsumerRecords) -> ConsumerRecords:
         """Returns those records of a batch that may still be returned, after user code has run since it was taken.

@@ -173,7 +173,7 @@ class Instrumentation:
         except Exception:  # of an exporter: the records must reach the caller
             log.exception("a poll could not be traced")
         except BaseException:  # Ctrl-C: records that do not reach the caller were not consumed
-            consumer._engine.rollback_last_poll()
+            consumer._engine.take_back(records)
             raise
         return records
 

@@ -87,6 +87,7 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
             raise
         engine = self._engine
         if engine.unreturned is not taken:  # a signal handler has polled
+            engine.release(taken)
             return ConsumerRecords.EMPTY
         engine.unreturned = None
         return records
@@ -112,6 +113,7 @@ class ShareConsumer(ShareConsumerBase, BlockingClient):
             raise
         engine = self._engine
         if engine.unreturned is not taken:
+            engine.release(taken)
             return empty
         engine.unreturned = None  # as in `poll`
         return batch

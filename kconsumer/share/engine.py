@@ -159,6 +159,7 @@ class ShareEngine(ClientEngine):
             with parts.changing():
                 now = parts.subscription.now
                 parts.membership.poll_started(now)
+                self.unreturned = taken  # user code may have polled while this poll waited
                 found = self._find(taken, now)
             records = self._collect(found, taken, deserialize=deserialize)
             if records is None:

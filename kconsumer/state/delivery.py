@@ -23,13 +23,20 @@ class Delivery:
         self.open = False
         self.before: dict[TopicPartition, FetchPosition] = {}  # for each partition that the batch has moved
         self.after: dict[TopicPartition, FetchPosition] = {}
-        #: The value of `Step.version` when the batch was taken or checked. Another value: the consumer was used since.
+        #: The value of `SettlingLock.version` when the batch was taken or checked. Another value: the state may have
+        #: changed since.
         self.version = 0
 
     def begin(self) -> None:
         """Begin to take a batch. The one before was returned, or its positions were restored."""
         self.open = False
         self.before, self.after = {}, {}
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Drop a partition from the batch, because the user has set its position."""
+        if self.open and tp in self.after:
+            self.before = {each: position for each, position in self.before.items() if each != tp}
+            self.after = {each: position for each, position in self.after.items() if each != tp}
 
     def end_at(self, tp: TopicPartition, position: FetchPosition) -> None:
         """Shorten the batch, because the records of a partition from this position on are not returned."""

@@ -58,7 +58,7 @@ class MockReads:
                 max_bytes -= sum(map(record_size, taken))
                 if not found.read(moved_to[tp].offset, 1, math.inf):
                     parts.subscription.move_to_end(tp)  # as in a consumer, other partitions are read first now
-            delivery.version = parts.step.version
+            delivery.version = parts.lock.version
         if error is not None and not runs:
             raise error
         return ConsumerRecords.from_runs(runs, moved_to)

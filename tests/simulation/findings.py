@@ -63,6 +63,7 @@ FINDINGS = (
         "Engine._collect",
         "step.unfinished = False\n            if parts.user_calls.waiting:",
         "step.unfinished = False\n                if parts.group is not None:\n"
+        "                    self.delivery.open = False\n"
         "                    parts.group.commits.maybe_auto_commit(self._clock.now())\n"
         "            if parts.user_calls.waiting:",
     ),
@@ -159,8 +160,8 @@ FINDINGS = (
         "A wait may be longer than a lock can wait.",
         "engine.events",
         "Signal.wait",
-        "min(timeout_ms, MAX_WAIT_MS) / 1000",
-        "timeout_ms / 1000",
+        "min(left, self._max_wait_ms) / 1000",
+        "left / 1000",
     ),
     Mutation(
         "closed-handshake-is-fatal",

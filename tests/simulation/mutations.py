@@ -252,10 +252,10 @@ MUTATIONS = (
     Mutation(
         "cancelled-poll-skips",
         "If a poll is cancelled in a deserializer, its records are skipped.",
-        "aio.engine",
-        "AsyncEngine._deserialize_collected",
-        "            self.rollback_open()\n            raise",
-        "            raise",
+        "fetching.collector",
+        "Collector.rollback",
+        "self._put_back(tp, position, reached)",
+        "pass",
     ),
     Mutation(
         "cancelled-commit-is-done",

@@ -767,6 +767,8 @@ def test_an_empty_poll_keeps_no_records_of_the_poll_before_it(ready: tuple[Any, 
     assert steady.poll()
     assert steady.path.moved
     key.fileobj.recv(1)
+    assert not steady.path.nothing_arrived(AccessGuard()), "the poll before has not ended"
+    steady.delivery.open = False
     assert steady.path.nothing_arrived(AccessGuard())
     assert not steady.path.moved
 
