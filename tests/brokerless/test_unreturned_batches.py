@@ -19,7 +19,9 @@ from kconsumer.errors import StateError
 from kconsumer.testing import FakeCluster
 from support.harnesses.interruptions import arrival, at_point, handler, one_of, points
 
-pytestmark = pytest.mark.network_thread
+# A handler may run inside a finalizer. Python then reports its exception instead of raising it.
+UNRAISABLE = "ignore::pytest.PytestUnraisableExceptionWarning"
+pytestmark = [pytest.mark.network_thread, pytest.mark.filterwarnings(UNRAISABLE)]
 
 ENGINES: dict[str, dict[str, Any]] = {
     "classic": {},

@@ -27,10 +27,11 @@ from kconsumer.testing.batches import build_batch
 second = interpreters.{CREATE[gil]}
 interpreters.{RUN}(second, {IMPORT!r})
 interpreters.destroy(second)
-print([record.value for record in decode_batches(build_batch([b"x"]))])
+print([record.value for record in decode_batches(build_batch([b"x"]))], flush=True)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (0, "") == (done.returncode, done.stderr)
+    assert 2 == done.stdout.count("\n"), done.stdout
     refusal, works = done.stdout.splitlines()
     assert "only be loaded into one interpreter" in refusal or "does not support loading in subinterpreters" in refusal
     assert "[b'x']" == works
