@@ -233,7 +233,9 @@ class FetchPlanner:
         If the leader prefers a replica for this consumer (KIP-392), and this replica is online and its lease has not
         ended, it is that replica. In all other cases it is the leader.
         """
-        preferred, _ = state.preferred_replica(now), state.refusal(now)
+        preferred, refusal = state.preferred_replica(now), state.refusal(now)
+        if refusal is not None and self._cluster.node_if_online(tp, refusal.broker_id) is None:
+            state.clear_refusal()  # the leader names no replica that is offline, but names this one when it is back
         self._lease_end = min(self._lease_end, state.lease_end)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)

@@ -2,7 +2,8 @@
 
 A leader that names a replica sends no records. If the replica sends none either, because it refuses the offset or
 cannot be reached, the two would be asked in turn without end. So after one failed redirect the partition is read from
-its leader for as long as a redirect is valid (`metadata_max_age_ms`), or until it has another leader. Until then the
+its leader for as long as a redirect is valid (`metadata_max_age_ms`). This ends early if the partition has another
+leader, or if metadata show that the replica is offline: the leader names it again only when it is back. Until then the
 requests to that leader contain no rack, because a leader that knows the rack of the consumer sends no records. (Java
 asks the two in turn, for ever.)
 """

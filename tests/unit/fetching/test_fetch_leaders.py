@@ -294,6 +294,20 @@ def test_a_new_leader_may_name_a_replica() -> None:
     assert "r" == request.message.rack_id
 
 
+def test_a_replica_that_was_offline_may_be_named() -> None:
+    """The leader names no replica that is offline, so the fetches after such metadata contain the rack again."""
+    harness = following()
+    request = refuse(harness, **OUT_OF_RANGE)
+    assert "" == request.message.rack_id
+    harness.respond(request)
+    harness.update_metadata()
+    topic = harness.cluster._topics["t"]
+    topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
+    harness.subscription.get(harness.tps[0]).mark_dirty()
+    (request,) = harness.poll()
+    assert ("0", "r") == (request.node, request.message.rack_id)
+
+
 def test_a_replica_that_gave_records_is_named_once_more() -> None:
     """An error after records costs only the lease: the leader may name the replica once more."""
     harness = following()
