@@ -431,7 +431,7 @@ class FetchManager:
         flight.broker.session.on_failure()
         self._back_off_node(flight, now, str(error), self._node_failures.get(flight.node.id))
         failed = (Failed(requested, str(error)) for requested in flight.requested.values())
-        self._response_handler.read_replicas.give_up(flight.node, failed, now)
+        self._response_handler.read_replicas.give_up(flight.node, failed, now, lost=True)
         if error.retriable:
             self._metadata.request_update()
         else:

@@ -3,9 +3,10 @@
 A leader that names a replica sends no records. If the replica sends none either, because it refuses the offset or
 cannot be reached, the two would be asked in turn without end. So after one failed redirect the partition is read from
 its leader for as long as a redirect is valid (`metadata_max_age_ms`). This ends early if the partition has another
-leader, or if metadata show that the replica is offline: the leader names it again only when it is back. Until then the
-requests to that leader contain no rack, because a leader that knows the rack of the consumer sends no records. (Java
-asks the two in turn, for ever.)
+leader, or if metadata show that the replica is offline: the leader names it again only when it is back. If the replica
+has not responded, the first such pauses are shorter, because it may have been restarted. Meanwhile the requests to the
+leader contain no rack, because a leader that knows the rack of the consumer sends no records. (Java asks the two in
+turn, for ever.)
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kconsumer.types import Node
 _log = get_logger(__name__)
 
 MAX_NAMED = 5  # partitions that a warning names
+FIRST_PAUSE_MS = 10_000.0
+"""For how long the leader is asked not to name a replica that could not be reached. Then twice as long, and so on."""
 MAX_RETRIES = 3  # retries of a fetch that a replica refuses, if the error is one that may end soon
 
 
@@ -57,14 +60,19 @@ class ReadReplicas:
         refusal = state.refusal(now)
         return "" if refusal is None else f"the leader names broker {replica} as read replica again; {refusal}"
 
-    def give_up(self, node: Node, failed: Iterable[Failed], now: float) -> None:
-        """Read partitions from their leaders, because the replica `node` gave no records for the requested offsets."""
-        until = now + self._lease_ms
+    def give_up(self, node: Node, failed: Iterable[Failed], now: float, *, lost: bool = False) -> None:
+        """Read partitions from their leaders, because the replica `node` gave no records for the requested offsets.
+
+        `lost` is True if it has not responded. It may have been restarted, so the leader may name it again soon.
+        """
+        first_ms = min(FIRST_PAUSE_MS, self._lease_ms) if lost else None
         refused = [
             entry
             for entry in failed
             if not is_leader(node, entry.requested.leader)
-            and entry.requested.chain.state.refuse_replica(entry.requested.offset, until, entry.reason)
+            and entry.requested.chain.state.refuse_replica(
+                entry.requested.offset, now, self._lease_ms, entry.reason, first_ms
+            )
         ]
         if refused:
             names = [str(entry.requested.chain.topic_partition) for entry in refused]
@@ -74,7 +82,7 @@ class ReadReplicas:
                 " records: %s",
                 ", ".join(names[:MAX_NAMED]),
                 more,
-                self._lease_ms / 1000,
+                (self._lease_ms if first_ms is None else first_ms) / 1000,
                 node,
                 refused[0].reason,
             )

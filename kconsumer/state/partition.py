@@ -102,6 +102,7 @@ class PartitionState:
     __slots__ = (
         "_preferred",
         "_refusal",
+        "_refusals",
         "awaiting_callback",
         "failures",
         "fetch_state",
@@ -152,6 +153,7 @@ class PartitionState:
         self.state_since = self.flags_since = self.tally.now  # ms
         self._preferred: PreferredReplica | None = None
         self._refusal: Refusal | None = None
+        self._refusals = 0  # in a row; a replica that has given records ends the row
 
     # --- transitions -------------------------------------------------------------------------------------
 
@@ -397,17 +399,23 @@ class PartitionState:
         self.mark_dirty()
         return old.broker_id
 
-    def refuse_replica(self, offset: int, until: float, reason: str) -> bool:
+    def refuse_replica(
+        self, offset: int, now: float, lease_ms: float, reason: str, first_lease_ms: float | None = None
+    ) -> bool:
         """Fetch from the leader again, because the preferred replica returned no records for `offset`.
 
-        If it has returned none at all since the leader named it, the leader is asked not to name a replica before
-        `until` (ms). Returns True if this is new.
+        If it has returned none at all since the leader named it, the leader is asked not to name a replica for
+        `lease_ms`. With `first_lease_ms`, the first such pause has this length (ms), and each further one twice the
+        length of the one before, up to `lease_ms`. Returns True if this is new.
         """
         old = self._preferred
         self.clear_preferred_replica()
         if old is None or old.offset != offset:
             return False
-        before, self._refusal = self._refusal, Refusal(old.broker_id, until, reason)
+        if first_lease_ms is not None:
+            lease_ms = min(lease_ms, first_lease_ms * 2**self._refusals)
+        self._refusals += 1
+        before, self._refusal = self._refusal, Refusal(old.broker_id, now + lease_ms, reason)
         return before is None
 
     def refusal(self, now: float) -> Refusal | None:
@@ -421,9 +429,14 @@ class PartitionState:
         """True if `refusal` returned a reason when it was last called, or there has been another since."""
         return self._refusal is not None
 
+    @property
+    def was_refused(self) -> bool:
+        """True if a replica gave no records, and none has responded without an error since."""
+        return self._refusals > 0
+
     def clear_refusal(self) -> None:
         """Let the leader name a read replica again, because a replica has responded without an error."""
-        self._refusal = None
+        self._refusal, self._refusals = None, 0
         self.mark_dirty()
 
     @property
