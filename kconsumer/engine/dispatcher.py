@@ -133,7 +133,7 @@ class Dispatcher:
             # its backoff or for responses. To start again from the bootstrap servers would close this connection.
             if not self._client.any_ready:
                 self._no_node(now)
-            self._fail(request, self._client.authentication_error() or self._unreachable(now), now)
+            self._fail(request, self._client.authentication_error(now) or self._unreachable(now), now)
             return True
         if self._client.ready(node, now):
             timeout_ms = self._timeout_ms(request)

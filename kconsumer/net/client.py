@@ -262,10 +262,14 @@ class NetworkClient:
             return BrokerConnectionError(f"broker {broker_id(node_id)} is no longer part of the cluster")
         return node.error if node is not None and now < node.backoff_until else None
 
-    def authentication_error(self) -> AuthenticationError | None:
-        """Returns an authentication or TLS error that ended the last connection of some broker, or None. Ignores
-        brokers that have a connection again."""
-        errors = (node.error for node in self._nodes_by_id.values() if node.connection is None)
+    def authentication_error(self, now: float) -> AuthenticationError | None:
+        """Returns an authentication or TLS error that ended the last connection of some broker, or None.
+
+        Ignores brokers that have a connection again, and those that are not backed off: their errors are old, as that
+        of a former coordinator.
+        """
+        nodes = self._nodes_by_id.values()
+        errors = (node.error for node in nodes if node.connection is None and now < node.backoff_until)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
     def take_bootstrap_error(self, now: float) -> KafkaError | None:

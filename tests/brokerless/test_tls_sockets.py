@@ -284,7 +284,8 @@ def test_certificates_that_are_refused(
         with pytest.raises(AuthenticationError, match=rf"^TLS with {host}:{broker.port} \S+ failed: .*{reason}"):
             driver.connect()
         assert driver.client.delay_ms("-1", driver.clock.now()) > 0
-        assert (0, "") == (driver.client.authentication_error().code, driver.client.authentication_error().name)
+        error = driver.client.authentication_error(driver.clock.now())
+        assert (0, "") == (error.code, error.name)
 
 
 def test_host_names_are_not_checked_if_one_says_so(drivers: Any, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_refusals(api: Any, response: Any, code: int, text: str) -> None:
         assert isinstance(error, AuthenticationError)
         assert (code, True) == (error.code, text in str(error))
         assert "hunter2" not in str(error)
-        assert error is harness.client.authentication_error()
+        assert error is harness.client.authentication_error(harness.clock.now())
         waits.append(harness.delay())
         assert not harness.ready()
         harness.clock.advance(harness.delay())
@@ -119,7 +119,7 @@ def test_refusals(api: Any, response: Any, code: int, text: str) -> None:
     harness.broker.on(SASL_HANDSHAKE, SASL_HANDSHAKE.response())
     harness.broker.on(SASL_AUTHENTICATE, SASL_AUTHENTICATE.response())
     harness.authenticate()
-    assert None is harness.client.authentication_error()
+    assert None is harness.client.authentication_error(harness.clock.now())
 
 
 def test_a_broker_without_logins() -> None:
