@@ -46,6 +46,4 @@ print([record.value for record in decode_batches(build_batch([b"x"]))], flush=Tr
         if refusal:
             break
         time.sleep(0.5)
-    else:
-        pytest.xfail("the second interpreter has printed nothing")
     assert "only be loaded into one interpreter" in refusal or "does not support loading in subinterpreters" in refusal
