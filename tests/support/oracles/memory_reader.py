@@ -2,8 +2,9 @@
 
     python memory_reader.py SERVERS TOPIC BUFFER_MEMORY PAUSE_S
 
-Prints one JSON object: resident bytes before the first fetch (`idle`), at most (`peak`), what the consumer counted at
-most (`counted`), records and seconds.
+Prints one JSON object: resident bytes before the first fetch (`idle`), at most (`peak`), at most the bytes that count
+against `buffer_memory` (`counted`: all but what exceeds a half of it in the batch that the reader holds), records and
+seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
         while left:
             batch = consumer.poll(10.0)
             assert batch, consumer.partition_states()
-            counted = max(counted, memory.total + memory.reserved)
+            counted = max(counted, memory.used + memory.reserved)
             for record in batch:
                 assert record.value
             left -= len(batch)
