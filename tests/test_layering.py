@@ -226,34 +226,6 @@ def test_only_the_clock_reads_time() -> None:
     assert ["kconsumer/clock.py"] == [str(path.relative_to(ROOT)) for path in SOURCES if "time" in imports(path, ROOT)]
 
 
-# Compiled modules that use sockets, threads or a clock, with the reason. All others turn bytes into values.
-COMPILED_SYSTEM_MODULES = {
-    "decompressor": "a thread that decompresses ahead of the caller",
-    "fast_connection": "the fast path: receives and sends Fetch",
-    "fast_empty": "the fast path: empty responses",
-    "fast_path": "the fast path: waits, and reads the clock",
-    "openssl": "TLS on the descriptor of a socket",
-    "receiver": "a thread that receives ahead of the caller",
-    "shared_epoll": "the fast path of many consumers in one event loop",
-}
-
-
-def test_only_these_compiled_modules_use_the_system() -> None:
-    """Of the compiled modules, only those of the table use C headers for sockets, threads or clocks."""
-    core = ROOT / "kconsumer" / "_core"
-    system = re.compile(r"#include <(?:sys/socket|sys/epoll|poll|pthread|time)\.h>")
-    headers = {path.name: path.read_text(encoding="utf-8") for path in core.glob("*.h")}
-
-    def uses_system(text: str) -> bool:
-        own = re.findall(r'(?:#include|cdef extern from) "(\w+\.h)"', text)
-        return bool(system.search(text)) or any(uses_system(headers[name]) for name in own if name in headers)
-
-    modules = [*core.glob("*.pyx"), *core.glob("*.pxd")]
-    assert set(COMPILED_SYSTEM_MODULES) == {
-        path.stem for path in modules if uses_system(path.read_text(encoding="utf-8"))
-    }
-
-
 def public_modules() -> set[str]:
     """Returns the modules that `kconsumer/__init__.py` declares public, and the package itself."""
     tree = ast.parse((ROOT / "kconsumer" / "__init__.py").read_text(encoding="utf-8"))
