@@ -4,9 +4,9 @@ from typing import Any, Self
 from typing_extensions import disjoint_base
 
 from kconsumer._core.record_run import RecordIterator, RecordRun
-from kconsumer.records import Position
 from kconsumer.types import TopicPartition
 
+_Position = tuple[int, int | None] | tuple[int, int | None, Any]
 _Skipped = Mapping[TopicPartition, Sequence[tuple[int, int, str]]]
 
 NONE: Mapping[Any, Any]
@@ -16,7 +16,7 @@ class RunBatch:
     @property
     def _runs(self) -> tuple[RecordRun, ...]: ...
     @property
-    def _positions(self) -> Mapping[TopicPartition, Position]: ...
+    def _positions(self) -> Mapping[TopicPartition, _Position]: ...
     @property
     def _skipped(self) -> _Skipped: ...
     @property
@@ -25,11 +25,11 @@ class RunBatch:
     def from_runs(
         cls,
         runs: Iterable[RecordRun],
-        positions: Mapping[TopicPartition, Position] = ...,
+        positions: Mapping[TopicPartition, _Position] = ...,
         skipped: _Skipped = ...,
     ) -> Self: ...
     def _fill(
-        self, runs: tuple[RecordRun, ...], positions: Mapping[TopicPartition, Position], skipped: _Skipped
+        self, runs: tuple[RecordRun, ...], positions: Mapping[TopicPartition, _Position], skipped: _Skipped
     ) -> None: ...
     @property
     def count(self) -> int: ...

@@ -1,4 +1,4 @@
-"""RangeClient for asyncio: reads ranges over connections that it reuses, looks up offsets and topics, commits offsets.
+"""RangeClient and read_range for asyncio: read ranges over reused connections, look up offsets and topics, commit.
 
 Decides when connections are made (at the first use, and again after `close`), and which reader has the open range.
 """
@@ -10,9 +10,10 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kconsumer.aio.consumer import AsyncConsumer
+from kconsumer.aio.range_reader import RangeReader
 from kconsumer.client_base import Timeout
 from kconsumer.consumer_base import Offsets, P, Partition
 from kconsumer.engine.waiting import Operation
@@ -30,9 +31,6 @@ from kconsumer.ranges.client_base import (
 from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
 from kconsumer.ranges.offset_bounds import Point
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-
-if TYPE_CHECKING:
-    from kconsumer.aio.range_reader import RangeReader
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +89,6 @@ class RangeClient(RangeClientBase):
 
         This happens when the reader is opened.
         """
-        from kconsumer.aio.range_reader import RangeReader
-
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return RangeReader(self, TopicPartition(*partition), start, end, limits)
 
@@ -230,6 +226,39 @@ class RangeClient(RangeClientBase):
     def __repr__(self) -> str:
         state = "connected" if self.connected else "not connected"
         return f"<RangeClient of {self.options['bootstrap_servers']} {state}>"
+
+
+def read_range(
+    partition: TopicPartition | tuple[str, int],
+    start: Point,
+    end: Point,
+    *,
+    bootstrap_servers: str | Sequence[str],
+    columns: Iterable[str] | None = None,
+    schema: Schema = "kconsumer",
+    isolation_level: str = "read_uncommitted",
+    max_bytes: int = 4 << 20,
+    max_rows: int = 20_000,
+    on_data_loss: OnDataLoss = "error",
+    **options: Any,
+) -> RangeReader:
+    """Returns an async iterator over the records of one partition from `start` up to, not including, `end`.
+
+    It yields Arrow batches. Use it in `async with`, which opens the range, or await it to open the range.
+
+    `start` and `end` are each an offset, `EARLIEST`, `LATEST` or a `datetime` with a time zone. `LATEST` is the current
+    end of the log (with read_committed the last stable offset). A `datetime` means the first record of that time or
+    later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
+    with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
+
+    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, when the range is opened or
+    when the iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With
+    read_committed, the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if
+    there is no progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
+    """
+    limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
+    client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
+    return RangeReader(client, TopicPartition(*partition), start, end, limits, owns_client=True)
 
 
 async def _close(consumer: AsyncConsumer) -> None:

@@ -1,56 +1,38 @@
-"""read_range and RangeReader for asyncio: read the records of one partition between two points.
+"""RangeReader for asyncio: reads the records of one partition between two points.
 
 `RangeReaderBase` decides what a range contains. Here the calling task is suspended while a step of the reader waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Protocol, TypeVar
 
-from kconsumer.aio.range_client import RangeClient
 from kconsumer.aio.reader_base import AsyncReader
 from kconsumer.arrow import RecordBatch
+from kconsumer.engine.waiting import Operation
 from kconsumer.errors import StateError
-from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
+from kconsumer.ranges.limits import Limits
 from kconsumer.ranges.offset_bounds import Point
-from kconsumer.ranges.reader_base import RangeReaderBase
+from kconsumer.ranges.reader_base import RangeReaderBase, RangeSource
 from kconsumer.types import TopicPartition
 
+T = TypeVar("T")
 
-def read_range(
-    partition: TopicPartition | tuple[str, int],
-    start: Point,
-    end: Point,
-    *,
-    bootstrap_servers: str | Sequence[str],
-    columns: Iterable[str] | None = None,
-    schema: Schema = "kconsumer",
-    isolation_level: str = "read_uncommitted",
-    max_bytes: int = 4 << 20,
-    max_rows: int = 20_000,
-    on_data_loss: OnDataLoss = "error",
-    **options: Any,
-) -> RangeReader:
-    """Returns an async iterator over the records of one partition from `start` up to, not including, `end`.
 
-    It yields Arrow batches. Use it in `async with`, which opens the range, or await it to open the range.
+class ReaderClient(RangeSource, Protocol):
+    """The part of a RangeClient that a RangeReader uses."""
 
-    `start` and `end` are each an offset, `EARLIEST`, `LATEST` or a `datetime` with a time zone. `LATEST` is the current
-    end of the log (with read_committed the last stable offset). A `datetime` means the first record of that time or
-    later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
-    with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
+    async def begin_range(self, reader: RangeReader) -> None:
+        """End the open range, and let this reader open its own."""
 
-    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, when the range is opened or
-    when the iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With
-    read_committed, the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if
-    there is no progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
-    """
-    limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
-    client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    reader = RangeReader(client, TopicPartition(*partition), start, end, limits)
-    reader.owns_client = True
-    return reader
+    async def close_range(self, reader: RangeReader) -> None:
+        """End the open range if it belongs to this reader."""
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Drive an operation of the consumer in the calling task. Returns its result."""
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 class RangeReader(AsyncReader, RangeReaderBase):
@@ -66,10 +48,17 @@ class RangeReader(AsyncReader, RangeReaderBase):
     """
 
     def __init__(
-        self, client: RangeClient, partition: TopicPartition, start: Point, end: Point, limits: Limits
+        self,
+        client: ReaderClient,
+        partition: TopicPartition,
+        start: Point,
+        end: Point,
+        limits: Limits,
+        *,
+        owns_client: bool = False,
     ) -> None:
         super().__init__(client, partition, start, end, limits)
-        self.owns_client = False
+        self.owns_client = owns_client
         self._client = client
         self._opened = False
 

@@ -8,8 +8,8 @@
 Each of these creates its own consumers, which join no group and do not auto-commit.
 """
 
-from kconsumer.aio.range_client import RangeClient
-from kconsumer.aio.range_reader import RangeReader, read_range
+from kconsumer.aio.range_client import RangeClient, read_range
+from kconsumer.aio.range_reader import RangeReader
 from kconsumer.aio.topic_reader import TopicReader, read_topic, scan_topic
 from kconsumer.ranges.client_base import TopicListing
 from kconsumer.ranges.gaps import Gap

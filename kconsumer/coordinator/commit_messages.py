@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.schema.dsl import ZERO_UUID
 from kconsumer.schema.offsets import (
     OffsetCommitRequest,

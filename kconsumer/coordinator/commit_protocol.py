@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.coordinator.error_actions import Table
+from kconsumer.coordinator.group_member import Generation, GroupMember
 from kconsumer.errors import KafkaError
 from kconsumer.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kconsumer.coordinator.classic_protocol.state import Member
-    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
 
 
 class CommitProtocol(ABC):
@@ -32,7 +27,7 @@ class CommitProtocol(ABC):
 
     @property
     @abstractmethod
-    def member(self) -> Member | ConsumerMember:
+    def member(self) -> GroupMember:
         """The member whose offsets are committed."""
 
     @property

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import CommitConfig
 from kconsumer.coordinator.auto_commit import TOPIC_GONE, AutoCommit
-from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commit_messages import Ids, commit_codes, commit_message, last_version
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import GroupErrorAction
 from kconsumer.coordinator.error_hints import OFFSETS_HINTS
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics
 from kconsumer.coordinator.offset_fetches import Committed, OffsetFetches

@@ -11,12 +11,13 @@ import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.error_hints import MEMBERSHIP_HINTS
+from kconsumer.coordinator.group_member import GroupMember, HeartbeatMember
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.metrics import GroupMetrics, HeartbeatMetrics
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback, RebalanceSteps
@@ -30,15 +31,10 @@ from kconsumer.repeated_failures import RepeatedFailures
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import GroupMetadata, TopicPartition
 
-if TYPE_CHECKING:
-    from kconsumer.coordinator.classic_protocol.state import Member
-    from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
-    from kconsumer.share.member import ShareMember
-
 log = get_logger(__name__)
 
-M = TypeVar("M", bound="Member | ConsumerMember")
-H = TypeVar("H", bound="Member | ConsumerMember | ShareMember")  # a member that sends heartbeats
+M = TypeVar("M", bound=GroupMember)
+H = TypeVar("H", bound=HeartbeatMember)
 
 
 class Membership(ABC, Generic[M]):

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer.coordinator.rebalance_steps import CallbackKind, RebalanceCallback
 from kconsumer.deferred_calls import get_logger
@@ -20,9 +20,6 @@ from kconsumer.engine.waiting import Operation
 from kconsumer.errors import KafkaError
 from kconsumer.listener import RebalanceListener
 from kconsumer.types import OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from kconsumer.consumer_base import ConsumerBase
 
 log = get_logger(__name__)
 
@@ -40,14 +37,14 @@ class Callbacks:
         self.revoking = False  # True inside on_revoke or on_lost
         self.on_ran: list[Callable[[float, float], None]] = []  # called with the callbacks' duration (ms) and `now`
         self._components = parts
-        self._consumer: weakref.ref[ConsumerBase] | None = None
+        self._consumer: weakref.ref[object] | None = None
         self._commits: deque[Callable[[], Any]] = deque()
 
     def set_listener(self, listener: RebalanceListener | None) -> None:
         """Set the listener of the current subscription, or None."""
         self.listener = listener
 
-    def set_consumer(self, consumer: ConsumerBase) -> None:
+    def set_consumer(self, consumer: object) -> None:
         """Set the consumer that is passed to callbacks. Keeps only a weak reference to it.
 
         With a strong reference, a consumer that the user forgets to close would not be garbage-collected, and would
@@ -185,7 +182,7 @@ class Callbacks:
 
 
 async def _after(
-    observed: Awaitable[None], listener: RebalanceListener | None, consumer: ConsumerBase, callback: RebalanceCallback
+    observed: Awaitable[None], listener: RebalanceListener | None, consumer: object, callback: RebalanceCallback
 ) -> None:
     """Await what the observer has returned, and then notify the listener, whatever the observer raises."""
     try:
@@ -197,7 +194,7 @@ async def _after(
 
 
 def _notify(
-    listener: RebalanceListener | None, consumer: ConsumerBase, callback: RebalanceCallback
+    listener: RebalanceListener | None, consumer: object, callback: RebalanceCallback
 ) -> Awaitable[None] | None:
     if listener is None:
         return None

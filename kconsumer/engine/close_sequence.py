@@ -8,19 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from kconsumer.clock import Timer
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.components import Group
+from kconsumer.engine.callbacks import Callbacks
+from kconsumer.engine.components import Components, Group
 from kconsumer.engine.driver import Driver
-from kconsumer.engine.operations import track_completion
+from kconsumer.engine.operations import Operations, track_completion
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError
 from kconsumer.managers import Promise, UnsentRequest
-
-if TYPE_CHECKING:
-    from kconsumer.engine.base import Engine
 
 log = get_logger(__name__)
 
@@ -32,10 +30,24 @@ SESSION_CLOSE_TIMEOUT_MS = 1000.0  # how long close() waits for the end of fetch
 TELEMETRY_CLOSE_TIMEOUT_MS = 1000.0  # how long close() waits for the response to the last push of telemetry
 
 
+class ClosingEngine(Protocol):
+    """The parts of an engine that its close uses."""
+
+    components: Components
+    operations: Operations
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """The callbacks of rebalances and commits."""
+
+    def ended(self) -> None:
+        """Record that the engine has ended."""
+
+
 class CloseSequence:
     """The steps that close one engine."""
 
-    def __init__(self, engine: Engine, driver: Driver, timer: Timer) -> None:
+    def __init__(self, engine: ClosingEngine, driver: Driver, timer: Timer) -> None:
         self._engine = engine
         self._driver = driver
         self._timer = timer

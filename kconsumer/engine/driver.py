@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS
@@ -18,9 +17,6 @@ from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError, WakeupError
 from kconsumer.managers import RequestManager, UnsentRequest, timed_out
 from kconsumer.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kconsumer.engine.classic import ClassicDriver
 
 log = get_logger(__name__)
 
@@ -99,7 +95,7 @@ class Driver(ABC):
         """Send those of these requests whose connection exists. The caller holds the lock."""
 
     @abstractmethod
-    def release_to_caller(self, timeout_s: float) -> ClassicDriver | None:
+    def release_to_caller(self, timeout_s: float) -> Driver | None:
         """Returns a driver that runs the network on the calling thread. Used by close().
 
         Returns None if the network thread did not end within `timeout_s`.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
 from kconsumer.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kconsumer.engine.components import ClientComponents
-    from kconsumer.engine.environment import Lock
+    from collections.abc import Callable
+
+    from kconsumer.clock import Clock
+    from kconsumer.deferred_calls import DeferredCalls
+    from kconsumer.engine.environment import Lock, ReentrantLock
+    from kconsumer.state.subscription import SubscriptionState
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """Argument checks and managers raise these errors only before they change any state."""
@@ -82,6 +86,20 @@ class Turnstile:
         self.leave()
 
 
+class Guarded(Protocol):
+    """The components of a client that a section uses."""
+
+    step: Step
+    clock: Clock
+    subscription: SubscriptionState
+    end_wait: Callable[[], None]
+    user_calls: DeferredCalls
+
+    @property
+    def lock(self) -> ReentrantLock:
+        """The engine's lock."""
+
+
 class Section:
     """A context manager that holds the engine's lock and defers signal handlers. Sections may be nested.
 
@@ -91,7 +109,7 @@ class Section:
 
     __slots__ = ("_holds", "_nested", "_parts")
 
-    def __init__(self, parts: ClientComponents) -> None:
+    def __init__(self, parts: Guarded) -> None:
         self._parts = parts
 
     def __enter__(self) -> None:
@@ -129,7 +147,7 @@ class Unlocked:
 
     __slots__ = ("_handlers", "_parts")
 
-    def __init__(self, parts: ClientComponents) -> None:
+    def __init__(self, parts: Guarded) -> None:
         self._parts = parts
         self._handlers = HandlersRunning()
 

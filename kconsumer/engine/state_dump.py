@@ -5,31 +5,23 @@ Decides the layout. `fetching/partition_status.py` explains why a partition wait
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kconsumer.types import PartitionStatus
+from kconsumer.engine.status import summary
 
 if TYPE_CHECKING:
-    from kconsumer.consumer import Consumer
     from kconsumer.engine.base import Engine
     from kconsumer.status import Cells
 
 
-def summary(statuses: Iterable[PartitionStatus]) -> str:
-    """Returns one line with the numbers of partitions, such as "3 partitions: 2 in flight, 1 paused"."""
-    counts = Counter(status.state for status in statuses)
-    states = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in sorted(counts.items(), key=_rank))
-    total = sum(counts.values())
-    return f"{total} partition{'' if total == 1 else 's'}" + (f": {states}" if states else "")
+class Client(Protocol):
+    """A consumer whose state can be described."""
+
+    @property
+    def _engine(self) -> Engine: ...
 
 
-def _rank(item: tuple[object, int]) -> tuple[int, str]:
-    return -item[1], str(item[0])
-
-
-def full_report(consumer: Consumer) -> str:
+def full_report(consumer: Client) -> str:
     """Returns partitions, member and connections as text. A signal handler may call this at any time."""
     engine = consumer._engine
     path = engine.describe_fast_path()  # first, because the lock ends the use of the fast path

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.components import Components
-from kconsumer.engine.state_dump import summary
 from kconsumer.fetching.partition_status import FetchContext, explain
 from kconsumer.state.partition import PartitionState
 from kconsumer.types import PartitionStatus, TopicPartition
@@ -74,3 +75,15 @@ class StatusView:
         parts = self._components
         now = parts.clock.now()
         return [wait.describe(now) for wait in parts.progress.waits()]
+
+
+def summary(statuses: Iterable[PartitionStatus]) -> str:
+    """Returns one line with the numbers of partitions, such as "3 partitions: 2 in flight, 1 paused"."""
+    counts = Counter(status.state for status in statuses)
+    states = ", ".join(f"{count} {state.value.replace('_', ' ')}" for state, count in sorted(counts.items(), key=_rank))
+    total = sum(counts.values())
+    return f"{total} partition{'' if total == 1 else 's'}" + (f": {states}" if states else "")
+
+
+def _rank(item: tuple[object, int]) -> tuple[int, str]:
+    return -item[1], str(item[0])

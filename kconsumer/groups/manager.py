@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from kconsumer.backoff import ExponentialBackoff, RetryTimer
 from kconsumer.config.option_groups import RetryConfig
-from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commit_messages import LAST_VERSION_WITH_NAMES, commit_message
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerError, CoordinatorError, KafkaError, UnsupportedVersionError, error_for

@@ -9,10 +9,10 @@
 Each of these creates its own consumers, which join no group and do not auto-commit.
 """
 
-from kconsumer.ranges.client import RangeClient, borrow
+from kconsumer.ranges.client import RangeClient, borrow, read_range
 from kconsumer.ranges.client_base import TopicListing
 from kconsumer.ranges.offset_bounds import EARLIEST, LATEST
-from kconsumer.ranges.reader import Gap, RangeReader, read_range
+from kconsumer.ranges.reader import Gap, RangeReader
 from kconsumer.ranges.topic import TopicReader, read_topic, scan_topic
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""RangeClient: reads ranges over connections that it reuses, looks up offsets and topics, commits offsets of groups.
+"""RangeClient and read_range: read ranges over connections that are reused, look up offsets and topics, commit.
 
 Decides when connections are made (at the first use, and again after a fork or `close`) and when they are closed (after
 an idle time). Allows one thread and one open range at a time.
@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from kconsumer.client_base import Timeout
 from kconsumer.consumer import Consumer
@@ -31,13 +31,11 @@ from kconsumer.ranges.client_base import (
     options_of,
     topic_names,
 )
+from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
 from kconsumer.ranges.offset_bounds import Point
+from kconsumer.ranges.reader import RangeReader
 from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-
-if TYPE_CHECKING:
-    from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
-    from kconsumer.ranges.reader import RangeReader
 
 log = logging.getLogger(__name__)
 
@@ -111,18 +109,19 @@ class RangeClient(RangeClientBase):
 
         Ends the range that is still open on this client, if there is one.
         """
-        from kconsumer.ranges.limits import Limits
-
         limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
         return self.open_range(TopicPartition(*partition), start, end, limits)
 
-    def open_range(self, partition: TopicPartition, start: Point, end: Point, limits: Limits) -> RangeReader:
-        """Returns a reader for a range, like `read_range`. `limits` contains the other arguments."""
-        from kconsumer.ranges.reader import RangeReader
+    def open_range(
+        self, partition: TopicPartition, start: Point, end: Point, limits: Limits, *, owned: bool = False
+    ) -> RangeReader:
+        """Returns a reader for a range, like `read_range`. `limits` contains the other arguments.
 
+        With `owned`, the client belongs to the reader, which closes it.
+        """
         with self.in_use():
             self.end_range()
-            reader = RangeReader(self, partition, start, end, limits)
+            reader = RangeReader(self, partition, start, end, limits, owns_client=owned)
             self._reader = weakref.ref(reader)
         return reader
 
@@ -295,6 +294,41 @@ class RangeClient(RangeClientBase):
     def __repr__(self) -> str:
         state = "connected" if self.connected else "not connected"
         return f"<RangeClient of {self.options['bootstrap_servers']} {state}>"
+
+
+def read_range(
+    partition: TopicPartition | tuple[str, int],
+    start: Point,
+    end: Point,
+    *,
+    bootstrap_servers: str | Sequence[str],
+    columns: Iterable[str] | None = None,
+    schema: Schema = "kconsumer",
+    isolation_level: str = "read_uncommitted",
+    max_bytes: int = 4 << 20,
+    max_rows: int = 20_000,
+    on_data_loss: OnDataLoss = "error",
+    **options: Any,
+) -> RangeReader:
+    """Returns an iterator over the records of one partition from `start` up to, not including, `end`, as Arrow batches.
+
+    `start` and `end` are each an offset, `EARLIEST`, `LATEST` or a `datetime` with a time zone. `LATEST` is the current
+    end of the log (with read_committed the last stable offset). A `datetime` means the first record of that time or
+    later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
+    with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
+
+    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, when the range is opened or
+    when the iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With
+    read_committed, the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if
+    there is no progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
+    """
+    limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
+    client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
+    try:
+        return client.open_range(TopicPartition(*partition), start, end, limits, owned=True)
+    except BaseException:
+        client.close()
+        raise
 
 
 def _unpickle(options: Mapping[str, Any], idle_close_s: float) -> RangeClient:

@@ -1,60 +1,43 @@
-"""read_range and RangeReader: read the records of one partition between two points, and report offsets without records.
+"""RangeReader: reads the records of one partition between two points, and reports offsets without records.
 
 `RangeReaderBase` decides what a range contains. Here the calling thread blocks while a step of the reader waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
 from kconsumer.arrow import RecordBatch
-from kconsumer.ranges.client import RangeClient
+from kconsumer.consumer import Consumer
 from kconsumer.ranges.gaps import Gap
-from kconsumer.ranges.limits import Limits, OnDataLoss, Schema
+from kconsumer.ranges.limits import Limits
 from kconsumer.ranges.offset_bounds import Point
-from kconsumer.ranges.reader_base import RangeReaderBase
+from kconsumer.ranges.reader_base import RangeReaderBase, RangeSource
 from kconsumer.types import TopicPartition
 
-__all__ = ["Gap", "RangeReader", "read_range"]
+__all__ = ["Gap", "RangeReader"]
 
 
-def read_range(
-    partition: TopicPartition | tuple[str, int],
-    start: Point,
-    end: Point,
-    *,
-    bootstrap_servers: str | Sequence[str],
-    columns: Iterable[str] | None = None,
-    schema: Schema = "kconsumer",
-    isolation_level: str = "read_uncommitted",
-    max_bytes: int = 4 << 20,
-    max_rows: int = 20_000,
-    on_data_loss: OnDataLoss = "error",
-    **options: Any,
-) -> RangeReader:
-    """Returns an iterator over the records of one partition from `start` up to, not including, `end`, as Arrow batches.
+class ReaderClient(RangeSource, Protocol):
+    """The part of a RangeClient that a RangeReader uses."""
 
-    `start` and `end` are each an offset, `EARLIEST`, `LATEST` or a `datetime` with a time zone. `LATEST` is the current
-    end of the log (with read_committed the last stable offset). A `datetime` means the first record of that time or
-    later. `columns` are columns of `kconsumer.arrow`. With `schema="spark"`, they are columns of Spark's Kafka source,
-    with its types. A batch ends with the row that reaches `max_bytes`. `options` are those of `Consumer`.
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer that reads ranges and looks up offsets."""
 
-    Raises OffsetOutOfRangeError or LogTruncationError for offsets that are not in the log, when the range is opened or
-    when the iterator reaches them. With `on_data_loss="skip"`, such offsets are listed in `gaps` instead. With
-    read_committed, the iterator waits for the last stable offset if the range ends beyond it. Raises TimeoutError if
-    there is no progress for `default_api_timeout_ms`. To read many ranges, use a `RangeClient`.
-    """
-    limits = Limits(columns, schema, max_rows, max_bytes, on_data_loss)
-    client = RangeClient(bootstrap_servers=bootstrap_servers, isolation_level=isolation_level, **options)
-    try:
-        reader = client.open_range(TopicPartition(*partition), start, end, limits)
-    except BaseException:
-        client.close()
-        raise
-    reader.owns_client = True
-    return reader
+    def in_use(self) -> AbstractContextManager[None]:
+        """Reserve the client for the calling thread during a `with` block."""
+
+    def close_range(self, reader: RangeReader) -> None:
+        """End the open range if it belongs to this reader."""
+
+    def start_idle_timer(self) -> None:
+        """Start the timer that closes the connections, if the client is idle now."""
+
+    def close(self) -> None:
+        """Close the connections."""
 
 
 class RangeReader(RangeReaderBase):
@@ -68,10 +51,17 @@ class RangeReader(RangeReaderBase):
     """
 
     def __init__(
-        self, client: RangeClient, partition: TopicPartition, start: Point, end: Point, limits: Limits
+        self,
+        client: ReaderClient,
+        partition: TopicPartition,
+        start: Point,
+        end: Point,
+        limits: Limits,
+        *,
+        owns_client: bool = False,
     ) -> None:
         super().__init__(client, partition, start, end, limits)
-        self.owns_client = False
+        self.owns_client = owns_client
         self._client = client
         client.consumer._run(self._locate())
 

@@ -8,7 +8,7 @@ its end. If the step has moved the position of the consumer, the next step moves
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kconsumer.arrow import RecordBatch, SparkBatch
 from kconsumer.clock import Timer
@@ -16,7 +16,6 @@ from kconsumer.consumer_base import ConsumerBase
 from kconsumer.errors import LogTruncationError, OffsetOutOfRangeError, StateError
 from kconsumer.managers import timed_out
 from kconsumer.ranges import offset_bounds
-from kconsumer.ranges.client_base import RangeClientBase
 from kconsumer.ranges.gaps import Gap, Gaps
 from kconsumer.ranges.limits import Limits
 from kconsumer.ranges.offset_bounds import Point
@@ -30,6 +29,17 @@ MAX_POLL_MS = 500.0
 Step: TypeAlias = tuple[RecordBatch | None, int, Gaps]
 
 
+class RangeSource(Protocol):
+    """The part of a range client that its readers use."""
+
+    read_committed: bool
+    timeout_ms: float
+
+    @property
+    def consumer(self) -> ConsumerBase:
+        """The consumer that reads ranges and looks up offsets."""
+
+
 class RangeReaderBase:
     """The part of a range reader that does not depend on how its methods wait."""
 
@@ -40,7 +50,7 @@ class RangeReaderBase:
     high_watermark: int
 
     def __init__(
-        self, client: RangeClientBase, partition: TopicPartition, start: Point, end: Point, limits: Limits
+        self, client: RangeSource, partition: TopicPartition, start: Point, end: Point, limits: Limits
     ) -> None:
         for point in (start, end):
             offset_bounds.check(point)

@@ -13,11 +13,12 @@ import pytest
 from kconsumer.clock import Clock
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, replay, run, status
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.checkpoint import LocalFiles
 from kconsumer.spark.pipeline.replay_run import Replayed
 from kconsumer.spark.pipeline.runner import PipelineError
 from kconsumer.spark.pipeline.settings import Sink
-from kconsumer.spark.pipeline.sinks import Batch, Folder, make
+from kconsumer.spark.pipeline.sinks import Folder, make
 from kconsumer.spark.pipeline.status_report import find_status
 from support.brokers.kafka import Kafka
 

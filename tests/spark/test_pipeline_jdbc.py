@@ -10,10 +10,11 @@ import pytest
 
 from kconsumer.errors import ConfigError
 from kconsumer.spark.pipeline import dry_run, parse, replay, run
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink
 from kconsumer.spark.pipeline.schema_changes import adapt
 from kconsumer.spark.pipeline.settings import Sink
-from kconsumer.spark.pipeline.sinks import Batch, make
+from kconsumer.spark.pipeline.sinks import make
 from support.brokers.kafka import Kafka
 from support.databases.postgres import Postgres
 

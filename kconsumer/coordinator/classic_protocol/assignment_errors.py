@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kconsumer.assignors import Assignor, origin
-from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import AssignorError, KafkaError, ProtocolError
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kconsumer.coordinator.classic_protocol.state import Generation, Member
+from kconsumer.coordinator.classic_protocol.state import Member
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.error_actions import COMMIT_ACTIONS, OFFSET_FETCH_ACTIONS, OFFSET_FETCH_GROUP_ACTIONS
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import KafkaError
 from kconsumer.types import TopicPartition
 

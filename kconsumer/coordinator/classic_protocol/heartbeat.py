@@ -12,8 +12,9 @@ import random
 
 from kconsumer.config.option_groups import GroupRebalanceConfig
 from kconsumer.coordinator.classic_protocol.leave import leave_request
-from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
+from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.error_actions import HEARTBEAT_ACTIONS, GroupErrorAction
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import AbstractHeartbeatManager
 from kconsumer.coordinator.metrics import GroupMetrics

@@ -30,9 +30,10 @@ from kconsumer.coordinator.classic_protocol.requests import (
     join_request,
     sync_message,
 )
-from kconsumer.coordinator.classic_protocol.state import Generation, Member, MemberState
+from kconsumer.coordinator.classic_protocol.state import Member, MemberState
 from kconsumer.coordinator.commits import CommitManager
 from kconsumer.coordinator.error_actions import HINTS, JOIN_ACTIONS, SYNC_ACTIONS, GroupErrorAction, Table
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.lookup import CoordinatorManager
 from kconsumer.coordinator.membership import Membership
 from kconsumer.coordinator.metrics import GroupMetrics

@@ -9,26 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import KafkaError
 from kconsumer.transitions import checked_transition
 
 log = get_logger(__name__)
-
-
-class Generation(NamedTuple):
-    """A generation of a group, with the member id of this consumer."""
-
-    id: int = -1
-    member_id: str = ""
-    protocol: str | None = None  # the name of the assignor that the group chose
-
-    @property
-    def valid(self) -> bool:
-        """True if the coordinator has assigned a generation and a member id, and neither has been reset since."""
-        return self.id >= 0 and self.member_id != ""
 
 
 class MemberState(enum.Enum):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commit_messages import Ids
 from kconsumer.coordinator.commit_protocol import CommitProtocol
 from kconsumer.coordinator.consumer_protocol.state import ConsumerMember
@@ -19,6 +18,7 @@ from kconsumer.coordinator.error_actions import (
     CONSUMER_OFFSET_FETCH_ACTIONS,
     CONSUMER_OFFSET_FETCH_GROUP_ACTIONS,
 )
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import KafkaError
 from kconsumer.metadata.manager import MetadataManager
 from kconsumer.state.cluster import Cluster

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kconsumer.coordinator.classic_protocol.state import Generation
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.deferred_calls import get_logger
 from kconsumer.transitions import checked_transition
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kconsumer.config.kinds import reveal
 from kconsumer.errors import ConfigError
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.settings import Sink
-
-if TYPE_CHECKING:
-    from kconsumer.spark.pipeline.sinks import Batch
 
 __all__ = ["JdbcSink", "driver_class", "run_plan"]
 

@@ -24,6 +24,7 @@ from kconsumer.spark import options
 from kconsumer.spark.admin import Admin
 from kconsumer.spark.offsets import LATEST, Named, Timestamp, as_document, to_json
 from kconsumer.spark.pipeline import frames, sinks
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.checkpoint import query_progress
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig
 from kconsumer.types import TopicPartition
@@ -79,7 +80,7 @@ def replay_in(spark: Any, config: PipelineConfig, start: str, end: str) -> Repla
     try:
         written = missing.count()
         if written:
-            sinks.make(spark, config.sink).write(missing, sinks.Batch(f"replay-{uuid.uuid4()}", 0))
+            sinks.make(spark, config.sink).write(missing, Batch(f"replay-{uuid.uuid4()}", 0))
     finally:
         missing.unpersist()
     return Replayed(int(seen.get["records"]), int(seen.get["invalid"]), written)

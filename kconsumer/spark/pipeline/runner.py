@@ -30,13 +30,13 @@ from kconsumer.signal_safe_lock import SignalSafeLock
 from kconsumer.spark import options
 from kconsumer.spark.lag import LagListener
 from kconsumer.spark.pipeline import checks, frames, sinks
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.checkpoint import NOTE, RunNote
 from kconsumer.spark.pipeline.pipeline_metrics import exported_metrics
 from kconsumer.spark.pipeline.replay_run import Replayed, replay_in
 from kconsumer.spark.pipeline.reporting import Reporter
 from kconsumer.spark.pipeline.schema_changes import adapt, find_changes
 from kconsumer.spark.pipeline.settings import EVENT_TIME, PipelineConfig, Sink
-from kconsumer.spark.pipeline.sinks import Batch
 from kconsumer.spark.pipeline.status_report import find_status
 
 __all__ = ["Outcome", "PipelineError", "dry_run", "replay", "run", "status"]

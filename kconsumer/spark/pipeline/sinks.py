@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from kconsumer.spark.pipeline.batch_sink import Batch, BatchSink
 from kconsumer.spark.pipeline.jdbc_sink import JdbcSink, run_plan
 from kconsumer.spark.pipeline.settings import Sink
 
 __all__ = [
-    "BatchSink",
     "ConsoleSink",
     "DeltaSink",
     "FileSink",
@@ -28,27 +27,6 @@ __all__ = [
     "file_name",
     "make",
 ]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Identifies a micro-batch. A repeated micro-batch has the same query and number."""
-
-    query: str  # the id in the checkpoint
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.query}-{self.number:010d}"
-
-
-class BatchSink(Protocol):
-    """Writes the rows of a micro-batch. If the same batch is written again, the output contains its rows once."""
-
-    #: True if each write runs the whole plan in one action, so that an Observation counts all rows. False for tables:
-    #: they skip a batch that they contain already, and a write to Delta never completes an Observation.
-    runs_all: bool
-
-    def write(self, frame: Any, batch: Batch) -> None: ...
 
 
 def file_name(batch: Batch, index: int, written: str) -> str:

@@ -1,7 +1,8 @@
 """Reads which modules of a package import which, and finds circles.
 
 Reads source files only, so that it needs neither a build nor the package. Imports for the type checker alone (under
-`if TYPE_CHECKING:`) are left out: they have no effect when the program runs.
+`if TYPE_CHECKING:`, and in stubs) count like all others, and those inside functions, too: a reader of a module has to
+know what it names.
 """
 
 from __future__ import annotations
@@ -17,21 +18,16 @@ Graph = dict[str, set[str]]
 
 
 class ImportFinder(ast.NodeVisitor):
-    """Collects every module named by an import statement that may run."""
+    """Collects every module named by an import statement."""
 
-    def __init__(self, root: Path, *, in_functions: bool) -> None:
+    def __init__(self, root: Path, *, typing: bool) -> None:
         self.found: list[str] = []
         self._root = root
-        self._in_functions = in_functions
+        self._typing = typing
 
     def visit_If(self, node: ast.If) -> None:
-        """Skip imports for the type checker only."""
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """An import in a function runs when the function is called."""
-        if self._in_functions:
+        """Skip imports for the type checker alone, unless they count."""
+        if self._typing or not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
             self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -44,15 +40,18 @@ class ImportFinder(ast.NodeVisitor):
         assert node.module is not None
         folder = self._root.joinpath(*node.module.split("."))
         for alias in node.names:
-            places = (folder / f"{alias.name}.py", folder / alias.name)
+            places = (folder / f"{alias.name}.py", folder / f"{alias.name}.pyx", folder / alias.name)
             self.found.append(f"{node.module}.{alias.name}" if any(p.exists() for p in places) else node.module)
 
 
-def imports(path: Path, root: Path, *, in_functions: bool = True) -> list[str]:
-    """Returns the modules that a source file imports or cimports; `root` is the folder of the packages."""
+def imports(path: Path, root: Path, *, typing: bool = True) -> list[str]:
+    """Returns the modules that a source file imports or cimports; `root` is the folder of the packages.
+
+    With `typing=False`, imports for the type checker alone are left out.
+    """
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        finder = ImportFinder(root, in_functions=in_functions)
+    if path.suffix in (".py", ".pyi"):
+        finder = ImportFinder(root, typing=typing)
         finder.visit(ast.parse(text))
         return finder.found
     return [first or second for first, second in CYTHON_IMPORT.findall(text)]
@@ -60,7 +59,7 @@ def imports(path: Path, root: Path, *, in_functions: bool = True) -> list[str]:
 
 def sources(root: Path, package: str) -> list[Path]:
     """Returns the source files of a package."""
-    return sorted(path for pattern in ("*.py", "*.pyx", "*.pxd") for path in (root / package).rglob(pattern))
+    return sorted(path for pattern in ("*.py", "*.pyi", "*.pyx", "*.pxd") for path in (root / package).rglob(pattern))
 
 
 def module_of(path: Path, root: Path) -> str:
@@ -68,14 +67,14 @@ def module_of(path: Path, root: Path) -> str:
     return ".".join(part for part in path.relative_to(root).with_suffix("").parts if part != "__init__")
 
 
-def module_graph(root: Path, package: str) -> Graph:
-    """Returns which modules of a package import which when they are imported themselves."""
-    paths = sources(root, package)
+def module_graph(root: Path, package: str, without: Iterable[str] = ()) -> Graph:
+    """Returns which modules of a package import which. `without`: paths below the package of files to leave out."""
+    paths = [path for path in sources(root, package) if str(path.relative_to(root / package)) not in without]
     modules = {module_of(path, root) for path in paths}
     graph: Graph = {module: set() for module in modules}
     for path in paths:
         module = module_of(path, root)
-        graph[module] |= {name for name in imports(path, root, in_functions=False) if name in modules} - {module}
+        graph[module] |= {name for name in imports(path, root) if name in modules} - {module}
     return graph
 
 

@@ -9,7 +9,8 @@ from kconsumer.coordinator.classic_protocol.embedded import (
     decode_subscription,
     encode_assignment,
 )
-from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.coordinator.rebalance_steps import CallbackKind
 from kconsumer.errors import BrokerConnectionError
 from kconsumer.managers import FOREVER, UnsentRequest

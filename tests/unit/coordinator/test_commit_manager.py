@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kconsumer.coordinator.classic_protocol.state import Generation
 from kconsumer.coordinator.commits import MAX_IN_FLIGHT
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import (
     BrokerConnectionError,
     CommitFailedError,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kconsumer.coordinator import error_actions as tables
-from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.error_codes import is_retriable
 from kconsumer.errors import (
     BrokerError,

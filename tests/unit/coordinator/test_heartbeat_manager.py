@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kconsumer.coordinator.classic_protocol.state import Generation, MemberState
+from kconsumer.coordinator.classic_protocol.state import MemberState
+from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import AuthenticationError, BrokerConnectionError
 from kconsumer.managers import FOREVER, UnsentRequest
 from kconsumer.schema.classic_group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kconsumer import Consumer, ConsumerRecords, TopicPartition
-from kconsumer.engine.state_dump import full_report, summary
+from kconsumer.engine.state_dump import full_report
+from kconsumer.engine.status import summary
 from kconsumer.net.describe import ConnectionReport
 from kconsumer.status import table
 from kconsumer.testing.clock import VirtualClock

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kconsumer.spark.pipeline.batch_sink import Batch
 from kconsumer.spark.pipeline.settings import Sink
-from kconsumer.spark.pipeline.sinks import Batch, DeltaSink, IcebergSink, file_name
+from kconsumer.spark.pipeline.sinks import DeltaSink, IcebergSink, file_name
 
 
 class Recorder:

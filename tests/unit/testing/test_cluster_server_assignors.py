@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from kconsumer.testing.cluster.groups.assignor_input import AssignorGroup, AssignorMember, Partitions
 from kconsumer.testing.cluster.groups.map_order import hash_map_order, topic_order
-from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS, AssignorGroup, AssignorMember, Partitions
+from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS
 from kconsumer.testing.cluster.hashes import java_hash_code
 
 CASES = json.loads(Path(__file__).with_name("server_assignments.json").read_text())

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from kconsumer.error_codes import Errors
 from kconsumer.testing.cluster.acls import TOPIC
 from kconsumer.testing.cluster.groups import consumer_classic, consumer_leave
+from kconsumer.testing.cluster.groups.assignor_input import Partitions
 from kconsumer.testing.cluster.groups.assignor_preference import preferred, preferred_after
 from kconsumer.testing.cluster.groups.consumer_member import UNREVOKED_PARTITIONS, ConsumerMember
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.map_order import TimelineOrder
 from kconsumer.testing.cluster.groups.reconciliation import Owned, Reconciliation
-from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.target_assignment import (
     TopicsSignature,
     compute_target,

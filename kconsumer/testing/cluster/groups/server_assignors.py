@@ -6,32 +6,10 @@ The result equals that of Kafka 4.4, which does not consider racks. `uniform_ass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
+from kconsumer.testing.cluster.groups.assignor_input import AssignorGroup, Partitions
 from kconsumer.testing.cluster.groups.uniform_assignor import assign_mixed, assign_same
-
-#: Partitions by topic id.
-Partitions = dict[bytes, set[int]]
-
-
-@dataclass(slots=True)
-class AssignorMember:
-    """The data of a member that assignors use."""
-
-    id: str
-    instance_id: str | None
-    topic_ids: list[bytes]  # the topics that exist and to which the member subscribes, in the order of a hash map
-    target: Partitions = field(default_factory=dict)  # the present target assignment
-
-
-@dataclass(slots=True)
-class AssignorGroup:
-    """The data of a group that assignors use. `members` have the order of a hash map."""
-
-    members: Sequence[AssignorMember]
-    partition_counts: Mapping[bytes, int]  # by topic id
-    homogeneous: bool  # True: all members subscribe to the same topics
 
 
 def assign_uniform(group: AssignorGroup) -> dict[str, Partitions]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from kconsumer.error_codes import Errors
+from kconsumer.testing.cluster.groups.assignor_input import Partitions
 from kconsumer.testing.cluster.groups.group import Group, GroupError
 from kconsumer.testing.cluster.groups.map_order import hash_map_order
-from kconsumer.testing.cluster.groups.server_assignors import Partitions
 from kconsumer.testing.cluster.groups.simple_assignor import AssignorInput, assign_simple
 from kconsumer.testing.cluster.groups.target_assignment import TopicsSignature, topics_signature
 from kconsumer.testing.cluster.hashes import java_hash_code

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from kconsumer.testing.cluster.groups.assignor_input import AssignorGroup, AssignorMember, Partitions
 from kconsumer.testing.cluster.groups.consumer_member import ConsumerMember
 from kconsumer.testing.cluster.groups.map_order import hash_map_order, topic_order
-from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS, AssignorGroup, AssignorMember, Partitions
+from kconsumer.testing.cluster.groups.server_assignors import ASSIGNORS
 from kconsumer.testing.cluster.groups.topic_regexes import TopicRegexes
 from kconsumer.testing.cluster.hashes import java_hash_code
 from kconsumer.testing.cluster.topic import Topic

@@ -8,12 +8,9 @@ by topic, and then partitions are moved from the most to the least loaded subscr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from kconsumer.testing.cluster.groups.assignor_input import AssignorGroup, AssignorMember, Partitions
 from kconsumer.testing.cluster.groups.map_order import partition_order, topic_order
-
-if TYPE_CHECKING:
-    from kconsumer.testing.cluster.groups.server_assignors import AssignorGroup, AssignorMember, Partitions
 
 MAX_ROUNDS = 16  # of moves over all topics
 NO_OWNER = -1
