@@ -413,9 +413,7 @@ class ConsumerBase(ClientBase):
     def __repr__(self) -> str:
         if self._guard.closed:
             return f"<{self._name()} closed>"
-        path = self._engine.fast_path_state()  # first, because `summary` ends the use of the fast path
-        state = self._engine.status.summary()
-        return f"<{self._name()} {state}" + (f"; fast path {path}>" if path else ">")
+        return f"<{self._name()} {self._engine.status.summary()}>"
 
     # --- arguments ---------------------------------------------------------------------------------------------------
 

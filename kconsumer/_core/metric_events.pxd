@@ -1,4 +1,4 @@
-"""The metrics that the fast path records."""
+"""The metrics that compiled code records."""
 
 from libc.stdint cimport int64_t
 
@@ -42,7 +42,6 @@ cdef class FetchEvents:
     cdef readonly dict topics       # topic -> DataSensors
     cdef readonly dict partitions   # partition -> SensorPair of lag and lead
     cdef bint read_committed
-    cdef public bint consumed_later     # the fast path does not record what is consumed: deserializers may fail
 
     cdef DataSensors topic(self, str topic)
     cdef int record_lag(self, SensorPair sensors, object state, int64_t offset, double now) except -1
@@ -59,16 +58,3 @@ cdef class PollEvents:
 cdef int add_both(SensorPair pair, double first_value, double second_value, double now, int64_t count) except -1
 cdef int record_quick_poll(PollEvents polls, double now) except -1
 cdef int record_poll(PollEvents polls, double began, double ended) except -1
-cdef int record_exchange(
-    ConnectionEvents events,
-    NodeSensors node,
-    double latency_ms,
-    double waited_ms,
-    int64_t received,
-    int64_t sent,
-    double now,
-) except -1
-cdef int add_received(
-    FetchEvents events, DataSensors sensors, int64_t size, int64_t records, double now
-) except -1
-cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1

@@ -93,29 +93,6 @@ cdef class ConnectionEvents:
             node.received = node.responses_received = 0
         self.received_from.clear()
 
-    def sensors(self, str node_id not None):
-        """Returns the sensors of a connection."""
-        return self.node(node_id)
-
-
-cdef int record_exchange(
-    ConnectionEvents events,
-    NodeSensors node,
-    double latency_ms,
-    double waited_ms,
-    int64_t received,
-    int64_t sent,
-    double now,
-) except -1:
-    """Record a response and the next request, which the fast path of fetching has received and sent."""
-    add(node.incoming, <double> received, now, 1)
-    add(node.responses, 0.0, now, 1)
-    add(node.latency, latency_ms, now, 1)
-    add(node.outgoing, <double> sent, now, 1)
-    add(node.requests, <double> sent, now, 1)
-    add(events.waits, waited_ms * NS_PER_MS, now, 1)
-    return add(events.work, 0.0, now, 1)
-
 
 cdef class PollEvents:
     """Records when polls began, and how long they waited."""
@@ -284,16 +261,3 @@ cdef class FetchEvents:
 cdef int record_consumed(DataSensors sensors, int64_t size, int64_t records, double now) except -1:
     """Record the bytes and records that a poll has taken. Does nothing if `sensors` is None."""
     return 0 if sensors is None else add_both(sensors.consumed, <double> size, <double> records, now, 1)
-
-
-cdef int add_received(
-    FetchEvents events, DataSensors sensors, int64_t size, int64_t records, double now
-) except -1:
-    """Record a response whose bytes and records one poll has taken on the fast path."""
-    add_both(sensors.requests, <double> size, <double> records, now, 1)
-    return 0 if events.consumed_later else add_both(sensors.consumed, <double> size, <double> records, now, 1)
-
-
-cdef int record_fetch_latency(FetchEvents events, double latency_ms, double now) except -1:
-    """Record the latency of a Fetch response that was not throttled."""
-    return add_both(events.responses, latency_ms, 0.0, now, 1)

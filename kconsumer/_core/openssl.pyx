@@ -138,20 +138,6 @@ cdef class TlsChannel:
         self.stop = stop
         return count
 
-    def send_or_raise(self, bytes data not None):
-        """Encrypt and send bytes. Returns how many were taken. If none were, raises BlockingIOError; the next `send` of
-        the same bytes says why. Runs no Python code."""
-        cdef kc_tls* tls = self.tls
-        cdef kc_tls_stop stop
-        cdef const char* start = data
-        cdef size_t size = <size_t> len(data), count
-        with nogil:
-            count = kc_tls_write(tls, start, size, &stop)
-        self.stop = stop
-        if not count:
-            raise BlockingIOError()
-        return count
-
     @property
     def stopped(self):
         """Why the last call has stopped: (result of SSL_get_error, errno, OpenSSL's error code). The first is 0 if it

@@ -199,8 +199,6 @@ cdef class FrameBuffer:
     cdef Frame prefetch           # the block of `prefetch_view`, or None
     cdef readonly Py_ssize_t expected      # estimated size in bytes of the next frame, from those of the last frames
 
-    cdef unsigned char* free_space(self, Py_ssize_t* size) noexcept
-    cdef list take_frames(self, Py_ssize_t count)
     cdef int cut(self, list frames) except -1
     cdef int finish_partial(self, list frames) except -1
     cdef int complete(self, Frame frame, list frames) except -1

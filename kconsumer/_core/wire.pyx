@@ -213,18 +213,6 @@ cdef class FrameBuffer:
         Raises ProtocolError if a size prefix is negative or above `max_frame_bytes`. Then the FrameBuffer cannot be
         used any more.
         """
-        return self.take_frames(count)
-
-    cdef unsigned char* free_space(self, Py_ssize_t* size) noexcept:
-        """Returns the address of `recv_view()`, and sets `size` to its size in bytes."""
-        if self.partial is not None:
-            size[0] = self.partial.size - self.filled
-            return self.partial.data + self.filled
-        size[0] = self.scratch.size - self.scratched
-        return self.scratch.data + self.scratched
-
-    cdef list take_frames(self, Py_ssize_t count):
-        """Do what `received` does."""
         cdef list frames = []
         if self.partial is not None:
             if not 0 <= count <= self.partial.size - self.filled:
@@ -331,11 +319,6 @@ cdef class FrameBuffer:
     def pending(self):
         """The number of received bytes of an incomplete frame, including its size prefix."""
         return self.scratched if self.partial is None else self.filled + PREFIX_BYTES
-
-    @property
-    def incomplete(self):
-        """The size of the incomplete frame in bytes; 0 if no part has arrived, or only a part of its size prefix."""
-        return 0 if self.partial is None else self.partial.size
 
     @property
     def missing(self):

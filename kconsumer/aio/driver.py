@@ -61,17 +61,12 @@ class AsyncDriver(ThreadedDriver):
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._waits = WaitsEvent()
-        self.has_idle_fetches = False  # the network thread processes the responses of an idle consumer
         self._closing = False
 
     @property
     def suspensions(self) -> int:
         """The number of times that a wait has suspended a task."""
         return self._changed.suspensions
-
-    def count_suspension(self) -> None:
-        """Count a wait of the fast path."""
-        self._changed.suspensions += 1
 
     def _make_signal(self) -> AsyncSignal:
         parts = self._components
@@ -140,13 +135,11 @@ class AsyncDriver(ThreadedDriver):
         """Do the same as `ThreadedDriver._notify_of`, unless only polls wait, and the responses have changed nothing.
 
         An idle consumer gets a Fetch response without records every `fetch_max_wait_ms`. If it ended the wait of the
-        poll, the poll would wait again, and wake the network thread for that. With the fast path it does, because the
-        poll can then arm it. A call that is about to wait for a
+        poll, the poll would wait again, and wake the network thread for that. A call that is about to wait for a
         request adds its wait before it checks whether the request has ended. So either this method sees the wait, or
         the call sees the end of the request.
         """
-        quiet = self.has_idle_fetches and self._waits.only_polls
-        if responses and quiet and all(map(_is_empty_fetch, responses)) and not self._has_changes():
+        if responses and self._waits.only_polls and all(map(_is_empty_fetch, responses)) and not self._has_changes():
             return
         super()._notify_of(responses)
 

@@ -1,4 +1,4 @@
-"""AsyncEngine: an engine whose operations run in tasks of an event loop, and whose polls use the fast path."""
+"""AsyncEngine: an engine whose operations run in tasks of an event loop."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from kconsumer.aio.callbacks import AsyncCallbacks
 from kconsumer.aio.client_engine import AsyncClientEngine, drive
 from kconsumer.aio.deserialization import AsyncDeserializers
 from kconsumer.aio.driver import AsyncDriver
-from kconsumer.aio.fast_path import AsyncFastPath
 from kconsumer.aio.turn import Turn
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
-from kconsumer.engine.base import ARMED, CHANGED, Engine
+from kconsumer.engine.base import Engine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.environment import Environment
 from kconsumer.engine.waiting import Operation
 from kconsumer.errors import RecordDeserializationError
-from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.managers import FOREVER
 from kconsumer.records import ConsumerRecords
 
@@ -43,10 +41,6 @@ class AsyncEngine(Engine, AsyncClientEngine):
         super().__init__(config, environment, assignors, AsyncDriver, AsyncCallbacks, deferred=deferred)
         self.turn = Turn(self._clock, self.driver)
 
-    def _make_fast_path(self) -> AsyncFastPath:
-        self._async_path = AsyncFastPath(self.components, self.driver, self._metrics)
-        return self._async_path
-
     async def poll_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
         """Returns the result of `poll`. Suspends the calling task where it waits, and while deserializers run.
 
@@ -60,65 +54,11 @@ class AsyncEngine(Engine, AsyncClientEngine):
         return await self._deserialize_collected()
 
     async def _take_async(self, timeout_ms: float, max_records: int, max_bytes: int | None) -> ConsumerRecords:
-        """Returns the records of a poll. Deserializers have run only if they came from the fast path."""
-        control = self._async_path
-        if control.path.armed and not self.delivery.open:
-            records = await self._poll_fast_async(timeout_ms, max_records, max_bytes)
-            if records is not None:
-                return records
-            if not self._ready_to_poll:  # another task unsubscribed
-                return ConsumerRecords.EMPTY
-            timeout_ms = max(0.0, timeout_ms - (self._clock.now() - control.path.last_poll))
+        """Returns the records of a poll, before deserializers run."""
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
-        if records is not None:
-            return records
-        if timeout_ms <= 0:
-            return await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
-        timer = Timer(self._clock, timeout_ms)
-        in_flight = self._quiet and not control.arm(self._clock.now())
-        while True:
-            if control.path.armed:
-                records = await self._poll_fast_async(timer.remaining_ms(), max_records, max_bytes)
-                if records is not None:
-                    return records
-            steps = self._poll_in_flight if in_flight else self._poll_full
-            records = await drive(steps(timer, max_records, max_bytes, control), self.driver)
-            if records is not ARMED:
-                return records
-            in_flight = False
-
-    async def _poll_fast_async(
-        self, timeout_ms: float, max_records: int, max_bytes: int | None
-    ) -> ConsumerRecords | None:
-        """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
-        control, delivery = self._async_path, self.delivery
-        delivery.version = self.lock.version
-        try:
-            records = await control.poll(timeout_ms, max_records, NO_LIMIT if max_bytes is None else max_bytes)
-            if records and self._runs_user_code:
-                records = await self._complete_received(records, deserialize=max_bytes is None)
-        except BaseException:  # such as CancelledError: records that are not returned must not count as consumed
-            self.rollback_open()
-            raise
         if records is None:
-            self._disarm()
-        elif not control.path.armed:  # the network thread may have revoked partitions: the records must be checked
-            delivery.version = CHANGED
+            records = await drive(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver)
         return records
-
-    async def _complete_received(self, records: ConsumerRecords, *, deserialize: bool) -> ConsumerRecords:
-        """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
-        received = self._async_path.received
-        if received is None:
-            return self._consumed(records)
-        runs, failed = received.take(), None
-        complete = len(runs)
-        if deserialize:
-            complete, failed = await self._deserialize(runs)
-        records = received.finish(records, runs, complete, failed)
-        if records and self.lock.version != self.delivery.version:  # the consumer was used meanwhile
-            records = self.recheck(records)
-        return self._consumed(records)
 
     async def _deserialize_collected(self) -> ConsumerRecords:
         """Run deserializers and interceptors on the records that `Collector.collect` has taken. Returns their
@@ -175,7 +115,6 @@ class AsyncEngine(Engine, AsyncClientEngine):
         an exception has interrupted an earlier change of the state, nothing is sent.
         """
         self._closing = True
-        self._async_path.close()
         self.driver.close_began()
         if self.components.step.unfinished:
             self.components.release_lock()

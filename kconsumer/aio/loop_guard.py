@@ -7,7 +7,8 @@ import threading
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 
-from kconsumer.engine.access_guard import AccessGuard, fork_count
+from kconsumer._core.engine_lock import fork_count
+from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError
 

@@ -7,35 +7,17 @@ state.
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from kconsumer._core.engine_lock import fork_count
 from kconsumer.deferred_signals import SIGNALS
 from kconsumer.engine.section import Step
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_forks = 0
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
-
-
-def fork_count() -> int:
-    """Returns the number of forks between the process that imported kconsumer and this process."""
-    return _forks
-
 
 FORKED = (
     "this consumer was made before the process forked; make a new one in the child"
@@ -61,7 +43,7 @@ class AccessGuard:
     one_thread = False  # True if no other thread may call any method but `wakeup`
 
     def __init__(self, step: Step | None = None, end_wait: Callable[[], None] | None = None) -> None:
-        self._forks = _forks
+        self._forks = fork_count()
         self.closed = False
         self.step = step or Step()
         self.end_wait = end_wait  # called when a signal arrives; ends the wait of the running call
@@ -70,11 +52,11 @@ class AccessGuard:
     @property
     def forked(self) -> bool:
         """True if the process has forked since the consumer was created."""
-        return self._forks != _forks
+        return self._forks != fork_count()
 
     def check_usable(self) -> None:
         """Raise the errors of `enter` that do not depend on which thread has entered."""
-        if self._forks != _forks:
+        if self._forks != fork_count():
             raise ForkedConsumerError(FORKED)
         if self.closed:
             raise StateError(CLOSED)
@@ -90,7 +72,7 @@ class AccessGuard:
         Raises ForkedConsumerError in a forked child, ConcurrentAccessError if another thread has entered, and
         StateError after close(). Unless `closing`, also raises StateError after an interruption (see `Step`).
         """
-        if self._forks != _forks:
+        if self._forks != fork_count():
             raise ForkedConsumerError(FORKED)
         me = get_ident()
         holder = self.holder

@@ -20,22 +20,21 @@ from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
-from kconsumer.engine.access_guard import FORKED, AccessGuard, fork_count
+from kconsumer._core.engine_lock import fork_count
+from kconsumer.engine.access_guard import FORKED, AccessGuard
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
 from kconsumer.engine.components import Components
 from kconsumer.engine.driver import Driver
 from kconsumer.engine.environment import Environment
-from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.interceptors import Interceptors
-from kconsumer.engine.metrics import ConsumerMetrics, add_fast_path
+from kconsumer.engine.metrics import ConsumerMetrics
 from kconsumer.engine.operations import Operations
 from kconsumer.engine.section import EXPECTED, Unlocked
 from kconsumer.engine.status import StatusView
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait, run
 from kconsumer.errors import ForkedConsumerError, StateError
-from kconsumer.fetching.collector import NO_LIMIT
 from kconsumer.listener import RebalanceListener
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.subscription import SubscriptionKind
@@ -49,10 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
-CHANGED = -1
-"""A version that differs from each version of the lock: the batch must be checked before it is returned."""
-ARMED = ConsumerRecords()
-"""What `_poll_full` returns if it has armed the fast path. The poll then continues there."""
 
 
 def _unknown(_guard: AccessGuard) -> bool:
@@ -88,14 +83,8 @@ class Engine(ClientEngine):
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
-        self._fast_path = self._make_fast_path()
         #: Returns True if a poll that does not wait would find nothing. Returns False if only `poll` can find it out.
         self.nothing_arrived: Callable[[AccessGuard], bool] = _unknown
-        if self._fast_path is not None:
-            self.nothing_arrived = self._fast_path.path.nothing_arrived
-        #: User code runs on the records of a poll.
-        self._runs_user_code = parts.collector.deserializes or deferred or self.interceptors is not None
-        add_fast_path(parts.metrics, None if self._fast_path is None else self._fast_path.path)
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._quiet = False  # no manager had to be polled when the last poll began
@@ -106,17 +95,6 @@ class Engine(ClientEngine):
                 on_committed=None if interceptors is None else partial(callbacks.committed, interceptors.committed),
                 on_auto_commit=None if on_commit is None else partial(callbacks.commit_finished, on_commit),
             )
-
-    def fast_path_state(self) -> str:
-        """Returns whether polls use the fast path now, for `repr`. Empty for a consumer without network."""
-        return "" if self._fast_path is None else self._fast_path.state
-
-    def describe_fast_path(self) -> str:
-        """Returns the same for state dumps, with the numbers of responses."""
-        return "" if self._fast_path is None else self._fast_path.describe()
-
-    def _make_fast_path(self) -> FastPathControl | None:
-        return FastPathControl(self.components, self.driver, self._metrics) if self.driver.has_fast_path else None
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
@@ -129,72 +107,10 @@ class Engine(ClientEngine):
 
         The caller ends as `Consumer.poll` does: until then, the records do not count as consumed.
         """
-        fast_path = self._fast_path
-        if fast_path is not None and fast_path.path.armed and not self.delivery.open:
-            records = self._poll_fast(fast_path, timeout_ms, max_records, max_bytes)
-            if records is not None:
-                return records
-            if not self._ready_to_poll:  # a signal handler unsubscribed
-                return ConsumerRecords.EMPTY
-            timeout_ms = max(0.0, timeout_ms - (self._clock.now() - fast_path.path.last_poll))
         records = self.poll_without_wait(timeout_ms, max_records, max_bytes)
-        if records is not None:
-            return records
-        if fast_path is None or timeout_ms <= 0:
-            return run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
-        return self._poll_waiting(fast_path, timeout_ms, max_records, max_bytes)
-
-    def _poll_waiting(
-        self, fast_path: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
-    ) -> ConsumerRecords:
-        """Returns the result of `poll`, after a wait. Uses the fast path in the steady state."""
-        timer = Timer(self._clock, timeout_ms)
-        in_flight = self._quiet and not fast_path.arm(self._clock.now())
-        while True:
-            if fast_path.path.armed:
-                found = self._poll_fast(fast_path, timer.remaining_ms(), max_records, max_bytes)
-                if found is not None:
-                    return found
-            steps = self._poll_in_flight if in_flight else self._poll_full
-            records = run(steps(timer, max_records, max_bytes, fast_path), self.driver.wait)
-            if records is not ARMED:
-                return records
-            in_flight = False
-
-    def _poll_fast(
-        self, control: FastPathControl, timeout_ms: float, max_records: int, max_bytes: int | None
-    ) -> ConsumerRecords | None:
-        """Returns the result of `poll` if the fast path finds it, else None. The fast path is then disarmed."""
-        delivery = self.delivery
-        delivery.version = self.lock.version
-        try:
-            limit = NO_LIMIT if max_bytes is None else max_bytes
-            records = control.path.poll(timeout_ms, max_records, limit)
-            if records and self._runs_user_code:
-                records = self._complete_fast(control, records, max_bytes)
-        except BaseException:  # of a signal handler: records that are not returned must not count as consumed
-            self.rollback_open()
-            raise
         if records is None:
-            self._disarm()
-        elif not control.path.armed:  # another thread may have revoked partitions: the records must be checked
-            delivery.version = CHANGED
+            records = run(self.poll_operation(timeout_ms, max_records, max_bytes), self.driver.wait)
         return records
-
-    def _disarm(self) -> None:
-        """Disarm the fast path."""
-        with self.changing():  # every other use of the state disarms it
-            return
-
-    def _complete_fast(
-        self, control: FastPathControl, records: ConsumerRecords, max_bytes: int | None
-    ) -> ConsumerRecords:
-        """Run deserializers and interceptors on records that the fast path has received. Returns their results."""
-        if control.received is not None:
-            records = control.received.complete(records, deserialize=max_bytes is None)
-            if records and self.lock.version != self.delivery.version:  # a deserializer has used the consumer
-                records = self.recheck(records)
-        return self._intercepted(records) if records else records
 
     def _intercepted(self, records: ConsumerRecords) -> ConsumerRecords:
         """Run the interceptors. Returns their result. Raises ForkedConsumerError in a child that one of them forked."""
@@ -233,8 +149,6 @@ class Engine(ClientEngine):
                 self._quiet = False
             elif timeout_ms <= 0 and self._last_poll_empty and driver.idle() and not self.callbacks.commits_pending:
                 self._quick_poll(now)
-                if self._fast_path is not None:
-                    self._fast_path.arm_for_empty_polls(now)
                 return ConsumerRecords.EMPTY
         self._metrics.poll_began(now)
         if self._closing and not self.callbacks.running:  # a signal handler polls inside close()
@@ -264,9 +178,7 @@ class Engine(ClientEngine):
         lock.version += 1
         return records
 
-    def _poll_in_flight(
-        self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
-    ) -> Operation[ConsumerRecords]:
+    def _poll_in_flight(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Wait for a fetch in flight, without polling managers. Returns its records.
 
         If the wait ends without records, returns the result of `_poll_full`.
@@ -278,15 +190,12 @@ class Engine(ClientEngine):
             records = self._collect(max_records, max_bytes)
             if records is not None:
                 return records
-        return (yield from self._poll_full(timer, max_records, max_bytes, fast_path))
+        return (yield from self._poll_full(timer, max_records, max_bytes))
 
-    def _poll_full(
-        self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
-    ) -> Operation[ConsumerRecords]:
+    def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         """Returns buffered records, after it has polled the managers and run the callbacks that are due.
 
-        Repeats this until there are records or the timer has expired. Then the result is empty. With a `fast_path`,
-        returns ARMED as soon as it could be armed.
+        Repeats this until there are records or the timer has expired. Then the result is empty.
         """
         driver = self.driver
         self._last_poll_empty = False
@@ -314,8 +223,6 @@ class Engine(ClientEngine):
             if timer.expired:
                 self._last_poll_empty = True
                 return ConsumerRecords.EMPTY
-            if fast_path is not None and fast_path.arm(self._clock.now()):
-                return ARMED
             wait = Wait(timer.deadline, joining=True, fetching=True)
 
     def _raise_lasting_error(self) -> None:
@@ -546,8 +453,6 @@ class Engine(ClientEngine):
         interrupted = self._release_interrupted()
         if self._take_network(timer):
             self.operations.driver = self.driver
-            if self._fast_path is not None:
-                self._fast_path.disable()
             if not interrupted:
                 self.run(CloseSequence(self, self.driver, timer).run(leave_group, auto_commit=auto_commit))
                 return

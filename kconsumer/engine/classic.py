@@ -27,12 +27,10 @@ BUFFERED_POLL_INTERVAL_MS = 10.0
 class ClassicDriver(Driver):
     """Polls managers and runs the network on the calling thread. Between calls, a thread sends heartbeats."""
 
-    has_fast_path = True
-
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
         self._thread: HeartbeatThread | None = None
-        parts.client.loop.limit_waits(parts.environment.max_wait_ms)
+        parts.client.limit_waits(parts.environment.max_wait_ms)
 
     @property
     def _auto_commit_due(self) -> float:

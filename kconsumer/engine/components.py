@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kconsumer._core.settling_lock import SettlingLock
+from kconsumer._core.engine_lock import EngineLock
 from kconsumer.assignors import Assignor
 from kconsumer.config.option_groups import (
     CommitConfig,
@@ -108,7 +108,7 @@ class ClientComponents(ABC):
         self.config = config
         self.environment = environment
         self.clock = clock = environment.clock
-        self.lock = SettlingLock(environment.reentrant_lock(), SIGNALS)
+        self.lock = EngineLock(environment.reentrant_lock(), SIGNALS)
         self.turnstile = Turnstile(environment.lock())  # of the lock, see `shared_calls.py`
         self.step = Step()
         self.closed = False

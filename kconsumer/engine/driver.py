@@ -32,7 +32,6 @@ class Driver(ABC):
     """
 
     has_network_thread = False  # whether another thread than the calling thread uses the sockets
-    has_fast_path = False  # whether polls of the calling thread may use the fast path
     leave_wait_ms = 0.0  # ms that unsubscribe() waits for the response to LeaveGroup
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
@@ -151,18 +150,9 @@ class Driver(ABC):
         self.wakeup_requested = True
         self._components.end_wait()
 
-    def can_lease(self) -> bool:
-        """Returns whether the calling thread may use the sockets of another thread now. The caller holds the lock."""
-        return False
-
     def notify(self) -> None:
         """End the wait of the calling thread. Another thread calls this."""
         self._notify()
-
-    def on_iteration(self, call: Callable[[float], object]) -> None:
-        """Set a function that the network thread calls with the time (ms) when it has acquired the lock, if there is
-        such a thread."""
-        return
 
     def disable_wakeup(self) -> None:
         """Let calls of `wakeup` raise no WakeupError any more. Called by close()."""

@@ -1,19 +1,16 @@
-"""Metrics of polls and blocking commits (`consumer-metrics`), of the running version (`app-info`), and of the fast path
-of fetching (`kconsumer-metrics`, which Java does not have).
+"""Metrics of polls and blocking commits (`consumer-metrics`), and of the running version (`app-info`).
 
 Polls are recorded by compiled code (`PollEvents`), because polls that find buffered data are frequent.
 """
 
 from __future__ import annotations
 
-from kconsumer._core.fast_path import FastPath
 from kconsumer._core.metric_events import PollEvents, SensorPair
 from kconsumer._version import VERSION
 from kconsumer.metrics.registry import Metrics, Row, Stat
 
 GROUP = "consumer-metrics"
 APP_INFO = "app-info"
-OWN_GROUP = "kconsumer-metrics"
 NS_PER_MS = 1e6
 
 BETWEEN: tuple[Row, ...] = (("time-between-poll-avg", Stat.AVG, "Mean time between two polls, ms"),)
@@ -50,17 +47,6 @@ class ConsumerMetrics:
     def committed_ended(self, began: float, now: float) -> None:
         """Record how long a call of `committed` took, whether it succeeded or not."""
         self._committed.record((now - began) * NS_PER_MS, now)
-
-
-def add_fast_path(metrics: Metrics, path: FastPath | None) -> None:
-    """Add metrics for the Fetch responses that the fast path has processed, and for those that it has handed over.
-
-    Both are 0 if there is no fast path.
-    """
-    processed = metrics.name("fast-path-response-total", OWN_GROUP, "Fetch responses processed on the fast path")
-    metrics.gauge(processed, lambda _now: 0.0 if path is None else float(path.responses))
-    handed_over = metrics.name("fast-path-handover-total", OWN_GROUP, "Fetch responses that the fast path handed over")
-    metrics.gauge(handed_over, lambda _now: 0.0 if path is None else float(path.handed_over))
 
 
 def add_app_info(metrics: Metrics, started_ms: int) -> None:

@@ -24,12 +24,10 @@ class Client(Protocol):
 def full_report(consumer: Client) -> str:
     """Returns partitions, member and connections as text. A signal handler may call this at any time."""
     engine = consumer._engine
-    path = engine.describe_fast_path()  # first, because the lock ends the use of the fast path
     with engine.changing():
         blocks = [
             _partitions(engine),
             f"memory: {engine.components.buffer.memory.usage()}",
-            path and f"fast path: {path}",
             _member(engine),
             _connections(engine),
         ]

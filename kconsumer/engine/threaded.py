@@ -46,7 +46,7 @@ class ThreadedDriver(Driver):
     The first call that needs the network thread starts it.
     """
 
-    has_network_thread = has_fast_path = True
+    has_network_thread = True
     leave_wait_ms = 1000.0
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
@@ -70,7 +70,6 @@ class ThreadedDriver(Driver):
         self._event = IDLE  # the last event that the network thread has taken
         self._fetches_created = 0  # counts how often the calling thread created fetches; changed under the lock
         self._fetches_flushed = 0  # the count of those written to sockets; set by the network thread
-        self._begin_iteration: Callable[[float], object] = bool
         self._yielding = False  # the calling thread waits until the network thread has sent the fetches
         self._run_began: float | None = None
         self._fetch_until = 0.0  # ms; the network thread fetches ahead until then, even without an event
@@ -249,18 +248,6 @@ class ThreadedDriver(Driver):
         self._components.client.wakeup()
         self._signal.notify()
 
-    def can_lease(self) -> bool:
-        """Returns whether the network thread waits for its sockets, and does not use them.
-
-        A thread that was woken is about to use them, although it still waits.
-        """
-        loop = self._components.client.loop
-        return self._network is not None and loop.selecting and not loop.waker.is_set
-
-    def on_iteration(self, call: Callable[[float], object]) -> None:
-        """Set the function that the network thread calls when it has acquired the lock."""
-        self._begin_iteration = call
-
     @property
     def managers_due(self) -> float:
         """The time (ms) of the next auto-commit. The network thread polls the managers."""
@@ -319,7 +306,6 @@ class ThreadedDriver(Driver):
         """Poll all managers and send their requests. Returns how long (ms) the network may wait."""
         with self._components.lock:
             now = self._clock.now()
-            self._begin_iteration(now)
             self._record_interval(now)
             wait_ms = self._poll_managers(now)
             created = self._fetches_created
@@ -335,7 +321,7 @@ class ThreadedDriver(Driver):
         """
         parts = self._components
         if not responses and parts.dispatcher.quiet:
-            return False  # without the lock, which would settle the fast path
+            return False  # without the lock
         with parts.lock:
             try:
                 ended = parts.dispatcher.end_step(responses)

@@ -164,16 +164,6 @@ class FetchChain:
         if self.leader is not leader and self.leader != leader:
             self.leader_changed = True
 
-    def is_idle_at(self, offset: int, leader: LeaderAndEpoch) -> bool:
-        """Returns True if nothing is buffered, and the next fetch starts at `offset` in the log of `leader`."""
-        if self.fetches or self.failures or self.leader_changed or self.set_aside:
-            return False
-        return self.position == offset == self.next_offset and self.leader == leader
-
-    def skip_to(self, offset: int) -> None:
-        """Set the position of an empty chain, because the fast path has returned the records before `offset`."""
-        self.position = self.next_offset = offset
-
     def mark_leader_changed(self) -> None:
         """Record that the data in this chain comes from an earlier leader of the partition."""
         self.leader_changed = True

@@ -164,28 +164,6 @@ class Collector:
             subscription = self._subscription
             self._metrics.record_returned(runs, moved_to, subscription.states(), subscription.now)
 
-    def finish_received(
-        self, runs: Sequence[RecordRun], complete: int, failed: RecordRun | None, skipped: Skipped
-    ) -> ConsumerRecords:
-        """Returns records that the fast path has received, after the deserializers have run, like `finish`."""
-        self.collected, self._skipped = runs, skipped
-        self.busy = False
-        returned, moved_to = self._finished(complete, failed)
-        return ConsumerRecords.from_runs(returned, moved_to, self._skipped)
-
-    def mark_busy(self, busy: bool) -> None:
-        """Set whether deserializers are running on records that the fast path has received."""
-        self.busy = busy
-
-    def record_received(self, runs: Sequence[RecordRun]) -> None:
-        """Record that a poll returns records that the fast path has received. It has recorded the lag itself."""
-        if self._metrics is not None:
-            self._metrics.record_returned([*runs], {}, {}, self._subscription.now)
-
-    def deserialize(self, run: RecordRun) -> None:
-        """Run the deserializers on a run that is not in the buffer."""
-        run.deserialize(self._key, self._value)
-
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
         """End the open batch at these offsets: the records from there on are not returned, and are fetched again."""
         for tp, offset in offsets.items():
@@ -229,12 +207,6 @@ class Collector:
     def deserializes(self) -> bool:
         """True if deserializers run inside `collect`."""
         return self._deserializes
-
-    def set_moved(
-        self, before: dict[TopicPartition, FetchPosition], after: dict[TopicPartition, FetchPosition]
-    ) -> None:
-        """Set the positions before and after the last poll, which the fast path has run."""
-        self._delivery.before, self._delivery.after = before, after
 
     def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
         """Set the context manager that releases the engine's lock while deserializers run."""

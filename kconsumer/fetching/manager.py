@@ -143,51 +143,6 @@ class FetchManager:
             self._waits_for_memory = {broker.node.id: since.get(broker.node.id, now) for broker in waiting}
         return PollResult(requests, wake_at - now)
 
-    # --- called by the fast path -----------------------------------------------------------------------
-
-    def steady_fetches(self) -> list[InFlightFetch]:
-        """Returns the fetches in flight, if there is nothing to do before one of them ends. Else returns an empty list.
-
-        This is the case if each broker with partitions has an incremental fetch in flight that contains all changes,
-        and no partition or broker is backed off.
-        """
-        planner = self.planner
-        if self._expedited or self._node_failures or self._waits_for_memory or planner.next_release != FOREVER:
-            return []
-        if planner.changed or not all(map(self._is_in_flight, self._buffer.dirty)):
-            return []
-        flights: list[InFlightFetch] = []
-        for broker in planner:
-            if broker.chains:
-                flight = self._in_flight.get(broker.node.id)
-                if flight is None or flight.full or flight.broker is not broker or broker.full:
-                    return []
-                if flight.leader_only != bool(broker.leader_only):  # the next request must have another rack
-                    return []
-                if not all(map(self._is_in_flight, broker.changed)):
-                    return []
-                flights.append(flight)
-        return flights
-
-    def _is_in_flight(self, tp: TopicPartition) -> bool:
-        """Returns True if nothing of the partition is buffered, and the fetch in flight requests its next offset."""
-        broker, chain = self.planner.broker_for(tp), self._buffer.find(tp)
-        flight = None if broker is None else self._in_flight.get(broker.node.id)
-        requested = None if flight is None else flight.requested.get(tp)
-        if requested is None or chain is None or requested.chain is not chain:
-            return False
-        return not chain.fetches and requested.offset == chain.next_offset
-
-    def continue_flight(self, flight: InFlightFetch, sent_at: float) -> Callable[[Reply], None]:
-        """Replace a fetch in flight by a later one of the same session, sent at `sent_at` (ms).
-
-        The fast path has handled the responses in between. Returns the handler of the response to the later fetch.
-        """
-        flight.broker.mark_responded(sent_at)
-        self._expedited_offsets.clear()
-        later = self._in_flight[flight.node.id] = flight._replace(sent_at=sent_at)
-        return partial(self.on_response, later)
-
     @property
     def events(self) -> FetchEvents | None:
         """What records the metrics of responses in compiled code; None without metrics."""

@@ -173,19 +173,6 @@ class FetchSession:
             self._without_id.discard(tp)
             self.topic_names[requested.topic_id] = tp.topic
 
-    def continue_at(self, epoch: int, offsets: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Update the session from requests that the fast path has sent: the epoch, and the offsets that changed."""
-        self.epoch = epoch
-        for tp, offset in offsets:
-            before = self.requested[tp]
-            row = FetchPartition(
-                partition=tp.partition,
-                current_leader_epoch=before.row.current_leader_epoch,
-                fetch_offset=offset,
-                partition_max_bytes=before.row.partition_max_bytes,
-            )
-            self.requested[tp] = before._replace(row=row)
-
     def close(self) -> FetchRequest | None:
         """End the session. Returns the request that ends it at the broker, or None if there is no session."""
         if not self.id:

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from kconsumer.net.sasl.authenticator import NewAuthenticator
     from kconsumer.net.sasl.credentials import CredentialsProvider
 
-MAX_SMALL_BYTES = 1 << 16
-"""The fast path is used while responses are expected to have at most this many bytes."""
-
 __all__ = ["MAX_IN_FLIGHT", "ClientRequest", "ClientResponse", "NetworkClient"]
 
 
@@ -85,7 +82,6 @@ class NetworkClient:
             resolve,
             start_thread,
             make_waker(),
-            make_waker,
             metrics,
         )
         self.receiver = self._loop.receiver
@@ -395,24 +391,6 @@ class NetworkClient:
             raise StateError(f"the versions of connection {node_id} are not known yet")
         return node.connection.negotiated(api, min_version, max_version)
 
-    # --- the fast path ---
-
-    @property
-    def loop(self) -> ConnectionLoop:
-        """The event loop. Only the fast path uses it directly."""
-        return self._loop
-
-    def steady_node(self, node_id: str, now: float) -> NodeConnection | None:
-        """Returns the connection `node_id` if it only waits for the response to one request, which is expected to be
-        small. Else returns None."""
-        node = self._nodes_by_id.get(node_id)
-        if node is None or node.connection is None or node.transport is None or not node.may_send(now):
-            return None
-        connection = node.connection
-        if connection.sole_request is None or connection.frames.expected > MAX_SMALL_BYTES:
-            return None
-        return None if self._loop.receives_in_background(node) else node
-
     # --- the loop ---
 
     def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
@@ -421,6 +399,10 @@ class NetworkClient:
         Returns a ClientResponse, with a message or an error, for each request that has ended.
         """
         return self._loop.poll(timeout_ms, now)
+
+    def limit_waits(self, max_wait_ms: float) -> None:
+        """Divide longer waits of `poll` (ms), see `Environment.max_wait_ms`."""
+        self._loop.limit_waits(max_wait_ms)
 
     def idle(self, now: float) -> bool:
         """Returns True if `poll` would have nothing to do now. Changes no state."""

@@ -212,43 +212,6 @@ class Connection:
         version = self.negotiated(api, request.min_version, request.max_version)
         self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
 
-    @property
-    def sole_request(self) -> InFlight | None:
-        """The request in flight, if the connection is READY and does nothing else: there is only one request, all of
-        its bytes were written, no part of the response has arrived, and no authentication has begun, whose first
-        request is sent when the credentials have been read. Else None."""
-        if self.state is not ConnectionState.READY or self._authenticator is not None:
-            return None
-        if len(self._in_flight) != 1 or self.outgoing or self.receiving:
-            return None
-        return self._in_flight[0]
-
-    @property
-    def reauth_at(self) -> float:
-        """When the client starts to authenticate again (ms); inf: never."""
-        return self._reauth_at
-
-    @property
-    def frames(self) -> FrameBuffer:
-        """The frame buffer that received bytes are put into."""
-        return self._frames
-
-    def encode(self, api: Api, version: int, correlation_id: int, message: Any) -> bytes:
-        """Returns the bytes of a request with these values. Changes no state."""
-        return self._encoded(api, version, correlation_id, message)
-
-    def continue_request(self, correlation_id: int, sent_at: float) -> None:
-        """Replace the only request in flight by a later one of the same kind, which the fast path has sent."""
-        entry = self._in_flight[0]
-        entry.correlation_id, entry.sent_at = correlation_id, sent_at
-        entry.deadline = sent_at + entry.timeout_ms
-        self._next_correlation_id = correlation_id + 1
-        self._find_deadline()
-
-    def handle_frames(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
-        """Process frames that the fast path has received. Returns and raises the same as `received`."""
-        return self._handle_frames(frames, now, responses)
-
     def sent(self, count: int) -> int:
         """Remove `count` bytes from the first request in `outgoing`, because the transport has taken them.
 

@@ -7,7 +7,6 @@ decides which brokers there are and when to connect to one. Descriptors are open
 from __future__ import annotations
 
 import selectors
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from kconsumer.net.transport import Connect, Connector, Resolve
 from kconsumer.net.wakeup import Waker
 
 if TYPE_CHECKING:
-    from kconsumer._core.wire import Frame
     from kconsumer.config.options import ConsumerConfig
     from kconsumer.net.metrics import ConnectionMetrics
 
@@ -54,23 +52,17 @@ class ConnectionLoop:
         resolve: Resolve,
         start_thread: Start,
         waker: Waker,
-        make_waker: Callable[[], Waker],
         metrics: ConnectionMetrics | None,
     ) -> None:
         self.nodes: dict[str, NodeConnection] = {}
         self.waker = waker
-        self.make_waker = make_waker
         self.closed = False
-        self.selecting = False  # `poll` waits; it handles the events of no connection
-        self._on_wait: Callable[[], object] | None = None  # see `call_before_wait`
-        self.lease_lock = threading.RLock()  # `poll` does not end its wait while another thread holds it
         self._max_wait_ms = FOREVER  # see `limit_waits`
         self.rebootstrap_required = False  # a broker has returned REBOOTSTRAP_REQUIRED (KIP-1242)
         self._config = config
         self._clock = clock
         self._policy = policy
         self._metrics = metrics
-        self.make_selector = selector_factory
         self._interest = SelectorInterest(selector_factory, self.waker)
         self.background = BackgroundExecutor(self.waker.wake_nowait, start_thread)
         self._background_receiver = BackgroundReceiver(self._interest)
@@ -137,15 +129,7 @@ class ConnectionLoop:
             elif wait_ms > self._max_wait_ms:
                 wait_ms = self._max_wait_ms
             selector = self._interest.selector or self._open()  # it may have been replaced in the last round
-            self.selecting = True
-            try:
-                if self._on_wait is not None and wait_ms > 0:
-                    on_wait, self._on_wait = self._on_wait, None
-                    on_wait()
-                found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
-            finally:
-                with self.lease_lock:
-                    self.selecting = False
+            found = selector.select(wait_ms / 1000 if wait_ms != FOREVER else None)
             woken = self._clock.now()
             for key, mask in found:
                 if key.data is None:
@@ -189,91 +173,6 @@ class ConnectionLoop:
             if self.closed:
                 return False
             raise
-
-    # --- the fast path ---
-
-    @property
-    def selector(self) -> selectors.BaseSelector | None:
-        """The selector with the descriptors of all connections; None before the first use."""
-        return self._interest.selector
-
-    @property
-    def next_timer(self) -> float:
-        """When the next timeout passes (ms), or earlier. The past, if `poll` has something to do now."""
-        if self._deferred_writes or self._done or self._changed or self.waker.is_set:
-            return 0.0
-        if self._resolver.completed_tasks or self.background.completed_tasks:
-            return 0.0
-        return self._next_timer
-
-    @property
-    def metrics(self) -> ConnectionMetrics | None:
-        """The metrics of the connections; None without metrics."""
-        return self._metrics
-
-    def call_before_wait(self, on_wait: Callable[[], object] | None) -> None:
-        """Let `poll` call a function once, after it has set `selecting`, when it is about to wait. None: call nothing.
-
-        Any thread may call this.
-        """
-        self._on_wait = on_wait
-
-    def lease(self, node: NodeConnection) -> None:
-        """Stop using the socket of a node. The caller holds `lease_lock`, and another thread waits in `poll`."""
-        node.lease(True)
-        self._interest.ignore(node)
-
-    def end_lease(self, node: NodeConnection, now: float) -> None:
-        """Use the socket of a node again. Only the thread that calls `poll` may call this."""
-        if not node.leased:
-            return
-        node.lease(False)
-        connection = node.connection
-        if connection is not None and not self.closed:
-            self.run_timers_by(node.next_timer(self._timeouts.max_idle_ms))
-            self._interest.update_connected(node, reads=True)
-
-    def receives_in_background(self, node: NodeConnection) -> bool:
-        """Returns whether the background receiver reads the socket of this node."""
-        return node in self._background_receiver.jobs
-
-    def accept(self, node: NodeConnection, frames: list[Frame], count: int, now: float) -> None:
-        """Process frames of `count` bytes that the fast path has received. Their responses are returned by the next
-        `poll`."""
-        connection = node.connection
-        if connection is None:
-            return
-        node.note_use(now)
-        try:
-            completed = connection.handle_frames(frames, now, self._done)
-        except KafkaError as error:
-            self._io_failed(node, connection, error, now)
-            return
-        if self._metrics is not None:
-            self._metrics.received(node.id, count, completed)
-        if connection.throttle_ms:
-            node.throttle(now)
-
-    def unblock(self, node: NodeConnection, now: float) -> None:
-        """Read what the selector does not report, after the fast path has received a part of it over TLS."""
-        connection, transport = node.connection, node.transport
-        if connection is None or transport is None or self.receives_in_background(node):
-            return
-        if transport.pending:
-            self._read(node, connection, now)
-        if node.connection is connection:
-            self._interest.update_connected(node, reads=True)
-
-    def write_rest(self, node: NodeConnection, rest: memoryview, now: float) -> None:
-        """Write the rest of a request that the fast path has begun to send."""
-        if node.connection is not None:
-            node.connection.outgoing.append(rest)
-            self.write(node, now)
-
-    def fail(self, node: NodeConnection, error: OSError | KafkaError, now: float) -> None:
-        """Close a connection after an error in the fast path."""
-        if node.connection is not None:
-            self._io_failed(node, node.connection, error, now)
 
     def limit_waits(self, max_wait_ms: float) -> None:
         """Divide waits for the network that are longer (ms): between two parts, the interpreter runs what interrupts no
@@ -389,7 +288,7 @@ class ConnectionLoop:
         """Handle the events that the selector has reported for a node. Writes first and then reads, unless the write
         has ended the connection."""
         connection, transport = node.connection, node.transport
-        if connection is None or transport is None or node.leased:
+        if connection is None or transport is None:
             return
         if connection.state is CONNECTING:
             self._attempts.continue_connecting(node, now)

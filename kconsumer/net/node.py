@@ -104,7 +104,6 @@ class NodeConnection:
         "id",
         "last_attempt",
         "last_used",
-        "leased",
         "name",
         "next_probe",
         "port",
@@ -134,7 +133,6 @@ class NodeConnection:
         self.name = broker_name(node_id, host, port)
         self.connection: Connection | None = None
         self.transport: Transport | None = None
-        self.leased = False  # the fast path of another thread uses the socket; the event loop must not
         self.address: Address | None = None  # the one tried last
         self.dns_lookup: Lookup | None = None  # set while an attempt waits for it
         self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates; set while an attempt waits
@@ -436,21 +434,6 @@ class NodeConnection:
     def is_arriving(self, since: float) -> bool:
         """Returns whether a response has arrived in part, or any bytes have arrived at `since` (ms) or later."""
         return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
-
-    def lease(self, leased: bool) -> None:
-        """Set whether the fast path of another thread uses the socket."""
-        if leased:
-            self.wait_for_any()
-        self.leased = leased
-
-    def continue_request(self, correlation_id: int, sent_at: float) -> None:
-        """Replace the only request in flight by a later one of the same kind, which the fast path has sent."""
-        assert self.connection is not None
-        self.connection.continue_request(correlation_id, sent_at)
-
-    def note_use(self, now: float) -> None:
-        """Record that the fast path has used the connection until `now` (ms)."""
-        self.last_used = self.progress_at = now
 
     def note_progress(self, now: float) -> None:
         """Record the time at which bytes have arrived."""

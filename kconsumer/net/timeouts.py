@@ -46,7 +46,7 @@ class ConnectionTimeouts:
 
         `entered_at` is when the caller of the event loop called it: bytes may have waited in sockets until then.
         """
-        nodes = [node for node in nodes if not node.leased]
+        nodes = list(nodes)
         for node in nodes:
             if node.next_timer(self.max_idle_ms) <= now:
                 self._run(node, entered_at, now)

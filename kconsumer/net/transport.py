@@ -41,21 +41,6 @@ class HandshakeClosedError(ConnectionError):
     """
 
 
-class RawSocket(Protocol):
-    """The two methods of a connection that the fast path of fetching calls."""
-
-    def recv_into(self, view: memoryview, /) -> int:
-        """Receive into `view`. Returns the number of bytes, or 0 if the peer has closed the connection. Without bytes,
-        raises BlockingIOError or returns WOULD_BLOCK. Raises OSError, or a KafkaError whose text says what to
-        change."""
-        ...
-
-    def send(self, data: bytes, /) -> int:
-        """Send as many bytes as fit into the socket's buffer. Returns their number. Runs no Python code. If none fit,
-        or if the general path must find out why they cannot be sent, raises BlockingIOError."""
-        ...
-
-
 class Transport(Protocol):
     """The socket of a connection. Its methods raise OSError, or a KafkaError whose text says what to change."""
 
@@ -69,11 +54,6 @@ class Transport(Protocol):
     def channel(self) -> TlsChannel | None:
         """Decrypts the peer's bytes in the background receiver. None if they are not encrypted, or if the background
         receiver cannot decrypt them. Valid once connected."""
-        ...
-
-    @property
-    def raw(self) -> RawSocket | None:
-        """What the fast path calls to receive and send the same bytes. None if the fast path cannot be used."""
         ...
 
     @property
@@ -221,11 +201,6 @@ class TcpTransport:
     def fileno(self) -> int:
         """Returns the socket's descriptor."""
         return self._sock.fileno()
-
-    @property
-    def raw(self) -> RawSocket | None:
-        """The socket itself, whose methods raise BlockingIOError instead of waiting."""
-        return self._sock
 
     def finish_connect(self) -> bool:
         """Returns True: a TCP socket that has become writable is connected. Raises OSError if the attempt failed."""

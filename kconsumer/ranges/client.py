@@ -16,10 +16,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
+from kconsumer._core.engine_lock import fork_count
 from kconsumer.client_base import Timeout
 from kconsumer.consumer import Consumer
 from kconsumer.consumer_base import Offsets, P, Partition
-from kconsumer.engine.access_guard import AccessGuard, fork_count
+from kconsumer.engine.access_guard import AccessGuard
 from kconsumer.errors import KafkaError
 from kconsumer.ranges.client_base import (
     CLOSE_S,

@@ -18,8 +18,6 @@ from kconsumer.share.components import ShareComponents
 class ShareDriver(ClassicDriver):
     """Polls managers and runs the network on the calling thread."""
 
-    has_fast_path = False
-
     _components: ShareComponents
 
     def __init__(self, parts: ShareComponents, callbacks: Callbacks) -> None:

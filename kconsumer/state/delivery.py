@@ -23,7 +23,7 @@ class Delivery:
         self.open = False
         self.before: dict[TopicPartition, FetchPosition] = {}  # for each partition that the batch has moved
         self.after: dict[TopicPartition, FetchPosition] = {}
-        #: The value of `SettlingLock.version` when the batch was taken or checked. Another value: the state may have
+        #: The value of `EngineLock.version` when the batch was taken or checked. Another value: the state may have
         #: changed since.
         self.version = 0
 

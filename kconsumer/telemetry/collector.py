@@ -18,7 +18,6 @@ from kconsumer.types import MetricName
 PREFIX = "org.apache.kafka."
 ALL_METRICS = "*"
 EXCLUDED_LABELS = frozenset({"client-id"})  # the broker knows it from the request
-OWN_GROUPS = frozenset({"kconsumer-metrics"})
 #: In Java the values of these metrics are texts, which are not pushed.
 TEXTS = frozenset({("app-info", "version"), ("app-info", "commit-id")})
 #: In Java the values of these metrics are integers.
@@ -127,7 +126,7 @@ def _attributes(name: MetricName) -> list[tuple[str, str]]:
 @lru_cache(1024)
 def telemetry_name(group: str, name: str) -> str | None:
     """Returns the name in telemetry (Java `TelemetryMetricNamingConvention`), or None if the metric is not pushed."""
-    if group in OWN_GROUPS or (group, name) in TEXTS:
+    if (group, name) in TEXTS:
         return None
     clean_group = group.lower().replace("-", ".").replace(".metrics", "")
     return f"{PREFIX}{clean_group}.{name.lower().replace('-', '.')}"

@@ -25,7 +25,6 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import HandlersRunning
 from kconsumer.engine.base import Engine
 from kconsumer.engine.environment import Environment
-from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.waiting import AT_ONCE, Operation, Wait
 from kconsumer.errors import StateError
 from kconsumer.listener import RebalanceListener
@@ -74,9 +73,7 @@ class MockEngine(Engine):
 
     # --- poll ------------------------------------------------------------------------------------------------------
 
-    def _poll_full(
-        self, timer: Timer, max_records: int, max_bytes: int | None, fast_path: FastPathControl | None = None
-    ) -> Operation[ConsumerRecords]:
+    def _poll_full(self, timer: Timer, max_records: int, max_bytes: int | None) -> Operation[ConsumerRecords]:
         self._begin_poll()
         self._run_scheduled()
         yield Wait(AT_ONCE)  # raises if the scheduled call has closed the consumer

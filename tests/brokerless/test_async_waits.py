@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kconsumer.aio.fast_path import AsyncFastPath
 
 from kconsumer import ConsumerRecords, TopicPartition
 from kconsumer.aio import AsyncConsumer
-from kconsumer.aio.fast_path import AsyncFastPath
 from kconsumer.errors import WakeupError
 from kconsumer.testing import FakeCluster
 from support.aio.blocking import BlockingConsumer, ThreadRunners

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from kconsumer.engine.fast_path import FastPathControl
 
 from kconsumer import Consumer, TopicPartition
-from kconsumer.engine.fast_path import FastPathControl
 from kconsumer.engine.state_dump import full_report
 from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.engine.waiting import Wait

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.harnesses.fast_path import fast_path_use
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import RecordDeserializationError, StateError
 from kconsumer.testing import FakeCluster
-from support.harnesses.fast_path import fast_path_use
 
 TOPIC = "t"
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from support.harnesses.fast_path import fast_path_use
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import CommitFailedError, RebalanceInProgressError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
 from support.harnesses.cancellation import cancel_at
-from support.harnesses.fast_path import fast_path_use
 from support.harnesses.interruptions import arrival, at_point, handler
 
 pytestmark = pytest.mark.network_thread

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.harnesses.fast_path import FastPathUse, fast_path_use
 
 from kconsumer import Consumer
 from support.aio.asyncio_tests import runs_on_asyncio
@@ -22,7 +23,6 @@ from support.brokers.kafka import DEFAULT_VERSION, OLD_VERSION, Kafka, KafkaClus
 from support.brokers.kafka_shared import shared_kafka
 from support.brokers.real_broker_twins import has_real_broker_twin
 from support.harnesses.awaited import EventLoop
-from support.harnesses.fast_path import FastPathUse, fast_path_use
 from support.harnesses.ordering import longest_first
 
 CHOSEN_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)

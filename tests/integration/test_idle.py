@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.harnesses.fast_path import FastPathUse
 
 from kconsumer import Consumer
 from kconsumer.engine.base import Engine
@@ -19,7 +20,6 @@ from kconsumer.engine.driver import MAX_MANAGER_POLL_INTERVAL_MS
 from kconsumer.engine.threaded import ThreadedDriver
 from kconsumer.net.wakeup import Waker
 from support.brokers.kafka import Kafka
-from support.harnesses.fast_path import FastPathUse
 from support.harnesses.polling import poll_until
 
 ENGINES: dict[str, dict[str, Any]] = {

@@ -30,7 +30,6 @@ from kconsumer.net.transport import (
     WOULD_BLOCK,
     Address,
     HandshakeClosedError,
-    RawSocket,
     TcpTransport,
     Transport,
     buffer_sizes,
@@ -126,16 +125,6 @@ def _server_name(host: str) -> str:
     raise OSError(f"{host!r} cannot be the name of a TLS host")
 
 
-class _RawConnection:
-    """The two methods of a TLS connection that the fast path calls."""
-
-    __slots__ = ("recv_into", "send")
-
-    def __init__(self, transport: TlsTransport, channel: TlsChannel) -> None:
-        self.recv_into = transport.recv_into
-        self.send = channel.send_or_raise
-
-
 class TlsTransport(TcpTransport):
     """A TLS socket that never blocks. The GIL is released during calls of OpenSSL."""
 
@@ -190,12 +179,6 @@ class TlsTransport(TcpTransport):
     def channel(self) -> TlsChannel | None:
         """Decrypts for the background receiver; None: it cannot receive from this transport."""
         return self._channel.direct
-
-    @property
-    def raw(self) -> RawSocket | None:
-        """Receives and sends for the fast path; None if it must go through Python's `ssl`."""
-        channel = self._channel.direct
-        return None if channel is None else _RawConnection(self, channel)
 
     @property
     def encryption(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kconsumer.net.background import BackgroundTask
 from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
-from kconsumer.net.transport import WOULD_BLOCK, Address, Connector, RawSocket
+from kconsumer.net.transport import WOULD_BLOCK, Address, Connector
 from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.scripted_broker import Conversation, Script
@@ -94,11 +94,6 @@ class FakeTransport:
         return readable | (WRITE if self.connected and self.room else 0)
 
     # what the client does
-
-    @property
-    def raw(self) -> RawSocket:
-        """This transport: tests run the fast path on it."""
-        return self
 
     def fileno(self) -> int:
         return self.fd

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kconsumer.config.options import ConsumerConfig
-from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError, RawSocket
+from kconsumer.net.transport import WOULD_BLOCK, Address, HandshakeClosedError
 from kconsumer.net.wakeup import Waker
 from kconsumer.testing.cluster.cluster import Cluster
 from kconsumer.testing.cluster.connection import Connection
@@ -79,11 +79,6 @@ class SimulatedSocket(Descriptor):
         network.deliver(self._requests, self._arrive_at_broker)
 
     # --- the client's side ---
-
-    @property
-    def raw(self) -> RawSocket:
-        """This transport: tests run the fast path on it."""
-        return self
 
     def fileno(self) -> int:
         """Returns the number of the descriptor."""

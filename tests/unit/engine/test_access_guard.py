@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from kconsumer import Consumer
-from kconsumer.engine.access_guard import AccessGuard, fork_count, guarded
+from kconsumer._core.engine_lock import fork_count
+from kconsumer.engine.access_guard import AccessGuard, guarded
 from kconsumer.errors import ConcurrentAccessError, ForkedConsumerError, StateError
 from support.harnesses.threads import elsewhere
 

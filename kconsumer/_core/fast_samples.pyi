@@ -1,9 +1,0 @@
-from typing import final
-
-@final
-class FastSamples:
-    @property
-    def response_count(self) -> int: ...
-    @property
-    def poll_count(self) -> int: ...
-    def __new__(cls) -> FastSamples: ...
