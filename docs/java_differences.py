@@ -379,12 +379,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "`node-*1`, in `consumer-node-metrics`",
         ),
         Difference(
-            "own metrics",
-            "",
-            "the group `kconsumer-metrics`: [metrics](../reference/metrics.md)",
-            ("tests/integration/test_metrics.py::test_names_are_kafkas",),
-        ),
-        Difference(
             "reports",
             "JMX by default",
             "`metrics_reporters` has none by default: [observability](../guides/observability.md)",

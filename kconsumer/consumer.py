@@ -92,15 +92,6 @@ class Consumer(ConsumerBase, BlockingClient):
         OffsetOutOfRangeError, CorruptRecordError, RecordDeserializationError, and group or authorization errors.
         `timeout_ms` is an option of kafka-python and raises TypeError.
         """
-        if (
-            timeout == 0
-            and not SIGNALS.active
-            and not (self._iteration.started and self._iteration.active)
-            and (max_records is None or (max_records.__class__ is int and max_records > 0))
-            and timeout_ms is None
-            and self._engine.nothing_arrived(self._guard)
-        ):
-            return ConsumerRecords.EMPTY
         plain = max_records is None and timeout_ms is None
         limit = self._config.max_poll_records if plain else self._max_records(max_records, timeout_ms)
         # The rest is `_poll`, without the call, as in `Engine.poll`.

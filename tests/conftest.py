@@ -27,19 +27,13 @@ settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of tests/integration: one picks the brokers, the other the path of polls."""
+    """Add the option of tests/integration that picks the brokers."""
     parser.addoption(
         "--cluster",
         choices=("kafka", "fake", "kafka-where-needed"),
         default="kafka",
         help="run tests/integration on Apache Kafka, or on the model of kconsumer.testing.FakeCluster those that it "
         "covers, or on Apache Kafka those that the model does not cover and the twins of real_broker_twins.py",
-    )
-    parser.addoption(
-        "--fast-path",
-        choices=("on", "off"),
-        default="on",
-        help="off: in tests/integration, no consumer of the test process uses the fast path of fetching",
     )
 
 

@@ -126,10 +126,6 @@ def layer_of(module: str) -> str:
 SOURCES = sources(ROOT, "kconsumer")
 
 
-# Stubs of the fast path of fetching, which name the layers whose state it copies.
-UPWARD_STUBS = {"_core/fast_connection.pyi", "_core/fast_path.pyi", "_core/settling_lock.pyi"}
-
-
 def layer_violations(root: Path, path: Path) -> set[str]:
     """Returns the layers that a file imports although the row of its layer does not allow it."""
     layer = layer_of(module_of(path, root))
@@ -140,9 +136,8 @@ def layer_violations(root: Path, path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_down(path: Path) -> None:
-    """A file imports only from its own layer and the layers its row allows, but for UPWARD_STUBS."""
-    name = str(path.relative_to(ROOT / "kconsumer"))
-    assert (name in UPWARD_STUBS) == bool(layer_violations(ROOT, path))
+    """A file imports only from its own layer and the layers its row allows."""
+    assert set() == layer_violations(ROOT, path)
 
 
 def test_every_row_has_a_layer() -> None:
@@ -165,7 +160,7 @@ def package_with_circles(circle: tuple[str, ...]) -> str | None:
 
 def test_no_import_circles() -> None:
     """No modules and no packages import each other in a circle, except inside of those that CIRCLES names."""
-    graph = module_graph(ROOT, "kconsumer", without=UPWARD_STUBS)
+    graph = module_graph(ROOT, "kconsumer")
     found = circles(graph) + circles(package_graph(graph, ROOT))
     assert [] == [circle for circle in found if package_with_circles(circle) is None]
     assert set(CIRCLES) == {package_with_circles(circle) for circle in found}
@@ -351,7 +346,7 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     # An exception may come at a call of a method, which would lose or repeat records.
     "engine/base.py": {"unfinished", "open", "version"},
-    "fetching/collector.py": {"open", "before", "after"},  # of the batch that it takes
+    "fetching/collector.py": {"open"},  # of the batch that it takes
     "groups/client.py": {"closed"},  # of the guard: Ctrl-C may come between a call and its effect, not within a store
     "ranges/client.py": {"ended", "holder"},  # the same
     "ranges/client_base.py": {"closed"},  # the same

@@ -36,7 +36,7 @@ from kconsumer._core.crc import crc32, crc32c_kinds
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "instructions.json"
 RECORDS, PASSES = 3200, 4
-# The fast path records the metrics of 64 responses together, so each batch of 64 operations contains this once.
+# A batch has many operations, so that what happens once in a while, such as a timer, counts for little.
 PLAN, HEARTBEAT_PLAN = Plan(4, 64, 4), Plan(2, 6, 3, heartbeat_ms=1500)
 TOLERANCE, OPERATION_TOLERANCE, HEARTBEAT_TOLERANCE, OTHER_SETTING_TOLERANCE = 0.03, 0.05, 0.15, 0.25
 # The C functions of `crc32c_kinds` and `crc32`, which nothing else calls. Before them callgrind writes a file, and sets

@@ -1,4 +1,4 @@
-"""The signal handlers that are replaced while a call works. The engine's lock and the fast path defer them."""
+"""The signal handlers that are replaced while a call works. The engine's lock defers them, too."""
 
 
 cdef class HeldHandlers:

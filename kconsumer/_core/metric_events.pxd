@@ -53,8 +53,3 @@ cdef class PollEvents:
     cdef double last            # when the last poll began; NaN: there was none
     cdef double work_ms         # the time between the last poll that may have waited and the poll before it
     cdef double waited_until    # when that poll ended its wait; 0: it did not wait, or its wait is recorded
-
-
-cdef int add_both(SensorPair pair, double first_value, double second_value, double now, int64_t count) except -1
-cdef int record_quick_poll(PollEvents polls, double now) except -1
-cdef int record_poll(PollEvents polls, double began, double ended) except -1

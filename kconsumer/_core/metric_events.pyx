@@ -110,11 +110,14 @@ cdef class PollEvents:
 
         For the first poll, this time is 0, as in Java.
         """
-        record_poll(self, now, 0.0)
+        record_wait(self)
+        self.work_ms = begin_poll(self, now)
 
     def quick_poll(self, double now):
         """Record a poll that does not wait."""
-        record_quick_poll(self, now)
+        record_wait(self)
+        begin_poll(self, now)
+        add(self.idle, 0.0, now, 1)
 
     def wait_ended(self, double now):
         """Record when the last poll stopped waiting. If it waits several times, the last end counts."""
@@ -123,22 +126,6 @@ cdef class PollEvents:
     def settle(self):
         """Record how long the last poll waited. Called before metrics are read."""
         record_wait(self)
-
-
-cdef int record_poll(PollEvents polls, double began, double ended) except -1:
-    """Record a poll that may have to wait. `ended`: when it stopped waiting; 0 if that is not known yet."""
-    record_wait(polls)
-    polls.work_ms = begin_poll(polls, began)
-    if ended:
-        polls.waited_until = ended
-    return 0
-
-
-cdef int record_quick_poll(PollEvents polls, double now) except -1:
-    """Record a poll that does not wait."""
-    record_wait(polls)
-    begin_poll(polls, now)
-    return add(polls.idle, 0.0, now, 1)
 
 
 cdef double begin_poll(PollEvents polls, double now) except? -1:

@@ -67,7 +67,7 @@ cdef int add(SampledValues values, double value, double now, int64_t count) exce
         window = &values.windows[values.size - 1] if values.size else NULL
         if window == NULL or now - window.start >= values.window_ms:
             window = new_window(values, now)
-        if now > window.end:    # the fast path records some values later than others record newer ones
+        if now > window.end:    # a thread may have read the clock before another one, and record after it
             window.end = now
         window.count += count
         window.sum += value

@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kconsumer._core.engine_lock import fork_count
 from kconsumer.assignors import Assignor
 from kconsumer.clock import Timer
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.deferred_calls import get_logger
 from kconsumer.deferred_signals import SIGNALS, HandlersRunning
-from kconsumer._core.engine_lock import fork_count
-from kconsumer.engine.access_guard import FORKED, AccessGuard
+from kconsumer.engine.access_guard import FORKED
 from kconsumer.engine.callbacks import Callbacks
 from kconsumer.engine.client_engine import ClientEngine
 from kconsumer.engine.close_sequence import CloseSequence
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOTHING = SubscriptionKind.NONE
 POLL_AT_ONCE = Wait(AT_ONCE, joining=True, fetching=True)
-
-
-def _unknown(_guard: AccessGuard) -> bool:
-    return False
 
 
 class Engine(ClientEngine):
@@ -83,8 +79,6 @@ class Engine(ClientEngine):
         parts.collector.set_unlocked(partial(Unlocked, parts))
         self._metrics = ConsumerMetrics(parts.metrics)
         self._quick_poll = self._metrics.quick_poll
-        #: Returns True if a poll that does not wait would find nothing. Returns False if only `poll` can find it out.
-        self.nothing_arrived: Callable[[AccessGuard], bool] = _unknown
         self.operations = Operations(parts, self.callbacks, self._metrics, self.driver)
         self._closing = False
         self._quiet = False  # no manager had to be polled when the last poll began

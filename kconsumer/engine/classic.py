@@ -32,11 +32,6 @@ class ClassicDriver(Driver):
         self._thread: HeartbeatThread | None = None
         parts.client.limit_waits(parts.environment.max_wait_ms)
 
-    @property
-    def _auto_commit_due(self) -> float:
-        group = self._components.group
-        return FOREVER if group is None else group.commits.auto_commit_due
-
     def _step(self, wait: Wait, timeout_ms: float) -> None:
         parts, group = self._components, self._components.group
         if parts.turnstile.taken:
@@ -49,11 +44,6 @@ class ClassicDriver(Driver):
                 # In each step, because a caller that waits long inside poll() is not idle.
                 group.heartbeat.poll_started(now)
                 group.commits.maybe_auto_commit(now)
-            if timeout_ms <= 0 and not parts.client.idle(now):
-                # The managers are polled after the responses that have arrived. Otherwise `managers_due` would be
-                # unknown, and the fast path, which may be armed after this step, would end early to poll them again.
-                parts.dispatcher.step(0.0)
-                now = parts.subscription.now
             wait_ms = FOREVER
             for manager in parts.managers:
                 wait_ms = min(wait_ms, self._poll_safely(manager, now))
@@ -66,8 +56,6 @@ class ClassicDriver(Driver):
                 self.push_telemetry(now)
             if telemetry.due - now < wait_ms:
                 wait_ms = telemetry.due - now if telemetry.due > now else 0.0
-            if fetching and may_join:
-                self._managers_due = min(now + wait_ms, self._auto_commit_due), parts.dispatcher.ended
             has_data = fetching and parts.buffer.has_data()
             self.next_manager_poll = now + min(
                 max(wait_ms, 1.0), BUFFERED_POLL_INTERVAL_MS if has_data else MAX_MANAGER_POLL_INTERVAL_MS

@@ -36,7 +36,6 @@ class Driver(ABC):
 
     def __init__(self, parts: ClientComponents, callbacks: Callbacks) -> None:
         self.next_manager_poll = 0.0  # ms; before this time poll() need not poll the managers
-        self._managers_due = 0.0, -1  # see `managers_due`: a time (ms), and the requests that had ended before
         self.wakeup_requested = False  # wakeup() was called
         self.wakeup_enabled = True  # a requested wakeup raises WakeupError; False while close() runs
         self._components = parts
@@ -161,22 +160,6 @@ class Driver(ABC):
     def request_manager_poll(self) -> None:
         """Make the next poll() poll all managers."""
         self.next_manager_poll = 0.0
-        self._managers_due = 0.0, -1
-
-    @property
-    def callbacks_due(self) -> bool:
-        """True if a rebalance or commit callback is due."""
-        return self._callbacks.due or self._callbacks.unfinished or self._callbacks.commits_pending
-
-    @property
-    def managers_due(self) -> float:
-        """The time (ms) at which a manager must be polled, if no request ends before.
-
-        If a request has ended since all managers were polled, this is `next_manager_poll`, which is never later than
-        MAX_MANAGER_POLL_INTERVAL_MS after that.
-        """
-        due, ended = self._managers_due
-        return due if ended == self._components.dispatcher.ended else self.next_manager_poll
 
     def _check_open(self) -> None:
         """Raise StateError if a signal handler or a callback has closed the consumer during this call."""

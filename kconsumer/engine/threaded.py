@@ -248,12 +248,6 @@ class ThreadedDriver(Driver):
         self._components.client.wakeup()
         self._signal.notify()
 
-    @property
-    def managers_due(self) -> float:
-        """The time (ms) of the next auto-commit. The network thread polls the managers."""
-        group = self._components.group
-        return FOREVER if group is None else group.commits.auto_commit_due
-
     def keep_alive(self) -> None:
         """Do nothing, because the network thread sends heartbeats."""
 

@@ -156,11 +156,6 @@ class FetchPlanner:
         return bool(self._buffer.dirty) or self._buffer.memory.has_freed
 
     @property
-    def next_release(self) -> float:
-        """The time (ms) at which the next backoff of a partition ends; FOREVER if no partition is backed off."""
-        return self._next_release
-
-    @property
     def next_change(self) -> float:
         """The time (ms) at which a backoff has ended, or a partition may be read from another replica; or FOREVER."""
         return min(self._next_release, self._lease_end + 1.0)

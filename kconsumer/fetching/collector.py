@@ -203,11 +203,6 @@ class Collector:
                 skipped.pop(tp, None)
         return [run for run in runs if run.topic_partition in delivery.after]
 
-    @property
-    def deserializes(self) -> bool:
-        """True if deserializers run inside `collect`."""
-        return self._deserializes
-
     def set_unlocked(self, unlocked: Callable[[], AbstractContextManager[object]]) -> None:
         """Set the context manager that releases the engine's lock while deserializers run."""
         self._unlocked = unlocked

@@ -96,7 +96,7 @@ class FetchMetrics:
             self._new_topic,
             read_committed,
         )
-        self.events = events  # the collector and the fast path record without the methods
+        self.events = events  # the collector records without the methods
         self.record_response, self.record_drained = events.record_response, events.record_drained
         self._lags, self._topics = events.partitions, events.topics
         self._gauges: dict[TopicPartition, list[MetricName]] = {}

@@ -102,7 +102,6 @@ class ConnectionMetrics:
         )
         # Events that each request causes are recorded by compiled code.
         events = ConnectionEvents(metrics.sensor(GROUP, WAITS), metrics.sensor(GROUP, WORK), self._new_node)
-        self.events = events  # the fast path of fetching records without the methods
         self.sent, self.received, self.completed, self.polled = (
             events.sent,
             events.received,

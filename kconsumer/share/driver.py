@@ -22,6 +22,8 @@ class ShareDriver(ClassicDriver):
 
     def __init__(self, parts: ShareComponents, callbacks: Callbacks) -> None:
         super().__init__(parts, callbacks)
+        #: When a manager must be polled (ms), and the number of other requests that had ended when all were polled.
+        self._managers_due = 0.0, -1
         self._polled_all = False  # all managers were polled since `raise_errors` was called last
 
     def _step(self, wait: Wait, timeout_ms: float) -> None:
@@ -35,6 +37,11 @@ class ShareDriver(ClassicDriver):
                 wait_ms = 0.0
             parts.dispatcher.step(min(wait_ms, timeout_ms, MAX_WAIT_MS))
             self._after_step(wait)
+
+    def request_manager_poll(self) -> None:
+        """Make the next step poll all managers."""
+        super().request_manager_poll()
+        self._managers_due = 0.0, -1
 
     def _poll_due_managers(self, now: float) -> float:
         """Poll all managers if one of them is due, or if a request has ended that may concern it.

@@ -110,8 +110,7 @@ def test_bytes_of_compressed_records(new_consumer: Callable[..., Consumer]) -> N
 
 
 def test_single_records(cluster: FakeCluster, new_consumer: Callable[..., Consumer]) -> None:
-    """Records that are read one by one, as they are written, have the same metrics: also if the steady state of
-    fetching is run by other code."""
+    """Records that are read one by one, as they are written, have the same metrics."""
     topic = f"single-{next(NUMBERS)}"
     cluster.create_topic(topic, 1)
     consumer = new_consumer(topic)

@@ -1,7 +1,7 @@
 """Consumers that are used at random return every record once and in order, and commit what was returned.
 
 A seed decides what is written, called and changed, which signals arrive, and which tasks are cancelled. A second thread
-uses the consumer meanwhile. All of this has the same results with and without the fast path.
+uses the consumer meanwhile.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harnesses.fast_path import fast_path_use
 
 from kconsumer import Consumer, TopicPartition
 from kconsumer.aio import AsyncConsumer
 from kconsumer.errors import CommitFailedError, RebalanceInProgressError, StateError, WakeupError
 from kconsumer.testing import FakeCluster
+from support.brokers.certificates import Authority
 from support.harnesses.cancellation import cancel_at
 from support.harnesses.interruptions import arrival, at_point, handler
 
@@ -126,10 +127,10 @@ class World:
         return self.following != self.written
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    """A cluster of two brokers."""
-    with FakeCluster(brokers=BROKERS, group_consumer_heartbeat_interval_ms=100) as cluster:
+@contextmanager
+def new_cluster(**options: Any) -> Iterator[FakeCluster]:
+    """A cluster of two brokers, with these further options."""
+    with FakeCluster(brokers=BROKERS, group_consumer_heartbeat_interval_ms=100, **options) as cluster:
         cluster.create_topic("t", partitions=PARTITIONS, replication_factor=BROKERS)
         yield cluster
 
@@ -179,15 +180,28 @@ def read(world: World, consumer: Consumer) -> None:
         world.take(at_point(lambda: consumer.poll(timeout), point, arrival(signal.SIGUSR1))[1])
 
 
-@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("engine", ENGINES)
-def test_random_use(cluster: FakeCluster, engine: str, seed: int, fast: bool) -> None:
+def test_random_use(engine: str, seed: int) -> None:
     """All records are returned in order, and what is committed was returned, whatever happens meanwhile."""
-    world = World(cluster, seed)
+    with new_cluster() as cluster:
+        use(World(cluster, seed), engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_random_use_over_tls(tmp_path: Path, engine: str) -> None:
+    """The same with encrypted connections."""
+    authority = Authority()
+    trusted = authority.write(tmp_path / "ca.pem")
+    with new_cluster(tls=authority.issue().write(tmp_path / "broker.pem")) as cluster:
+        use(World(cluster, 0), engine, security_protocol="SSL", ssl_cafile=trusted)
+
+
+def use(world: World, engine: str, **options: Any) -> None:
+    """Use a consumer with these further options at random. Then read all records, and commit."""
+    cluster = world.cluster
     with (
-        fast_path_use(on=fast),
-        Consumer("t", **world.options(), **ENGINES[engine]) as consumer,
+        Consumer("t", **world.options(), **ENGINES[engine], **options) as consumer,
         another_thread(consumer),
         handler(signal.SIGUSR1, lambda *_: act_in_handler(world, consumer)),
     ):
@@ -222,12 +236,17 @@ def repeat(call: Callable[[], Any]) -> Any:
         return call()
 
 
-@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_random_use_of_an_async_consumer(cluster: FakeCluster, protocol: str, seed: int, fast: bool) -> None:
+def test_random_use_of_an_async_consumer(protocol: str, seed: int) -> None:
     """The same for an AsyncConsumer whose polls are cancelled at random, while another task commits."""
-    world = World(cluster, seed)
+    with new_cluster() as cluster:
+        asyncio.run(use_async(World(cluster, seed), protocol))
+
+
+async def use_async(world: World, protocol: str) -> None:
+    """Use an AsyncConsumer at random. Then read all records, and commit."""
+    cluster = world.cluster
 
     async def commit_often(consumer: AsyncConsumer) -> None:
         while True:
@@ -249,25 +268,21 @@ def test_random_use_of_an_async_consumer(cluster: FakeCluster, protocol: str, se
         else:
             world.change(consumer)
 
-    async def main() -> None:
-        async with AsyncConsumer("t", **world.options(), group_protocol=protocol) as consumer:
-            while len(consumer.assignment()) < PARTITIONS:
-                await consumer.poll(0.1)
-            committing = asyncio.create_task(commit_often(consumer))
-            for _ in range(STEPS):
-                await step(consumer)
-            committing.cancel()
-            await asyncio.wait([committing])
-            assert committing.cancelled(), committing.exception()
-            world.resume(consumer)
-            end = time.monotonic() + LIMIT_S
-            while world.unread:
-                assert time.monotonic() < end, (world.following, world.written, consumer.partition_states())
-                world.take(await consumer.poll(0.2))
-            assert world.written == {tp: await consumer.position(tp) for tp in ALL}
-            while world.written != committed(cluster):
-                assert time.monotonic() < end, (world.written, committed(cluster))
-                await consumer.commit()
-
-    with fast_path_use(on=fast):
-        asyncio.run(main())
+    async with AsyncConsumer("t", **world.options(), group_protocol=protocol) as consumer:
+        while len(consumer.assignment()) < PARTITIONS:
+            await consumer.poll(0.1)
+        committing = asyncio.create_task(commit_often(consumer))
+        for _ in range(STEPS):
+            await step(consumer)
+        committing.cancel()
+        await asyncio.wait([committing])
+        assert committing.cancelled(), committing.exception()
+        world.resume(consumer)
+        end = time.monotonic() + LIMIT_S
+        while world.unread:
+            assert time.monotonic() < end, (world.following, world.written, consumer.partition_states())
+            world.take(await consumer.poll(0.2))
+        assert world.written == {tp: await consumer.position(tp) for tp in ALL}
+        while world.written != committed(cluster):
+            assert time.monotonic() < end, (world.written, committed(cluster))
+            await consumer.commit()

@@ -75,7 +75,7 @@ def test_metrics_are_pushed(cluster: FakeCluster, consumer: Consumer) -> None:
     assert 5.0 == sum(push.value(READ) for push in pushes)
 
 
-def test_pushes_continue_on_the_fast_path(cluster: FakeCluster, consumer: Consumer) -> None:
+def test_pushes_continue(cluster: FakeCluster, consumer: Consumer) -> None:
     """A consumer in its steady state continues to push, and to read."""
     poll_until(consumer, cluster.pushed_metrics)
     before = len(cluster.pushed_metrics())

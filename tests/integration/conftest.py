@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.harnesses.fast_path import FastPathUse, fast_path_use
 
 from kconsumer import Consumer
 from support.aio.asyncio_tests import runs_on_asyncio
@@ -101,27 +100,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def fast_path(request: pytest.FixtureRequest) -> Iterator[FastPathUse]:
-    """The use of the fast path by all consumers of this process. `--fast-path=off` forces the general path."""
-    with fast_path_use(on=request.config.getoption("--fast-path") == "on") as use:
-        yield use
-
-
-@pytest.fixture(autouse=True)
-def _fast_path_is_used(request: pytest.FixtureRequest, fast_path: FastPathUse) -> Iterator[None]:
-    """Fail a test with the mark `fast_path` if its consumers have not used the fast path. Fail every test whose
-    consumers have used it although it is off.
-    """
-    before = fast_path.responses
-    yield
-    responses = fast_path.responses - before
-    if not fast_path.on:
-        assert responses == 0
-    elif request.node.get_closest_marker("fast_path") is not None:
-        assert responses > 0
 
 
 @pytest.fixture(scope="session")

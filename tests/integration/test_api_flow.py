@@ -221,7 +221,6 @@ def test_record_larger_than_the_fetch_size_is_read(
     assert [b"small", large, b"after"] == values(read(consumer, 3))
 
 
-@pytest.mark.fast_path
 def test_all_partitions_are_read_with_tiny_fetch_sizes(kafka: Kafka, topic_name: str, new_consumer: New) -> None:
     """With fetch limits of a few records, all partitions of all topics are read to the end (Java
     testLowMaxFetchSizeForRequestAndPartition).

@@ -66,7 +66,6 @@ def test_consumer_timeout_of_zero_does_not_wait(ten: TopicPartition, new_consume
     assert watch.seconds() < 1.0
 
 
-@pytest.mark.fast_path
 def test_records_arriving_later_keep_the_loop_going(kafka: Kafka, ten: TopicPartition, new_consumer: New) -> None:
     """The timeout counts from the last batch, not from the start of the loop."""
     consumer = new_consumer(consumer_timeout_ms=1500)

@@ -129,7 +129,6 @@ def test_suspended_member_is_fenced_and_comes_back(kafka: Kafka, topic_name: str
 # --- one or two members in this process ------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_path
 def test_unaffected_partitions_keep_flowing(kafka: Kafka, topic_name: str, member: New) -> None:
     """While one partition moves to another member, reading of the other partition is not interrupted."""
     topic = kafka.create_topic(topic_name, 2)

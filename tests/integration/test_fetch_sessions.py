@@ -55,9 +55,8 @@ def read(consumer: Consumer, seen: Seen, wanted: Seen, timeout_s: float = 60) ->
 
 def session(consumer: Consumer) -> FetchSession:
     """Returns the consumer's fetch session with the only broker."""
-    with consumer._engine.lock:  # so that the fast path has updated the session
-        (target,) = [target for target in consumer._engine.components.fetch.planner if target.chains]
-        return target.session
+    (target,) = [target for target in consumer._engine.components.fetch.planner if target.chains]
+    return target.session
 
 
 def make_consumer(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> Consumer:

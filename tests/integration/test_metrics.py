@@ -40,7 +40,6 @@ TEXTS = {("app-info", "version", "client-id"), ("app-info", "commit-id", "client
 AS_TAGS = {("app-info", "version", "client-id,version"), ("app-info", "commit-id", "client-id,commit-id")}
 
 FETCHES = "consumer-fetch-manager-metrics"
-OWN_GROUP = "kconsumer-metrics"  # metrics that Java does not have
 
 
 class Keeper(MetricsReporter):
@@ -133,7 +132,7 @@ def test_names_are_kafkas(kafka: Kafka, topic_name: str, new_consumer: New, engi
     consumer.commit()
     consumer.committed(consumer.assignment())
     consumer.poll(0.1)
-    ours = {(m.group, m.name, ",".join(sorted(dict(m.tags)))) for m in consumer.metrics() if m.group != OWN_GROUP}
+    ours = {(m.group, m.name, ",".join(sorted(dict(m.tags)))) for m in consumer.metrics()}
     protocol = engine.get("group_protocol", "classic")
     rows = java_metrics(kafka, topic_name, protocol)
     java = {name for name, _, _ in rows}

@@ -119,7 +119,7 @@ def test_paused(kafka_cluster3: KafkaCluster, topic: str, consumer: Consumer) ->
     assert [] == values(poll_until(consumer, lambda: consumer.partition_states()[paused].since > 1))
     await_state(consumer, other, Condition.IN_FLIGHT)
     assert Condition.PAUSED is consumer.partition_states()[paused].state
-    assert "2 partitions: 1 in flight, 1 paused; fast path " in repr(consumer)
+    assert "2 partitions: 1 in flight, 1 paused>" in repr(consumer)
     consumer.resume(paused)
     assert [b"more"] == values(poll_until(consumer, lambda: consumer.position(paused) == 11))
 

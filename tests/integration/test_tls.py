@@ -147,16 +147,15 @@ def test_a_group_reads(
     assert [b"more"] == read(consume(topic_name, listener=listener, **group), 1)
 
 
-@pytest.mark.fast_path
 def test_single_records(secured: Secured, consume: Callable[..., Consumer], topic_name: str) -> None:
-    """Records that are written one at a time are read in order on the fast path, also after a large response."""
+    """Records that are written one at a time are read in order, also after a large response."""
     secured.cluster.create_topic(topic_name, partitions=1)
     large = [os.urandom(100_000) for _ in range(8)]
     secured.cluster.produce(topic_name, large)
     consumer = consume(topic_name, group_id=topic_name, consumer_timeout_ms=30_000)
     assert large == read(consumer, len(large))
     for number in range(60):
-        assert not consumer.poll(0.02)  # waits, and thereby arms the fast path
+        assert not consumer.poll(0.02)
         secured.cluster.produce(topic_name, [b"%d" % number])
         assert [b"%d" % number] == read(consumer, 1)
 

@@ -67,9 +67,9 @@ def module_of(path: Path, root: Path) -> str:
     return ".".join(part for part in path.relative_to(root).with_suffix("").parts if part != "__init__")
 
 
-def module_graph(root: Path, package: str, without: Iterable[str] = ()) -> Graph:
-    """Returns which modules of a package import which. `without`: paths below the package of files to leave out."""
-    paths = [path for path in sources(root, package) if str(path.relative_to(root / package)) not in without]
+def module_graph(root: Path, package: str) -> Graph:
+    """Returns which modules of a package import which."""
+    paths = sources(root, package)
     modules = {module_of(path, root) for path in paths}
     graph: Graph = {module: set() for module in modules}
     for path in paths:

@@ -95,7 +95,7 @@ def test_every_metric_has_the_client_id() -> None:
             names = list(consumer.metrics())
         assert {"me"} == {dict(name.tags)["client-id"] for name in names}
         groups = {"app-info", "consumer-metrics", "consumer-fetch-manager-metrics", "kafka-metrics-count"}
-        groups |= {"kconsumer-metrics"} | ({"consumer-coordinator-metrics"} if group_id else set())
+        groups |= {"consumer-coordinator-metrics"} if group_id else set()
         assert groups == {name.group for name in names}
         assert all(name.description for name in names)
 

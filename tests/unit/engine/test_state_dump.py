@@ -53,9 +53,9 @@ def test_summary() -> None:
 
 
 def test_repr(consumer: Consumer) -> None:
-    """The repr has the number of partitions in each state and which path polls use, and "closed" after close()."""
+    """The repr has the number of partitions in each state, and "closed" after close()."""
     states = "3 partitions: 1 initializing, 1 no leader, 1 paused"
-    assert f"<Consumer 'c' group='g' {states}; fast path not armed>" == repr(consumer)
+    assert f"<Consumer 'c' group='g' {states}>" == repr(consumer)
     consumer.close()
     assert "<Consumer 'c' group='g' closed>" == repr(consumer)
 
@@ -74,7 +74,7 @@ def test_repr_never_blocks(consumer: Consumer) -> None:
     taken.wait(10)
     try:
         busy = "3 partitions, busy in another thread"
-        assert f"<Consumer 'c' group='g' {busy}; fast path not armed>" == repr(consumer)
+        assert f"<Consumer 'c' group='g' {busy}>" == repr(consumer)
     finally:
         done.set()
         thread.join()
@@ -105,14 +105,13 @@ def test_full_report(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert re.fullmatch(r"\d+\.\d+s", since), "a duration in seconds"
     assert "no position yet; waiting for the committed offset; the coordinator is unknown" in lines[4]
     assert lines[5].startswith("memory: 0 bytes buffered, 0 in returned batches")
-    assert "fast path: not armed, 0 responses processed, 0 handed over" == lines[6]
-    assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[7]
-    assert "coordinator: unknown" == lines[8]
-    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"] == lines[9].split()
-    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  TLSv1.3 through OpenSSL  -" == lines[10]
+    assert "group 'g': unjoined, generation -1, member None, assignor None" == lines[6]
+    assert "coordinator: unknown" == lines[7]
+    assert ["CONNECTION", "STATE", "IN", "FLIGHT", "OLDEST", "ENCRYPTION", "ERROR"] == lines[8].split()
+    assert "broker 1 at b:9092  ready          1          Fetch 1.2s  TLSv1.3 through OpenSSL  -" == lines[9]
     assert (
         "broker 2 at c:9092  not connected  0          -           -                        connection refused"
-        == lines[11]
+        == lines[10]
     )
 
 
@@ -121,7 +120,7 @@ def test_report_without_a_group() -> None:
     with Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
         lines = full_report(consumer).splitlines()
     first = [line.split(":")[0].split()[0] for line in lines[1:]]
-    assert ("0 partitions", ["memory", "fast", "CONNECTION"]) == (lines[0], first)
+    assert ("0 partitions", ["memory", "CONNECTION"]) == (lines[0], first)
 
 
 def test_table() -> None:

@@ -81,15 +81,3 @@ def test_the_selector_waits_for_the_rest(stream: bytes, cuts: list[int], expecte
         found.append(socket.low_water)
     assert expected == found
     assert 0 == connection.missing
-
-
-def test_a_leased_socket_is_reported_for_any_byte() -> None:
-    """The fast path gets a socket whose low-water mark is 1."""
-    node: Any = NodeConnection("1", "h", 9092)
-    node.transport, node.connection = socket, _ = Socket(), Responses()
-    for size in (50, 10):
-        socket.input += frame(100)[:size]
-        node.read(0.0, [], lambda *_: False)
-    assert 44 == socket.low_water
-    node.lease(True)
-    assert 1 == socket.low_water

@@ -302,21 +302,6 @@ def test_requests_continue_while_credentials_are_fetched() -> None:
     assert 1 == len(harness.net.attempts)
 
 
-def test_the_fast_path_ends_before_credentials_are_fetched() -> None:
-    """While the next token is fetched, the event loop keeps the socket. It writes the handshake as soon as it has the
-    token, and fetches that another thread sent meanwhile would have other places in the order of responses.
-    """
-    harness = SaslHarness(LIFETIME_MS, sasl_plain_password=lambda: "sesame").authenticate()
-    harness.broker.next(METADATA, SILENCE)
-    harness.send()
-    harness.poll()
-    assert harness.client.steady_node("-1", harness.clock.now()) is harness.link
-    harness.link.connection._reauth_at = harness.clock.now()
-    hanging(harness)
-    assert harness.ready()
-    assert harness.client.steady_node("-1", harness.clock.now()) is None
-
-
 def test_a_login_refused_later_ends_the_connection() -> None:
     """A refused re-authentication fails requests in flight with a lost connection; the next request fails with the
     reason.

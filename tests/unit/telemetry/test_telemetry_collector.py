@@ -86,11 +86,10 @@ def test_varint() -> None:
         ("kafka-metrics-count", "count", "org.apache.kafka.kafka.count.count"),
         ("app-info", "start-time-ms", "org.apache.kafka.app.info.start.time.ms"),
         ("app-info", "version", None),
-        ("kconsumer-metrics", "fast-path-response-total", None),
     ],
 )
 def test_names(group: str, name: str, expected: str | None) -> None:
-    """Names are those of Java. Texts, and metrics that only this client has, are not pushed."""
+    """Names are those of Java. Texts are not pushed."""
     assert expected == telemetry_name(group, name)
 
 
