@@ -169,7 +169,7 @@ class ConsumerBase(ClientBase):
     def assignment(self) -> frozenset[TopicPartition]:
         """Returns the assigned partitions."""
         with self._engine.lock:
-            return frozenset(self._engine.components.subscription.assigned())
+            return frozenset(self._engine.components.assignment.assigned())
 
     @shared_read
     def subscription(self) -> frozenset[str]:
@@ -225,7 +225,7 @@ class ConsumerBase(ClientBase):
         target = seek_target(offset)
         tp = _partition(tp)
         with self._engine.changing():
-            self._engine.components.subscription.get(tp)
+            self._engine.components.assignment.get(tp)
             self._rewind()
             self._engine.seek(tp, target)
 
@@ -246,14 +246,14 @@ class ConsumerBase(ClientBase):
         self._reset(partitions, OffsetReset.LATEST)
 
     def _reset(self, partitions: Sequence[Partition], strategy: OffsetReset) -> None:
-        subscription = self._engine.components.subscription
+        parts = self._engine.components
         with self._engine.changing():
-            chosen = [_partition(tp) for tp in partitions] or list(subscription.assigned())
+            chosen = [_partition(tp) for tp in partitions] or list(parts.assignment.assigned())
             for tp in chosen:
-                subscription.get(tp)
+                parts.assignment.get(tp)
             self._rewind()
             for tp in chosen:
-                subscription.request_reset(tp, strategy)
+                parts.positions.request_reset(tp, strategy)
                 self._engine.delivery.forget(tp)
             self._engine.assignment_changed()
 
@@ -282,7 +282,7 @@ class ConsumerBase(ClientBase):
     def _pause(self, partitions: Sequence[TopicPartition]) -> None:
         with self._engine.changing():
             for tp in partitions:
-                self._engine.components.subscription.pause(tp)
+                self._engine.components.assignment.pause(tp)
 
     def resume(self, *partitions: Partition) -> None:
         """Let `poll` return records of these partitions again after `pause`. A running poll returns them, too.
@@ -295,14 +295,14 @@ class ConsumerBase(ClientBase):
     def _resume(self, partitions: Sequence[TopicPartition]) -> None:
         with self._engine.changing():
             for tp in partitions:
-                self._engine.components.subscription.resume(tp)
+                self._engine.components.assignment.resume(tp)
             self._engine.resumed()
 
     @shared_read
     def paused(self) -> frozenset[TopicPartition]:
         """Returns the paused partitions."""
         with self._engine.lock:
-            return self._engine.components.subscription.paused()
+            return self._engine.components.assignment.paused()
 
     # --- group, metrics ----------------------------------------------------------------------------------------------
 

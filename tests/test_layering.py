@@ -341,7 +341,6 @@ FOREIGN_FIELDS: dict[str, set[str]] = {
     "coordinator/consumer_protocol/heartbeat.py": {"rack_id", "rebalance_timeout_ms"},  # of a message that it builds
     "fetching/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
     "offsets/error_actions.py": {"topic_partition", "offset"},  # completes an error that it raises
-    "state/subscription.py": {"now"},  # of the tally, which it made
     "metadata/manager.py": {"until"},  # ends a backoff early, or restores it
     "net/tls/context.py": {"options"},  # of an ssl.SSLContext
     # An exception may come at a call of a method, which would lose or repeat records.

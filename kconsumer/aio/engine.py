@@ -101,7 +101,7 @@ class AsyncEngine(Engine, AsyncClientEngine):
         if error is None:
             return
         with self.lock:
-            state = self.components.subscription.find(error.topic_partition)
+            state = self.components.assignment.find(error.topic_partition)
             if state is None or state.position is None or not state.fetchable:
                 return
             raised = state.position.offset == error.offset

@@ -18,7 +18,7 @@ from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError
 from kconsumer.managers import FOREVER, Promise
 from kconsumer.repeated_failures import RepeatedFailures
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.state.positions import Positions
 
 log = get_logger(__name__)
 
@@ -53,14 +53,14 @@ class AutoCommit:
         self,
         config: CommitConfig,
         group_id: str,
-        subscription: SubscriptionState,
+        positions: Positions,
         commit: Commit,
         rng: random.Random | None = None,
     ) -> None:
         self.enabled = bool(config.enable_auto_commit)
         self._config = config
         self._group_id = group_id
-        self._subscription = subscription
+        self._positions = positions
         self._commit = commit
         self._due: float | None = None  # when the next auto-commit is due (ms); None before the first poll
         self._in_flight: Promise[Offsets] | None = None
@@ -102,10 +102,10 @@ class AutoCommit:
         A retry sends the same positions. Java reads the positions again before each retry. But they could then include
         records that a later `poll` has returned and the user is still processing.
         """
-        return self._commit(self._subscription.all_consumed(), deadline, automatic=True, before_rebalance=True)
+        return self._commit(self._positions.all_consumed(), deadline, automatic=True, before_rebalance=True)
 
     def _start(self, now: float, notify: Callable[[Offsets, KafkaError | None], None] | None) -> bool:
-        offsets = self._subscription.all_consumed()
+        offsets = self._positions.all_consumed()
         if not offsets:
             return False
         commit = self._in_flight = self._commit(offsets, automatic=True)

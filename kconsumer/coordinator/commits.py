@@ -35,6 +35,7 @@ from kconsumer.managers import PollResult, Promise, Reply, UnsentRequest
 from kconsumer.metrics.registry import Metrics
 from kconsumer.progress import Progress
 from kconsumer.schema import OFFSET_COMMIT
+from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
@@ -52,6 +53,7 @@ class CommitManager:
         config: CommitConfig,
         protocol: CommitProtocol,
         subscription: SubscriptionState,
+        positions: Positions,
         coordinator: CoordinatorManager,
         metrics: GroupMetrics | None = None,
         rng: random.Random | None = None,
@@ -69,7 +71,7 @@ class CommitManager:
         progress = Progress(subject, "the result of a commit", OFFSETS_HINTS, after=coordinator.progress)
         self._commits: PendingRequests[PendingCommit] = PendingRequests("commit", progress)
         self._fetches = OffsetFetches(protocol, coordinator, self._retry_backoff)
-        self._auto_commit = AutoCommit(config, self._member.group_id, subscription, self.commit, rng)
+        self._auto_commit = AutoCommit(config, self._member.group_id, positions, self.commit, rng)
         self._fenced: KafkaError | None = None  # set if another member has taken over this group_instance_id
 
     # --- what the engine calls -------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class Membership(ABC, Generic[M]):
         self._config = config
         self._member = member
         self._subscription = subscription
+        self._assignment = subscription.assignment
         self._metadata = metadata
         self._coordinator = coordinator
         self._commits = commits
@@ -178,13 +179,13 @@ class Membership(ABC, Generic[M]):
     ) -> None:
         """Assign exactly `partitions`. Those in `added` are fetched only after `_on_assigned_done` was called."""
         self._subscription.assign_from_group(partitions)
-        self._subscription.mark_awaiting_callback(added)
+        self._assignment.mark_awaiting_callback(added)
         self._commits.reset_auto_commit(now)
 
     def _on_assigned_done(self, added: Iterable[TopicPartition]) -> None:
         """Allow fetching from the added partitions after the on_assign call, and log the assignment."""
-        self._subscription.mark_awaiting_callback(added, awaiting=False)
-        owned = ", ".join(map(str, sorted(self._subscription.assigned())))
+        self._assignment.mark_awaiting_callback(added, awaiting=False)
+        owned = ", ".join(map(str, sorted(self._assignment.assigned())))
         log.info("group %s: assigned %s", self._member.group_id, owned or "none")
 
     def _leave_callback_for(self, owned: Collection[TopicPartition], *, gone: bool) -> RebalanceCallback | None:

@@ -67,7 +67,7 @@ class Engine(ClientEngine):
     ) -> None:
         self.components = parts = Components(config, environment, assignors, deferred=deferred)
         self.lock = parts.lock
-        self.delivery = parts.subscription.delivery
+        self.delivery = parts.positions.delivery
         self._forks = fork_count()
         self.changing = parts.changing
         self.callbacks = make_callbacks(parts)
@@ -124,7 +124,7 @@ class Engine(ClientEngine):
         if self.delivery.open:
             self._take_over()
         now = self._clock.now()
-        parts.subscription.set_now(now)
+        parts.changes.set_now(now)
         if driver.wakeup_requested:
             driver.raise_wakeup()
         if driver.has_urgent_io:
@@ -372,14 +372,14 @@ class Engine(ClientEngine):
         """Move the position of a partition to `target`. The caller holds the lock."""
         cluster = self.components.cluster
         self.components.metadata.update_last_seen_epoch(tp, target.leader_epoch)
-        self.components.subscription.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
+        self.components.positions.seek(tp, target.offset, target.leader_epoch, cluster.leader(tp))
         self.delivery.forget(tp)
         self.driver.request_manager_poll()
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Seek to these offsets. Skips partitions that are no longer assigned. The caller holds the lock."""
         for tp, offset in offsets.items():
-            if self.components.subscription.is_assigned(tp):
+            if self.components.assignment.is_assigned(tp):
                 self.seek(tp, OffsetAndMetadata(offset))
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -410,7 +410,7 @@ class Engine(ClientEngine):
         the partition. Partitions without a position are left out.
         """
         with self.lock:
-            consumed = self.components.subscription.all_consumed()
+            consumed = self.components.positions.all_consumed()
         return consumed | {tp: OffsetAndMetadata(offset) for tp, offset in unseen.items() if tp in consumed}
 
     # --- lag, group, metrics ---------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class Engine(ClientEngine):
     def current_lag(self, tp: TopicPartition) -> int | None:
         """Returns the end offset minus the position. If the end offset is unknown, requests it, and returns None."""
         with self.changing():
-            lag = self.components.subscription.get(tp).lag(self._config.read_committed)
+            lag = self.components.assignment.get(tp).lag(self._config.read_committed)
             if lag is None:
                 self.components.offsets.request_end_offset(tp)
                 self.driver.request_manager_poll()

@@ -39,7 +39,7 @@ class ClassicDriver(Driver):
         may_join, failure = not self._callbacks.running, self._failure
         fetching, promise = wait.fetching, wait.promise
         with parts.changing():
-            now = parts.subscription.now
+            now = parts.changes.now
             if fetching and group is not None:
                 # In each step, because a caller that waits long inside poll() is not idle.
                 group.heartbeat.poll_started(now)

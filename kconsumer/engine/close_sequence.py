@@ -154,7 +154,7 @@ class CloseSequence:
     def _has_read(self) -> bool:
         """Returns True if there are positions to commit."""
         with self._components.lock:
-            return bool(self._components.subscription.all_consumed())
+            return bool(self._components.positions.all_consumed())
 
     def _finish_async_commits(self) -> Operation[None]:
         group = self._components.group

@@ -52,8 +52,11 @@ from kconsumer.net.metrics import ConnectionMetrics
 from kconsumer.offsets.initial_positions import PositionsManager
 from kconsumer.offsets.reset_manager import ResetManager
 from kconsumer.progress import Progress, ProgressMonitor, WaitStatus
+from kconsumer.state.assignment import Assignment
+from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import Cluster, MetadataUpdate
 from kconsumer.state.partition import PartitionState
+from kconsumer.state.positions import Positions
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.types import TopicPartition
@@ -121,7 +124,10 @@ class ClientComponents(ABC):
         )
         add_app_info(self.metrics, clock.wall_ms())
         self.cluster = Cluster()
-        self.subscription = SubscriptionState(config.auto_offset_reset)
+        self.changes: ChangeLog[PartitionState] = ChangeLog()
+        self.assignment = Assignment(self.changes)
+        self.subscription = SubscriptionState(self.assignment)
+        self.positions = Positions(self.assignment, config.auto_offset_reset)
         self.client = environment.client(config, rng, ConnectionMetrics(self.metrics))
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.progress = ProgressMonitor()  # of all managers
@@ -220,13 +226,13 @@ class ClientComponents(ABC):
         self.client.wakeup()
 
     def _woken(self, now: float) -> None:
-        """Update `subscription.now` before responses are handled, because the step may have begun long ago."""
-        self.subscription.set_now(now)
+        """Update `changes.now` before responses are handled, because the step may have begun long ago."""
+        self.changes.set_now(now)
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()
         if update.recreated:
-            self.subscription.forget_epochs(update.recreated)
+            self.positions.forget_epochs(update.recreated)
         if self.subscription.has_pattern:
             self.subscription.update_matched(self.cluster, exclude_internal=self.config.exclude_internal_topics)
 
@@ -269,9 +275,9 @@ class Components(ClientComponents):
         clock, rng = self.clock, self._rng
         self.group = self._make_group(config.group_id, assignors)
         offset_config = config.select(OffsetConfig)
-        self.offsets = ResetManager(offset_config, self.cluster, self.subscription, self.metadata, clock.wall_ms, rng)
+        self.offsets = ResetManager(offset_config, self.cluster, self.positions, self.metadata, clock.wall_ms, rng)
         commits = self.group.commits if self.group else None
-        self.positions = PositionsManager(offset_config, self.cluster, self.subscription, commits, rng)
+        self.initial_positions = PositionsManager(offset_config, self.cluster, self.positions, commits, rng)
         self.buffer = FetchBuffer(config.buffer_memory)
         fetch_config = config.select(FetchConfig)
         self.fetch = FetchManager(
@@ -279,7 +285,7 @@ class Components(ClientComponents):
         )
         self.collector = Collector(
             fetch_config,
-            self.subscription,
+            self.positions,
             self.buffer,
             None if deferred else config.key_deserializer,
             None if deferred else config.value_deserializer,
@@ -298,7 +304,7 @@ class Components(ClientComponents):
             group = self._make_classic_group(group_id, coordinator, assignors)
         else:
             group = self._make_consumer_group(group_id, coordinator)
-        group.metrics.watch_assignment(self.subscription.assigned)
+        group.metrics.watch_assignment(self.assignment.assigned)
         coordinator.on_found.append(self._coordinator_found)
         return group
 
@@ -337,7 +343,7 @@ class Components(ClientComponents):
         member_id = str(UUID(int=self._rng.getrandbits(128), version=4))
         member = ConsumerMember(group_id, self.config.group_instance_id, member_id)
         metrics = GroupMetrics(self.metrics, joins=False)
-        protocol = ConsumerCommitProtocol(member, self.cluster, self.subscription, self.metadata)
+        protocol = ConsumerCommitProtocol(member, self.cluster, self.assignment, self.metadata)
         commits = self._make_commits(protocol, coordinator, metrics)
         membership = ConsumerMembership(
             self.config.select(GroupRebalanceConfig),
@@ -356,20 +362,33 @@ class Components(ClientComponents):
         self, protocol: CommitProtocol, coordinator: CoordinatorManager, metrics: GroupMetrics
     ) -> CommitManager:
         return CommitManager(
-            self.config.select(CommitConfig), protocol, self.subscription, coordinator, metrics, self._rng
+            self.config.select(CommitConfig),
+            protocol,
+            self.subscription,
+            self.positions,
+            coordinator,
+            metrics,
+            self._rng,
         )
 
     def _managers(self) -> list[RequestManager]:
         """Returns the managers in the order in which they are polled."""
         group = self.group
         if group is None:
-            managers: list[RequestManager] = [self.metadata, self.positions, self.offsets]
+            managers: list[RequestManager] = [self.metadata, self.initial_positions, self.offsets]
         else:
-            managers = [self.metadata, group.heartbeat, self.positions, group.commits, self.offsets, group.coordinator]
+            managers = [
+                self.metadata,
+                group.heartbeat,
+                self.initial_positions,
+                group.commits,
+                self.offsets,
+                group.coordinator,
+            ]
         self.progress.watch(self.metadata.progress, self.metadata.lookups, *self._group_progress())
-        self.progress.watch(self.positions.progress, self.offsets.progress, self.offsets.validations)
+        self.progress.watch(self.initial_positions.progress, self.offsets.progress, self.offsets.validations)
         unusual = partial(self.fetch.unusual, self.client.is_healthy)
-        return [*managers, self.progress, PartitionMonitor(self.subscription, unusual, self.fetch_context)]
+        return [*managers, self.progress, PartitionMonitor(self.assignment, unusual, self.fetch_context)]
 
     def fetch_context(self, tp: TopicPartition, state: PartitionState, now: float) -> FetchContext:
         """Returns the state of an assigned partition, for the rules of `partition_status`."""
@@ -378,8 +397,8 @@ class Components(ClientComponents):
         coordinator = ""
         if self.group is not None and self.group.coordinator.connection_id is None:
             coordinator = f"the coordinator is {self.group.coordinator.describe()}"
-        elif self.positions.last_error is not None:
-            coordinator = str(self.positions.last_error)
+        elif self.initial_positions.last_error is not None:
+            coordinator = str(self.initial_positions.last_error)
         return found._replace(
             topic_problem=self.metadata.problem_with(tp),
             unreachable=self.client.last_error(node, now),
@@ -414,4 +433,4 @@ class Components(ClientComponents):
 
         end_offsets() must work after a log truncation.
         """
-        return [self.offsets.take_error, self.positions.take_error]
+        return [self.offsets.take_error, self.initial_positions.take_error]

@@ -97,7 +97,7 @@ class Operations:
         group, driver = self.group(), self.driver
         what = f"the commit in group {group.member.group_id!r}"
         with self._components.changing():
-            chosen = self._components.subscription.all_consumed() if offsets is None else offsets
+            chosen = self._components.positions.all_consumed() if offsets is None else offsets
             once = bool(chosen) and timer.expired  # sent once, as in Java, without waiting for the response
             if once:
                 promise = _separate(group.commits.commit(chosen, automatic=automatic))
@@ -123,7 +123,7 @@ class Operations:
         """Send a commit without waiting. `callback(offsets, error)` runs inside a later call of the user."""
         group, parts = self.group(), self._components
         with parts.changing():
-            chosen = dict(parts.subscription.all_consumed() if offsets is None else offsets)
+            chosen = dict(parts.positions.all_consumed() if offsets is None else offsets)
             promise = group.commits.commit(chosen)
             notify = next(c for c in (callback, parts.config.on_commit, log_failed_commit) if c is not None)
 
@@ -156,13 +156,13 @@ class Operations:
         existence = ExistenceCheck(parts.metadata)
         while True:
             with parts.changing():
-                state = parts.subscription.get(tp)
-                position = parts.subscription.consumed(tp, state)
+                state = parts.assignment.get(tp)
+                position = parts.positions.consumed(tp, state)
                 if position is not None:
                     return position.offset
                 missing = existence.error([tp])
-                cause = missing or parts.positions.last_error or _known(state, parts.metadata.problem_error(tp))
-                parts.positions.request(tp)
+                cause = missing or parts.initial_positions.last_error or _known(state, parts.metadata.problem_error(tp))
+                parts.initial_positions.request(tp)
             if timer.expired or missing is not None:
                 raise driver.timeout_error(f"finding the position of {tp}", [tp], cause)
             driver.raise_wakeup()

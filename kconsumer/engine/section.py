@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kconsumer.clock import Clock
     from kconsumer.deferred_calls import DeferredCalls
     from kconsumer.engine.environment import Lock, ReentrantLock
-    from kconsumer.state.subscription import SubscriptionState
+    from kconsumer.state.changes import ChangeLog
+    from kconsumer.state.partition import PartitionState
 
 EXPECTED = (KafkaError, TypeError, ValueError, LookupError)
 """Argument checks and managers raise these errors only before they change any state."""
@@ -91,7 +92,7 @@ class Guarded(Protocol):
 
     step: Step
     clock: Clock
-    subscription: SubscriptionState
+    changes: ChangeLog[PartitionState]
     end_wait: Callable[[], None]
     user_calls: DeferredCalls
 
@@ -124,7 +125,7 @@ class Section:
         if not self._nested:
             step.unfinished = True
         parts.lock.acquire()
-        parts.subscription.set_now(parts.clock.now())
+        parts.changes.set_now(parts.clock.now())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -62,7 +62,7 @@ def _call(
             guard.check_usable()
             if consumer._closing:
                 raise StateError("another thread closes this consumer; make a new one")
-            parts.subscription.set_now(parts.clock.now())
+            parts.changes.set_now(parts.clock.now())
             parts.step.begin_shared()
             result = method(consumer, *args, **kwargs)
             parts.step.end_shared()

@@ -31,9 +31,9 @@ class StatusView:
         with parts.lock:
             found = {
                 tp: explain(self._context(tp, state, now), read_committed=parts.config.read_committed)
-                for tp, state in sorted(parts.subscription.states().items(), key=itemgetter(0))
+                for tp, state in sorted(parts.assignment.states().items(), key=itemgetter(0))
             }
-            delivery = parts.subscription.delivery
+            delivery = parts.positions.delivery
             if delivery.open:  # the records that the running poll is about to return are not consumed yet
                 for tp, position in delivery.before.items():
                     if tp in found:
@@ -61,7 +61,7 @@ class StatusView:
         try:
             SIGNALS.refresh()
             if not parts.lock.acquire(blocking=False):
-                return f"{len(parts.subscription.assigned())} partitions, busy in another thread"
+                return f"{len(parts.assignment.assigned())} partitions, busy in another thread"
             try:
                 return "; ".join([summary(self.partition_states().values()), *self._waits()])
             finally:

@@ -357,7 +357,7 @@ class ThreadedDriver(Driver):
     def _poll_managers(self, now: float) -> float:
         """Poll every manager once and send requests. Returns how long (ms) the network may wait."""
         parts = self._components
-        parts.subscription.set_now(now)
+        parts.changes.set_now(now)
         self._take_events(now)
         wait_ms = FOREVER
         for manager in parts.managers:

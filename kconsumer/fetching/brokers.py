@@ -14,9 +14,9 @@ from kconsumer.config.option_groups import FetchConfig
 from kconsumer.fetching.buffer import FetchBuffer, FetchChain
 from kconsumer.fetching.session import FetchSession
 from kconsumer.managers import FOREVER
+from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster, LeaderAndEpoch
 from kconsumer.state.partition import PartitionState
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, TopicPartition
 
 MAX_AHEAD = 2  # if a partition has this many buffered fetches, no other one is sent
@@ -114,13 +114,14 @@ class FetchPlanner:
         self,
         config: FetchConfig,
         cluster: Cluster,
-        subscription: SubscriptionState,
+        assignment: Assignment,
         metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._subscription = subscription
+        self._assignment = assignment
+        self._changes = assignment.changes
         self._metadata = metadata
         self._buffer = buffer
         self._brokers: dict[int, BrokerFetchState] = {}
@@ -145,9 +146,9 @@ class FetchPlanner:
 
         The end of a backoff does not count.
         """
-        return self._subscription.has_changes or self._seen != (
+        return bool(self._changes.dirty) or self._seen != (
             self._cluster.update_version,
-            self._subscription.assignment_version,
+            self._changes.assignment_version,
         )
 
     @property
@@ -163,10 +164,10 @@ class FetchPlanner:
     def update(self, now: float) -> None:
         """Decide again from which broker each partition is fetched, if its state, metadata or buffered data has
         changed."""
-        states = self._subscription.states()
-        changes = self._subscription.take_changes()
+        states = self._assignment.states()
+        changes = self._changes.take()
         dirty = self._buffer.take_dirty()
-        seen = self._cluster.update_version, self._subscription.assignment_version
+        seen = self._cluster.update_version, self._changes.assignment_version
         if seen != self._seen or now > self._lease_end:
             if seen[1] != self._seen[1]:
                 self._drop_unassigned()
@@ -183,7 +184,7 @@ class FetchPlanner:
                 if (found := states.get(tp)) is not None:
                     self._assign_broker(tp, found, now)
         # Discard the notifications that `_assign_broker` caused: it has taken these changes into account.
-        self._subscription.take_changes()
+        self._changes.take()
         self._buffer.take_dirty()
 
     def mark_sent(self, broker: BrokerFetchState) -> None:
@@ -220,7 +221,7 @@ class FetchPlanner:
 
     def order(self) -> Iterator[TopicPartition]:
         """Returns an iterator over all partitions. The partition that has waited longest for data is the first."""
-        return iter(self._subscription.states())
+        return iter(self._assignment.states())
 
     def read_replica(self, tp: TopicPartition, state: PartitionState, now: float) -> Node | None:
         """Returns the broker from which to fetch the partition, or None if no leader is known.
@@ -321,9 +322,9 @@ class FetchPlanner:
 
     def _drop_unassigned(self) -> None:
         """Drop the state and the data of partitions that are no longer assigned."""
-        find = self._subscription.find
+        find = self._assignment.find
         self._buffer.retain(lambda chain: find(chain.topic_partition) is chain.state)
-        states = self._subscription.states()
+        states = self._assignment.states()
         for tp in [tp for tp in self._broker_of if tp not in states]:
             self._broker_of.pop(tp).remove(tp)
         for noted in (self._backed_off, self._leaderless):

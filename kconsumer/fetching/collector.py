@@ -29,7 +29,8 @@ from kconsumer.fetching.buffer import CompletedFetch, FetchBuffer
 from kconsumer.fetching.error_actions import ERROR_ACTIONS, RESET, fetch_error
 from kconsumer.records import ConsumerRecords
 from kconsumer.state.partition import FetchPosition
-from kconsumer.state.subscription import SubscriptionState, truncation_error
+from kconsumer.state.position_errors import truncation_error
+from kconsumer.state.positions import Positions
 from kconsumer.types import OffsetReset, TopicPartition
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Collector:
     def __init__(
         self,
         config: FetchConfig,
-        subscription: SubscriptionState,
+        positions: Positions,
         buffer: FetchBuffer,
         key_deserializer: Any = None,
         value_deserializer: Any = None,
@@ -55,9 +56,11 @@ class Collector:
         deferred: bool = False,
         metrics: FetchEvents | None = None,
     ) -> None:
-        self._subscription = subscription
+        self._positions = positions
+        self._assignment = positions.assignment
+        self._changes = positions.assignment.changes
         self._metrics = metrics
-        self._delivery = subscription.delivery
+        self._delivery = positions.delivery
         self._buffer = buffer
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._key = None if key_deserializer is None else adapt(key_deserializer, "key")
@@ -161,8 +164,7 @@ class Collector:
     def _record(self, runs: list[RecordRun], moved_to: dict[TopicPartition, FetchPosition]) -> None:
         """Record the metrics of what a poll returns."""
         if self._metrics is not None:
-            subscription = self._subscription
-            self._metrics.record_returned(runs, moved_to, subscription.states(), subscription.now)
+            self._metrics.record_returned(runs, moved_to, self._assignment.states(), self._changes.now)
 
     def shorten(self, offsets: Mapping[TopicPartition, int]) -> None:
         """End the open batch at these offsets: the records from there on are not returned, and are fetched again."""
@@ -195,7 +197,7 @@ class Collector:
         """
         delivery = self._delivery
         for tp, reached in list(delivery.after.items()):
-            state = self._subscription.find(tp)
+            state = self._assignment.find(tp)
             position = None if state is None or not state.returnable else state.position
             if position is None or position.offset != reached.offset:
                 self._put_back(tp, delivery.before.pop(tp), reached)
@@ -225,8 +227,8 @@ class Collector:
     def _put_back(self, tp: TopicPartition, position: FetchPosition, reached: FetchPosition) -> None:
         """Set a partition's position back to `position`. Does nothing if the current position is no longer
         `reached`."""
-        if self._subscription.restore(tp, position, reached):
-            state = self._subscription.get(tp)
+        if self._positions.restore(tp, position, reached):
+            state = self._assignment.get(tp)
             self._buffer.drop_stale(tp, state, state.position)
 
     def _drain(
@@ -245,7 +247,7 @@ class Collector:
         """
         chain = fetch.chain
         tp, state, position = chain.topic_partition, chain.state, chain.state.position
-        if state.paused and self._subscription.find(tp) is state:
+        if state.paused and self._assignment.find(tp) is state:
             self._buffer.set_aside_paused(chain)
             return 0
         if (
@@ -255,7 +257,7 @@ class Collector:
             # The user called seek() with the offset of the corrupt bytes. That sets a new, equal position, which
             # requests another fetch that starts there, without corrupt bytes before that offset.
             or (fetch.corrupt_at is not None and position is not fetch.corrupt_at)
-            or self._subscription.find(tp) is not state
+            or self._assignment.find(tp) is not state
         ):
             self._buffer.drop(chain)
             return 0
@@ -270,7 +272,7 @@ class Collector:
             if self._deserializes and room == NO_LIMIT and not self._deserialized(run, fetch, position):
                 return 0
         except KafkaError as error:
-            fetch.fail(str(error), self._subscription.now, position)
+            fetch.fail(str(error), self._changes.now, position)
             raise
         except MemoryError:
             self.out_of_memory = True
@@ -324,7 +326,7 @@ class Collector:
         if error is None:
             self._buffer.pop(fetch)
             return
-        fetch.fail(str(error), self._subscription.now)
+        fetch.fail(str(error), self._changes.now)
         if first:
             self._buffer.requeue(fetch)
         raise error
@@ -332,12 +334,12 @@ class Collector:
     def _error_of(self, tp: TopicPartition, fetch: CompletedFetch) -> KafkaError | None:
         """Returns the error to raise for a failed fetch, or None if the position was moved or reset instead."""
         if fetch.diverging_epoch is not None:
-            truncation = self._subscription.truncate(tp, fetch.diverging_epoch)
+            truncation = self._positions.truncate(tp, fetch.diverging_epoch)
             return None if truncation is None else truncation_error({tp: truncation})
         if ERROR_ACTIONS[fetch.error_code] is not RESET:
             return fetch_error(tp, fetch.fetch_offset, fetch.error_code)
-        if self._subscription.default_reset != OffsetReset.NONE:
-            self._subscription.reset_out_of_range(tp, self._backoff.delay_ms)
+        if self._positions.default_reset != OffsetReset.NONE:
+            self._positions.reset_out_of_range(tp, self._backoff.delay_ms)
             return None
         return OffsetOutOfRangeError(
             f"offset {fetch.fetch_offset} of {tp} is outside the partition's log and auto_offset_reset is none: seek()"

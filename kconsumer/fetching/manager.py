@@ -71,15 +71,15 @@ class FetchManager:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._subscription = subscription
+        assignment = self._assignment = subscription.assignment
         self._metadata = metadata
         self._buffer = buffer
         self._metrics = (
             None if metrics is None else FetchMetrics(metrics, subscription, read_committed=config.read_committed)
         )
-        self._response_handler = FetchResponseHandler(config, cluster, subscription, metadata, buffer)
+        self._response_handler = FetchResponseHandler(config, cluster, assignment, metadata, buffer)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.planner = FetchPlanner(config, cluster, subscription, metadata, buffer)
+        self.planner = FetchPlanner(config, cluster, assignment, metadata, buffer)
         self._in_flight: dict[int, InFlightFetch] = {}  # fetches of sessions, by broker
         self._expedited: dict[int, InFlightFetch] = {}  # expedited fetches, by broker
         #: The chains and offsets of expedited fetches that were sent since the last response to another fetch.
@@ -198,7 +198,7 @@ class FetchManager:
             for node_id, flight in self._in_flight.items()
             if flight.sent_at > slow and node_id not in self._node_failures and is_healthy(str(node_id), now)
         }
-        for tp, state in self._subscription.states().items():
+        for tp, state in self._assignment.states().items():
             broker = self.planner.broker_for(tp)
             if state.out_of_range > 1 or (self._config.read_committed and state.has_open_transaction):
                 yield tp, state
@@ -214,8 +214,8 @@ class FetchManager:
         """Subtract memory that was freed, and record the metrics of fetches that were read or dropped."""
         self._responded = self._expedited_response = False
         self._memory.reap_freed()
-        if self._metrics is not None and self._assignment_version != self._subscription.assignment_version:
-            self._assignment_version = self._subscription.assignment_version
+        if self._metrics is not None and self._assignment_version != self._assignment.changes.assignment_version:
+            self._assignment_version = self._assignment.changes.assignment_version
             self._metrics.update_assignment()
         for fetch in self._buffer.drained():
             self._account(fetch, now)

@@ -18,6 +18,7 @@ from math import isnan, nan
 
 from kconsumer._core.metric_events import DataSensors, FetchEvents, SensorPair
 from kconsumer.metrics.registry import Metrics, Row, Sensor, Stat
+from kconsumer.state.assignment import Assignment
 from kconsumer.state.partition import PartitionState
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import MetricName, TopicPartition
@@ -86,6 +87,7 @@ class FetchMetrics:
     def __init__(self, metrics: Metrics, subscription: SubscriptionState, *, read_committed: bool = False) -> None:
         self._metrics = metrics
         self._subscription = subscription
+        self._assignment = subscription.assignment
         self._lag = COMMITTED_LAG if read_committed else LAG
         self._lag_max = self._extreme(LAG_MAX, max, Stat.MAX, self._lag)
         self._lead_min = self._extreme(LEAD_MIN, min, Stat.MIN, LEAD)
@@ -116,7 +118,7 @@ class FetchMetrics:
     def update_assignment(self) -> None:
         """Remove the metrics of revoked partitions and of topics that are gone. Publish the preferred read replica of
         new partitions."""
-        states = self._subscription.states()
+        states = self._assignment.states()
         for tp in [tp for tp in self._gauges if tp not in states]:
             self._metrics.remove(*self._gauges.pop(tp))
             lags = self._lags.pop(tp, None)
@@ -140,7 +142,7 @@ class FetchMetrics:
 
         def read(now: float) -> float:
             *_, value_of = gauge
-            present = (_read(self._subscription, tp, value_of, nan, now) for tp in list(self._gauges))
+            present = (_read(self._assignment, tp, value_of, nan, now) for tp in list(self._gauges))
             known = [value for value in (sensor.measure(stat, now), *present) if not isnan(value)]
             return choose(known) if known else nan
 
@@ -150,7 +152,7 @@ class FetchMetrics:
 
     def _publish(self, tp: TopicPartition, gauge: Gauge, unknown: float) -> None:
         metric, text, value_of = gauge
-        read = partial(_read, self._subscription, tp, value_of, unknown)
+        read = partial(_read, self._assignment, tp, value_of, unknown)
         for topic in _topic_tags(tp.topic):
             tags = ("topic", topic), ("partition", str(tp.partition))
             name = self._metrics.name(metric, GROUP, text, *tags)
@@ -186,14 +188,14 @@ def _data_sensors(new: Callable[[tuple[Row, ...]], Sensor]) -> DataSensors:
 
 
 def _read(
-    subscription: SubscriptionState,
+    assignment: Assignment,
     tp: TopicPartition,
     value_of: Callable[[PartitionState, float], float | None],
     unknown: float,
     now: float,
 ) -> float:
     """Returns the value of a gauge, or `unknown` if the partition is not assigned or the value is not known."""
-    state = subscription.find(tp)
+    state = assignment.find(tp)
     value = None if state is None else value_of(state, now)
     return unknown if value is None else value
 

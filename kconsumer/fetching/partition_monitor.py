@@ -14,8 +14,8 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.fetching.partition_status import FetchContext, stall_of
 from kconsumer.managers import FOREVER, PollResult
 from kconsumer.progress import WARNING_INTERVAL_MS
+from kconsumer.state.assignment import Assignment
 from kconsumer.state.partition import PartitionState
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 CHECK_INTERVAL_MS = 4_000.0  # two checks must find a stall, so that a warning follows within 8 s
@@ -38,12 +38,12 @@ class PartitionMonitor:
 
     def __init__(
         self,
-        subscription: SubscriptionState,
+        assignment: Assignment,
         unusual: Callable[[float], Iterable[tuple[TopicPartition, PartitionState]]],
         context_of: Callable[[TopicPartition, PartitionState, float], FetchContext],
     ) -> None:
         """`unusual(now)` returns the partitions that may be without progress, and `context_of` what is known of one."""
-        self._subscription = subscription
+        self._assignment = assignment
         self._unusual = unusual
         self._context_of = context_of
         self._stalls: dict[TopicPartition, Stall] = {}
@@ -53,7 +53,7 @@ class PartitionMonitor:
 
     def poll(self, now: float) -> PollResult:
         """Check all partitions if this is due at `now` (ms). Returns no requests, and the time until the next check."""
-        states = self._subscription.states()
+        states = self._assignment.states()
         if not states:
             self._stalls.clear()
             return PollResult(wait_ms=FOREVER)

@@ -24,8 +24,8 @@ from kconsumer.fetching.read_replicas import Failed, ReadReplicas, is_leader, re
 from kconsumer.fetching.request import InFlightFetch
 from kconsumer.fetching.session import LAST_VERSION_WITH_NAMES, RequestedPartition
 from kconsumer.schema.fetch import FetchPartitionData, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
+from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import Node, OffsetAndMetadata, TopicPartition
 
 _log = get_logger(__name__)
@@ -67,13 +67,13 @@ class FetchResponseHandler:
         self,
         config: FetchConfig,
         cluster: Cluster,
-        subscription: SubscriptionState,
+        assignment: Assignment,
         metadata: MetadataRequester,
         buffer: FetchBuffer,
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._subscription = subscription
+        self._assignment = assignment
         self._metadata = metadata
         self._buffer = buffer
         self.read_replicas = ReadReplicas(config.metadata_max_age_ms, cluster, metadata)
@@ -123,7 +123,7 @@ class FetchResponseHandler:
         state.update_offsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         size = 0 if data.records is None else len(data.records)
         if size or action is not ACCEPT:
-            self._subscription.move_to_end(tp)
+            self._assignment.move_to_end(tp)
         if not from_leader and (refusal := refusal_of(action, requested, data)):
             context.refused.append(Failed(requested, refusal))
             if action in (ACCEPT, RESET):  # a follower may lag behind: fetch from the leader
@@ -222,7 +222,9 @@ class FetchResponseHandler:
             return
         found = (Node(e.node_id, e.host, e.port, e.rack) for e in endpoints if e.node_id == leader.leader_id)
         if self._cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, next(found, None)):
-            self._subscription.maybe_validate(tp, self._cluster.leader(tp))
+            state = self._assignment.find(tp)
+            if state is not None:
+                state.maybe_validate(self._cluster.leader(tp))
 
 
 def _is_another_topic(requested: RequestedPartition) -> bool:

@@ -77,6 +77,7 @@ class MetadataManager:
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
+        self._assignment = subscription.assignment
         self._lookups = TopicMetadataRequests(config, cluster, rng)
         self._added_topics: Counter[str] = Counter()  # by topic, the number of `add_topics` calls that are not undone
         self._ids: frozenset[bytes] = frozenset()  # added by `add_topic_ids`
@@ -363,11 +364,11 @@ class MetadataManager:
             if code not in REPORTED and topic not in self.unknown_topics():
                 return error_for(code, f"topic {topic}")
         for tp, code in update.partition_errors.items():
-            wanted = self._subscription.is_assigned(tp) or tp.topic in self._added_topics
+            wanted = self._assignment.is_assigned(tp) or tp.topic in self._added_topics
             if wanted and self._cluster.leader(tp).leader is None:
                 return error_for(code, f"leader of {tp}")
         for tp, (epoch, seen) in update.outdated.items():
-            if self._subscription.is_assigned(tp) and self._cluster.leader(tp).leader is None:
+            if self._assignment.is_assigned(tp) and self._cluster.leader(tp).leader is None:
                 return KafkaError(
                     f"metadata has leader epoch {epoch} of {tp}, but {seen} was seen before: the broker lags behind, or"
                     " the topic was deleted and created again; then start the consumer again"
@@ -397,7 +398,7 @@ class MetadataManager:
 
         The warning for a partition is repeated only if the partition has existed since the last warning.
         """
-        missing = frozenset(filter(self._cluster.lacks, self._subscription.assigned()))
+        missing = frozenset(filter(self._cluster.lacks, self._assignment.assigned()))
         for tp in sorted(missing - self._warned_partitions):
             _log.warning("%s; metadata is requested again from time to time", self.missing_partition(tp))
         self._warned_partitions = missing

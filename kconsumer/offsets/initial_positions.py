@@ -20,7 +20,8 @@ from kconsumer.managers import PollResult, Promise
 from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import FetchState
-from kconsumer.state.subscription import SubscriptionState, no_offset_error
+from kconsumer.state.position_errors import no_offset_error
+from kconsumer.state.positions import Positions
 from kconsumer.types import OffsetAndMetadata, TopicPartition
 
 log = get_logger(__name__)
@@ -39,14 +40,16 @@ class PositionsManager:
         self,
         config: OffsetConfig,
         cluster: Cluster,
-        subscription: SubscriptionState,
+        positions: Positions,
         commits: CommitManager | None,
         rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._retry_backoff_ms: float = config.retry_backoff_ms
         self._cluster = cluster
-        self._subscription = subscription
+        self._positions = positions
+        self._assignment = positions.assignment
+        self._changes = positions.assignment.changes
         self._commits = commits
         self._lookup: Promise[Committed] | None = None
         self._requested_partitions: frozenset[TopicPartition] = frozenset()  # the partitions of the lookup in flight
@@ -68,7 +71,7 @@ class PositionsManager:
         error, self._error = self._error, None
         if not isinstance(error, NoOffsetForPartitionError):
             return error
-        waiting = set(self._subscription.partitions_to_initialize()).intersection(error.partitions)
+        waiting = set(self._positions.partitions_to_initialize()).intersection(error.partitions)
         return no_offset_error(waiting) if waiting else None
 
     def poll(self, now: float) -> PollResult:
@@ -78,7 +81,7 @@ class PositionsManager:
         """
         if self._lookup is not None and now < self._abandon_after:
             return PollResult(wait_ms=self._abandon_after - now)
-        waiting = [tp for tp in self._subscription.partitions_to_initialize() if self._may_start(tp)]
+        waiting = [tp for tp in self._positions.partitions_to_initialize() if self._may_start(tp)]
         if self._lookup is not None:
             if self._requested_partitions == frozenset(waiting):
                 return PollResult(wait_ms=self._retry_backoff_ms)
@@ -119,7 +122,7 @@ class PositionsManager:
         If the last lookup failed, the first call after it starts a backoff. If the assignment has changed since the
         failure, there is no backoff.
         """
-        if self._failed_assignment != self._subscription.assignment_version:
+        if self._failed_assignment != self._changes.assignment_version:
             self._failed = False
             self._backoff.reset()
         elif self._failed:
@@ -144,7 +147,7 @@ class PositionsManager:
         Partitions must wait until on_assign has returned, because it may commit. Partitions that are being revoked need
         no position.
         """
-        state = self._subscription.get(tp)
+        state = self._assignment.get(tp)
         if tp in self._named or tp in self._requested_partitions:
             return True
         return not (state.awaiting_callback or state.pending_revocation or state.unsubscribed)
@@ -159,18 +162,18 @@ class PositionsManager:
             self._backoff.reset()
             return
         self._failed = True
-        self._failed_assignment = self._subscription.assignment_version
-        for state in filter(None, map(self._subscription.find, requested)):
+        self._failed_assignment = self._changes.assignment_version
+        for state in filter(None, map(self._assignment.find, requested)):
             if state.fetch_state is FetchState.INITIALIZING:
                 state.set_last_error(promise.error or self._error or "")
         if isinstance(promise.error, TimeoutError):
             log.warning("%s; trying again", promise.error)
-            self.progress.failed(promise.error, self._subscription.now)
+            self.progress.failed(promise.error, self._changes.now)
         elif promise.error is not None and getattr(promise.error, "code", 0) in NOT_A_MEMBER:
             # The next heartbeat gets this error, too. Then on_lost runs, and the member rejoins. (Java raises the error
             # in poll().)
             log.info("%s; waiting for the next heartbeat to rejoin the group", promise.error)
-            self.progress.failed(promise.error, self._subscription.now)
+            self.progress.failed(promise.error, self._changes.now)
         elif promise.error is not None:
             self._error = promise.error
 
@@ -180,15 +183,14 @@ class PositionsManager:
         Returns False if there are such partitions but the reset policy is OffsetReset.NONE. They then keep their state,
         and the error is stored for `take_error`. In all other cases returns True.
         """
-        subscription = self._subscription
         for tp, offset in committed.items():
-            state = subscription.find(tp)
+            state = self._assignment.find(tp)
             if offset is None or state is None or state.fetch_state is not FetchState.INITIALIZING:
                 continue  # no committed offset, or the partition was revoked or sought meanwhile
             log.info("starting %s from committed offset %d", tp, offset.offset)
-            subscription.seek(tp, offset.offset, offset.leader_epoch, self._cluster.leader(tp))
+            self._positions.seek(tp, offset.offset, offset.leader_epoch, self._cluster.leader(tp))
         try:
-            subscription.reset_initializing(committed)
+            self._positions.reset_initializing(committed)
         except NoOffsetForPartitionError as error:
             self._error = error
             return False

@@ -29,7 +29,7 @@ from kconsumer.offsets.validation import Validator
 from kconsumer.progress import Progress
 from kconsumer.state.cluster import Cluster
 from kconsumer.state.partition import AWAIT_RESET, PartitionState
-from kconsumer.state.subscription import SubscriptionState
+from kconsumer.state.positions import Positions
 from kconsumer.types import OffsetAndTimestamp, OffsetReset, TopicPartition
 
 _log = get_logger(__name__)
@@ -42,21 +42,23 @@ class ResetManager:
         self,
         config: OffsetConfig,
         cluster: Cluster,
-        subscription: SubscriptionState,
+        positions: Positions,
         metadata: MetadataManager,
         wall_ms: Callable[[], int],
         rng: random.Random | None = None,
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._subscription = subscription
+        self._positions = positions
+        self._assignment = positions.assignment
+        self._changes = positions.assignment.changes
         self._metadata = metadata
         self._wall_ms = wall_ms  # returns the wall-clock time (ms since 1970); only resets by duration use it
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._requests = ListOffsetsRequests(config, cluster)
         self.progress = Progress("partitions", "offsets of their leaders (ListOffsets)")
         self._unexpected = UnexpectedErrors()
-        self._validator = Validator(config, subscription, metadata, self._fail, self._retry_backoff, self._unexpected)
+        self._validator = Validator(config, positions, metadata, self._fail, self._retry_backoff, self._unexpected)
         self.validations = self._validator.progress
         self._calls: list[ListOffsetsCall] = []
         self._end_requests: set[PartitionState] = set()  # partitions whose end offset is being requested
@@ -69,12 +71,12 @@ class ResetManager:
         """Returns the requests to send at `now` (ms)."""
         requests: list[UnsentRequest] = []
         wait_ms = FOREVER
-        subscription = self._subscription
-        subscription.set_now(now)
-        if self._metadata_version != self._cluster.update_version or subscription.has_unchecked_leaders:
+        positions = self._positions
+        self._changes.set_now(now)
+        if self._metadata_version != self._cluster.update_version or positions.has_unchecked_leaders:
             self._metadata_version = self._cluster.update_version
-            subscription.validate_all(self._cluster)
-        if not subscription.has_all_positions():
+            positions.validate_all(self._cluster)
+        if not positions.has_all_positions():
             wait_ms = self._request_positions(now, requests)
         self._update_progress()
         if self._calls:
@@ -85,20 +87,19 @@ class ResetManager:
     def _update_progress(self) -> None:
         """End the waits for which no partition waits any more."""
         resetting, validating = self.progress.since is not None, self.validations.since is not None
-        if resetting and not self._calls and not self._subscription.partitions_to_reset(FOREVER):
+        if resetting and not self._calls and not self._positions.partitions_to_reset(FOREVER):
             self.progress.done()
-        if validating and not self._subscription.partitions_to_validate(FOREVER):
+        if validating and not self._positions.partitions_to_validate(FOREVER):
             self.validations.done()
 
     def _request_positions(self, now: float, requests: list[UnsentRequest]) -> float:
-        subscription = self._subscription
         leaderless = self._request_resets(now, requests)
         leaderless += self._validator.poll(now, requests)
-        wait = subscription.next_retry(now)
+        wait = self._positions.next_retry(now)
         if leaderless:
             self._metadata.request_leaders()
             for tp in leaderless:
-                subscription.get(tp).set_last_error(self._metadata.problem_with(tp) or "no leader is known")
+                self._assignment.get(tp).set_last_error(self._metadata.problem_with(tp) or "no leader is known")
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 
@@ -128,7 +129,7 @@ class ResetManager:
 
         A partition whose topic was unsubscribed meanwhile needs no position.
         """
-        states = (self._subscription.find(tp) for tp in partitions)
+        states = (self._assignment.find(tp) for tp in partitions)
         return any(state and not (state.has_valid_position or state.unsubscribed) for state in states)
 
     def _fail(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> None:
@@ -141,18 +142,17 @@ class ResetManager:
 
     def _request_resets(self, now: float, requests: list[UnsentRequest]) -> list[TopicPartition]:
         """Append ListOffsets requests for the partitions that await a reset. Returns those without a leader."""
-        subscription = self._subscription
-        by_node, leaderless = by_leader(self._cluster, subscription.partitions_to_reset(now))
+        by_node, leaderless = by_leader(self._cluster, self._positions.partitions_to_reset(now))
         for node_id, partitions in by_node.items():
-            strategies = {tp: subscription.get(tp).reset_strategy or OffsetReset.LATEST for tp in partitions}
+            strategies = {tp: self._assignment.get(tp).reset_strategy or OffsetReset.LATEST for tp in partitions}
             requested = {tp: self._reset_timestamp(tp, strategy) for tp, strategy in strategies.items()}
-            subscription.set_next_retry(partitions, now + self._config.request_timeout_ms)
+            self._positions.set_next_retry(partitions, now + self._config.request_timeout_ms)
             self.progress.requested(now)
             requests.append(self._requests.request(node_id, requested, self._reset_handler(strategies, requested)))
         return leaderless
 
     def _reset_timestamp(self, tp: TopicPartition, strategy: OffsetReset) -> int:
-        if self._subscription.get(tp).reset_end == LATEST:
+        if self._assignment.get(tp).reset_end == LATEST:
             return LATEST
         timestamp = strategy.timestamp(self._wall_ms())
         return LATEST if timestamp is None else timestamp
@@ -197,9 +197,9 @@ class ResetManager:
             self._retry_resets(result.retry, now)
 
     def _seek(self, tp: TopicPartition, offset: int, strategy: OffsetReset) -> None:
-        state = self._subscription.find(tp)
+        state = self._assignment.find(tp)
         lost = None if state is None or self._is_another_topic(state) else state.out_of_range_offset
-        if not self._subscription.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
+        if not self._positions.maybe_seek_after_reset(tp, offset, strategy, self._cluster.leader(tp)):
             return
         if state is None or lost in (None, offset) or state.out_of_range > 1:
             _log.info("reset the position of %s to offset %d (%s)", tp, offset, strategy)
@@ -216,7 +216,7 @@ class ResetManager:
 
     def _retry_resets(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
         self.progress.failed(next(iter(reasons.values())), now)
-        self._subscription.back_off(reasons, now, self._retry_backoff.shared_delay())
+        self._positions.back_off(reasons, now, self._retry_backoff.shared_delay())
         self._metadata.request_update()
 
     # A reset by duration may find no record of that time or later. Then the position must be the end of the log. But a
@@ -225,7 +225,7 @@ class ResetManager:
     # or later.
 
     def _on_no_offset(self, tp: TopicPartition, strategy: OffsetReset, now: float) -> None:
-        state = self._subscription.find(tp)
+        state = self._assignment.find(tp)
         if state is None or state.fetch_state is not AWAIT_RESET or state.reset_strategy != strategy:
             return
         if strategy.duration_ms is None or state.reset_end == LATEST:
@@ -236,7 +236,7 @@ class ResetManager:
             self._seek(tp, state.reset_end, strategy)
 
     def _store_end(self, tp: TopicPartition, strategy: OffsetReset, found: OffsetAndTimestamp) -> None:
-        state = self._subscription.find(tp)
+        state = self._assignment.find(tp)
         if state is not None and state.fetch_state is AWAIT_RESET and state.reset_strategy == strategy:
             state.set_reset_end(found.offset)
 
@@ -268,10 +268,10 @@ class ResetManager:
 
     def request_end_offset(self, tp: TopicPartition) -> None:
         """Request the end offset of an assigned partition for `current_lag`, unless it is being requested already."""
-        state = self._subscription.get(tp)
+        state = self._assignment.get(tp)
         if state in self._end_requests:
             return
-        deadline = self._subscription.now + self._config.default_api_timeout_ms
+        deadline = self._changes.now + self._config.default_api_timeout_ms
         promise = self.list_offsets({tp: LATEST}, deadline)
         self._end_requests.add(state)
         promise.add_done_callback(lambda _: self._end_requests.discard(state))
@@ -280,7 +280,7 @@ class ResetManager:
         """Store the end offsets that a lookup found for assigned partitions in `ends`, so that `current_lag` can use
         them."""
         for tp, found in (promise.value or {}).items():
-            state = self._subscription.find(tp) if tp in ends else None
+            state = self._assignment.find(tp) if tp in ends else None
             if state is None or found is None:
                 continue
             if self._requests.read_committed:
@@ -289,7 +289,7 @@ class ResetManager:
                 state.update_offsets(found.offset)
 
     def __repr__(self) -> str:
-        return f"<ResetManager: {len(self._calls)} lookups, {self._subscription!r}>"
+        return f"<ResetManager: {len(self._calls)} lookups, {self._positions!r}>"
 
 
 def _warn_out_of_range(tp: TopicPartition, lost: int, offset: int, strategy: OffsetReset) -> None:

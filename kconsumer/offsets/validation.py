@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: checks whether the log was truncated below a position (KIP-320).
 
 Decides when to send the request, and until when a truncation is reported to the user. `offsets/error_actions.py`
-contains the table of actions for error codes. `state/subscription.py` decides how a response changes a position.
+contains the table of actions for error codes. `state/positions.py` decides how a response changes a position.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from kconsumer.schema.offsets import (
     OffsetForLeaderTopic,
 )
 from kconsumer.state.partition import AWAIT_VALIDATION, FetchPosition
-from kconsumer.state.subscription import SubscriptionState, Truncation, truncation_error
+from kconsumer.state.position_errors import Truncation, truncation_error
+from kconsumer.state.positions import Positions
 from kconsumer.types import TopicPartition
 
 _log = get_logger(__name__)
 
 PURPOSE = "checking the position"
 
-Positions = Mapping[TopicPartition, FetchPosition]
+Requested = Mapping[TopicPartition, FetchPosition]
 
 
 class Validator:
@@ -42,14 +43,15 @@ class Validator:
     def __init__(
         self,
         config: OffsetConfig,
-        subscription: SubscriptionState,
+        positions: Positions,
         metadata: MetadataManager,
         fail: Callable[[KafkaError, Iterable[TopicPartition]], None],
         backoff: ExponentialBackoff,
         unexpected: UnexpectedErrors,
     ) -> None:
         self._unexpected = unexpected
-        self._subscription = subscription
+        self._positions = positions
+        self._assignment = positions.assignment
         self._metadata = metadata
         self._fail = fail  # stores an error for the user
         self._truncations: dict[TopicPartition, Truncation] = {}
@@ -62,18 +64,18 @@ class Validator:
         """Append the requests that are due to `requests`. Returns the partitions that have no leader."""
         leaderless: list[TopicPartition] = []
         by_node: dict[int, dict[TopicPartition, FetchPosition]] = {}
-        for tp in self._subscription.partitions_to_validate(now):
-            position = self._subscription.position(tp)
+        for tp in self._positions.partitions_to_validate(now):
+            position = self._assignment.get(tp).position
             if position is None or position.leader.leader is None:
                 leaderless.append(tp)
             else:
                 by_node.setdefault(position.leader.leader.id, {})[tp] = position
         for node_id, positions in by_node.items():
-            self._subscription.set_next_retry(positions, now + self._request_timeout_ms)
+            self._positions.set_next_retry(positions, now + self._request_timeout_ms)
             requests.append(self._request(node_id, positions))
         return leaderless
 
-    def _request(self, node_id: int, positions: Positions) -> UnsentRequest:
+    def _request(self, node_id: int, positions: Requested) -> UnsentRequest:
         topics = [
             OffsetForLeaderTopic(topic=topic, partitions=[_row(tp, positions[tp]) for tp in partitions])
             for topic, partitions in by_topic(positions).items()
@@ -88,10 +90,10 @@ class Validator:
             min_version=3,
         )
 
-    def _on_reply(self, positions: Positions, reply: Reply) -> None:
+    def _on_reply(self, positions: Requested, reply: Reply) -> None:
         if isinstance(reply.error, UnsupportedVersionError):
             for tp, position in positions.items():
-                self._subscription.complete_validation(tp, position)
+                self._positions.complete_validation(tp, position)
         elif reply.error is not None:
             self._retry(dict.fromkeys(positions, reply.error), reply.now)
             if not reply.error.retriable:
@@ -99,7 +101,7 @@ class Validator:
         else:
             self._handle_response(reply.message, positions, reply.now)
 
-    def _handle_response(self, response: OffsetForLeaderEpochResponse, positions: Positions, now: float) -> None:
+    def _handle_response(self, response: OffsetForLeaderEpochResponse, positions: Requested, now: float) -> None:
         missing = dict(positions)
         retry: dict[TopicPartition, KafkaError] = {}
         unauthorized: dict[TopicPartition, int | None] = {}
@@ -131,11 +133,11 @@ class Validator:
     def _complete(self, tp: TopicPartition, position: FetchPosition, row: EpochEndOffset) -> Truncation | None:
         if row.end_offset < position.offset:
             _log.warning("the log of %s was truncated below offset %d", tp, position.offset)
-        return self._subscription.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
+        return self._positions.maybe_complete_validation(tp, position, row.end_offset, row.leader_epoch)
 
     def _retry(self, reasons: Mapping[TopicPartition, KafkaError], now: float) -> None:
         self.progress.failed(next(iter(reasons.values())), now)
-        self._subscription.back_off(reasons, now, self._backoff.shared_delay())
+        self._positions.back_off(reasons, now, self._backoff.shared_delay())
         self._metadata.request_update()
 
     def _report(self, truncations: Mapping[TopicPartition, Truncation], now: float) -> None:
@@ -145,7 +147,7 @@ class Validator:
         """
         self._truncations |= truncations
         self._truncated_again = True
-        self._subscription.back_off(
+        self._positions.back_off(
             dict.fromkeys(truncations, truncation_error(truncations)), now, self._backoff.shared_delay()
         )
 
@@ -167,13 +169,13 @@ class Validator:
         self._truncations = {
             tp: truncation for tp, truncation in self._truncations.items() if self._still_applies(tp, truncation)
         }
-        states = self._subscription.states()
+        states = self._assignment.states()
         hidden = {tp for tp in self._truncations if states[tp].paused or states[tp].unsubscribed}
         shown = {tp: truncation for tp, truncation in self._truncations.items() if tp not in hidden}
         return truncation_error(shown) if shown else None
 
     def _still_applies(self, tp: TopicPartition, truncation: Truncation) -> bool:
-        state = self._subscription.find(tp)
+        state = self._assignment.find(tp)
         return state is not None and state.fetch_state is AWAIT_VALIDATION and state.position == truncation.position
 
 

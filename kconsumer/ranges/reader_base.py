@@ -193,7 +193,7 @@ class RangeReaderBase:
         """
         parts = consumer._engine.components
         with parts.lock:
-            state = parts.subscription.find(self.partition)
+            state = parts.assignment.find(self.partition)
             if state is None or state.position is None or state.paused:
                 return False
             return state.position.offset == self.next_offset
@@ -221,7 +221,7 @@ class RangeReaderBase:
     def _update_log_offsets(self, consumer: ConsumerBase) -> None:
         engine = consumer._engine
         with engine.lock:
-            state = engine.components.subscription.get(self.partition)
+            state = engine.components.assignment.get(self.partition)
         self.high_watermark = _or_else(state.high_watermark, self.high_watermark)
         self.log_start_offset = _or_else(state.log_start_offset, self.log_start_offset)
         if self._source.read_committed:
@@ -268,7 +268,7 @@ def polled(
         if timer.expired:
             text = f"no data for {timeout_ms / 1000:g} s while reading {where()}"
             raise timed_out(
-                text, consumer._engine.driver.known_errors(consumer._engine.components.subscription.assigned())
+                text, consumer._engine.driver.known_errors(consumer._engine.components.assignment.assigned())
             )
 
 

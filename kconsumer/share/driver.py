@@ -31,7 +31,7 @@ class ShareDriver(ClassicDriver):
         if parts.turnstile.taken:
             parts.turnstile.wait()  # here the thread does not hold the lock
         with parts.changing():
-            now = parts.subscription.now
+            now = parts.changes.now
             wait_ms = self._poll_due_managers(now) if wait.fetching else self._poll_managers(now)
             if self._must_not_wait(wait):
                 wait_ms = 0.0
@@ -93,7 +93,7 @@ class ShareDriver(ClassicDriver):
         """Send the next fetch if records have arrived, before the caller processes them."""
         parts = self._components
         if wait.fetching and parts.buffer.has_data() and parts.fetch.needs_poll:
-            self._poll_safely(parts.fetch, parts.subscription.now)
+            self._poll_safely(parts.fetch, parts.changes.now)
 
     # --- the heartbeat thread --------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class ShareDriver(ClassicDriver):
 
     def _run_managers(self, now: float) -> float:
         parts = self._components
-        parts.subscription.set_now(now)
+        parts.changes.set_now(now)
         wait_ms = self._poll_managers(now)
         parts.dispatcher.step(0.0)
         return max(1.0, wait_ms) if parts.dispatcher.idle else float(parts.config.retry_backoff_ms)

@@ -144,7 +144,7 @@ class ShareEngine(ClientEngine):
             return ConsumerRecords.EMPTY
         self.driver.keep_alive()
         with parts.changing():
-            now = parts.subscription.now
+            now = parts.changes.now
             self._finish_last_poll(unreached, now)
             self.driver.raise_wakeup()
             found = self._find(taken, now)
@@ -157,7 +157,7 @@ class ShareEngine(ClientEngine):
                 return ConsumerRecords.EMPTY
             self.driver.raise_errors()
             with parts.changing():
-                now = parts.subscription.now
+                now = parts.changes.now
                 parts.membership.poll_started(now)
                 self.unreturned = taken  # user code may have polled while this poll waited
                 found = self._find(taken, now)
@@ -236,7 +236,7 @@ class ShareEngine(ClientEngine):
         taken = [found for batch in self._batches if (found := batch.take()) is not None]
         until = deadline
         if until is None:
-            until = self.components.subscription.now + self._config.default_api_timeout_ms
+            until = self.components.changes.now + self._config.default_api_timeout_ms
         for each in taken:
             each.deadline, each.commit = until, commit
             if commit is not None:
@@ -328,7 +328,7 @@ class ShareEngine(ClientEngine):
             if parts.collector.failed or count >= self._config.max_poll_records or not parts.buffer.has_data():
                 break
             with parts.changing():
-                following = self._next_fetch(taken, parts.subscription.now)
+                following = self._next_fetch(taken, parts.changes.now)
         self._send_gaps()
         error = parts.collector.take_error() if not count else None
         if error is not None:

@@ -80,7 +80,7 @@ class ShareManager:
         self._config = config
         self._member = member
         self._cluster = cluster
-        self._subscription = subscription
+        self._assignment = subscription.assignment
         self._metadata = metadata
         self._buffer = buffer
         self._metrics = metrics
@@ -153,7 +153,7 @@ class ShareManager:
     def acknowledge(self, acknowledgements: Iterable[PartitionAcknowledgements]) -> None:
         """Send these acknowledgements to the brokers that have delivered the records."""
         for each in acknowledgements:
-            self._metrics.acknowledgements_sent(len(each.types), self._subscription.now)
+            self._metrics.acknowledgements_sent(len(each.types), self._assignment.changes.now)
             self._broker(each.node_id).unsent.append(each)
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class ShareManager:
 
     def _wanted(self) -> dict[int, Wanted]:
         """Returns the partitions to fetch now, by the node id of their leader."""
-        version = self._subscription.assignment_version, self._cluster.update_version
+        version = self._assignment.changes.assignment_version, self._cluster.update_version
         if version != self._leaders_version:
             self._leaders_version = version if self._find_leaders() else None
         wanted = self._leaders
@@ -219,7 +219,7 @@ class ShareManager:
     def _find_leaders(self) -> bool:
         """Find the leaders of the assigned partitions. Requests metadata, and returns False, if some are unknown."""
         self._leaders, complete = {}, True
-        for tp in self._subscription.assigned():
+        for tp in self._assignment.assigned():
             leader, topic_id = self._cluster.leader(tp).leader, self._cluster.topic_id(tp.topic)
             if leader is None or topic_id is None:
                 self._metadata.request_leaders()

@@ -44,6 +44,7 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         super().__init__(config, member, coordinator, metrics, rng)
         self._assignments = metrics
         self._subscription = subscription
+        self._assignment = subscription.assignment
         self._names = names
         self._applied: tuple[LocalAssignment, int, int] | None = None  # the last assignment, and the versions it had
         self._sent_topics: frozenset[str] | None = None  # the subscription that the coordinator has; None: unknown
@@ -133,15 +134,15 @@ class ShareMembership(MemberEpochHeartbeats[ShareMember]):
         if self._member.state is not ShareMemberState.STABLE or not self._subscription.is_group_managed:
             return
         target = self._member.target
-        applied = target, self._names.version, self._subscription.assignment_version
+        applied = target, self._names.version, self._assignment.changes.assignment_version
         if applied == self._applied:
             return
         _, wanted = self._names.resolve(target)
-        if wanted != frozenset(self._subscription.assigned()):
+        if wanted != frozenset(self._assignment.assigned()):
             self._subscription.assign_from_group(wanted)
             owned = ", ".join(map(str, sorted(wanted)))
             if self._assignments is not None:
-                self._assignments.assigned(self._subscription.now)
+                self._assignments.assigned(self._assignment.changes.now)
             log.info("share group %s: assigned %s", self._member.group_id, owned or "none")
         # While a name is missing, each call requests metadata.
         self._applied = applied if self._names.in_metadata(target) else None

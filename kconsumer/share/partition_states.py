@@ -9,7 +9,7 @@ from kconsumer.types import PartitionCondition, PartitionStatus, TopicPartition
 def partition_states(parts: ShareComponents) -> dict[TopicPartition, PartitionStatus]:
     """Returns the status of each assigned partition. It has no position, because the broker has it."""
     now = parts.clock.now()
-    return {tp: _status(parts, tp, now) for tp in sorted(parts.subscription.assigned())}
+    return {tp: _status(parts, tp, now) for tp in sorted(parts.assignment.assigned())}
 
 
 def _status(parts: ShareComponents, tp: TopicPartition, now: float) -> PartitionStatus:

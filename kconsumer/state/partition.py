@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kconsumer.errors import KafkaError, StateError
+from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.transitions import checked_transition
 from kconsumer.types import OffsetReset, TopicPartition
@@ -27,7 +28,7 @@ class FetchState(enum.Enum):
 
 INITIALIZING, FETCHING, AWAIT_RESET, AWAIT_VALIDATION = FetchState
 
-# A response that arrives late must not change the state. So `SubscriptionState` compares the request with the current
+# A response that arrives late must not change the state. So `Positions` compares the request with the current
 # state before it calls a method that changes the state.
 TRANSITIONS: Mapping[FetchState, frozenset[FetchState]] = {
     INITIALIZING: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
@@ -66,36 +67,6 @@ class Refusal(NamedTuple):
         return f"broker {self.broker_id}, the preferred read replica, gave no records: {self.reason}"
 
 
-class Tally:
-    """Counters and flags that the partition states of one assignment share."""
-
-    __slots__ = ("dirty", "now", "unchecked_leaders", "without_position")
-
-    def __init__(self, now: float = 0.0) -> None:
-        self.now = now  # the current time of the managers (ms); changes are recorded with this time
-        self.dirty: dict[PartitionState, None] = {}  # states that changed since the last `take_dirty`
-        self.without_position = 0  # the number of partitions without a valid position
-        self.unchecked_leaders = False  # a position was set without a leader
-
-    def take_dirty(self) -> dict[PartitionState, None]:
-        """Returns the states that changed since the last call."""
-        changed, self.dirty = self.dirty, {}
-        return changed
-
-    def clear_unchecked_leaders(self) -> None:
-        """Clear `unchecked_leaders`, after every position was compared with the cluster's leaders."""
-        self.unchecked_leaders = False
-
-    def successor(self) -> Tally:
-        """Returns a tally for the next assignment, in which no partition is counted yet.
-
-        The states of revoked partitions keep the old tally. So their later changes are not counted in the new one.
-        """
-        tally = Tally(self.now)
-        tally.unchecked_leaders = self.unchecked_leaders
-        return tally
-
-
 class PartitionState:
     """The state of one assigned partition."""
 
@@ -104,6 +75,7 @@ class PartitionState:
         "_refusal",
         "_refusals",
         "awaiting_callback",
+        "changes",
         "failures",
         "fetch_state",
         "fetchable",
@@ -121,22 +93,23 @@ class PartitionState:
         "reset_end",
         "reset_strategy",
         "state_since",
-        "tally",
         "topic_id",
         "topic_partition",
         "unsubscribed",
     )
 
-    def __init__(self, tally: Tally | None = None, topic_partition: TopicPartition = _NAMELESS) -> None:
-        self.tally = tally or Tally()
+    def __init__(
+        self, changes: ChangeLog[PartitionState] | None = None, topic_partition: TopicPartition = _NAMELESS
+    ) -> None:
+        self.changes: ChangeLog[PartitionState] = changes or ChangeLog()
         self.topic_partition = topic_partition
-        self.tally.without_position += 1
+        self.changes.add_without_position(1)
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
         self.topic_id: bytes | None = None  # of the topic that was read up to the position; None if nothing was read
         self.fetchable = False  # computed with each change, because it is read far more often
         self.paused = False
-        # SubscriptionState computes these two, from the target assignment and from the subscription.
+        # `Assignment` sets these two, from the target assignment and from the subscription.
         self.pending_revocation = False
         self.unsubscribed = False
         self.awaiting_callback = False  # on_assign has not returned
@@ -150,7 +123,7 @@ class PartitionState:
         self.out_of_range = 0  # resets in a row of a position that was out of range
         self.out_of_range_offset: int | None = None  # the position that is being reset, because it was out of range
         self.last_error: KafkaError | str = ""
-        self.state_since = self.flags_since = self.tally.now  # ms
+        self.state_since = self.flags_since = self.changes.now  # ms
         self._preferred: PreferredReplica | None = None
         self._refusal: Refusal | None = None
         self._refusals = 0  # in a row; a replica that has given records ends the row
@@ -173,22 +146,25 @@ class PartitionState:
                 raise StateError(f"partition {self.topic_partition} cannot become {new.value} without a position")
             self.position = position
             if position.leader.leader is None:
-                self.tally.unchecked_leaders = True
+                self.changes.set_unchecked_leaders()
         else:
             self.position = None
         if new is not old:
-            self.tally.without_position += (old is FETCHING) - (new is FETCHING)
+            self.changes.add_without_position((old is FETCHING) - (new is FETCHING))
             self.fetch_state = new
-            self.state_since = self.tally.now
+            self.state_since = self.changes.now
         self.next_retry = 0.0
         self.failures = 0
         self.last_error = ""
         self._refresh()
 
-    def join(self, tally: Tally) -> None:
-        """Move this state to the tally of a new assignment that also contains the partition."""
-        self.tally = tally
-        tally.without_position += not self.has_valid_position
+    def join(self) -> None:
+        """Count this state in a new assignment that also contains the partition."""
+        self.changes.add_without_position(not self.has_valid_position)
+
+    def leave(self) -> None:
+        """Record later changes elsewhere, because the partition is not assigned any more."""
+        self.changes = ChangeLog(self.changes.now)
 
     def advance(self, position: FetchPosition, topic_id: bytes | None) -> None:
         """Set the position after records were taken. `topic_id` is the id of the topic that contains them."""
@@ -225,7 +201,7 @@ class PartitionState:
         by `delay_ms(0)` ms, the third by `delay_ms(1)` ms, and so on.
         """
         resets, position = self.out_of_range, self.position
-        self.reset(strategy, self.tally.now + delay_ms(resets - 1) if resets else 0.0)
+        self.reset(strategy, self.changes.now + delay_ms(resets - 1) if resets else 0.0)
         self.out_of_range += 1
         if position is not None:
             self.out_of_range_offset = position.offset
@@ -335,7 +311,7 @@ class PartitionState:
         if awaiting_callback is not None:
             self.awaiting_callback = awaiting_callback
         if before != self._flags():
-            self.flags_since = self.tally.now
+            self.flags_since = self.changes.now
         self._refresh()
 
     def _flags(self) -> tuple[bool, bool, bool, bool]:
@@ -347,7 +323,7 @@ class PartitionState:
 
     def mark_dirty(self) -> None:
         """Make the fetch planner check this partition again. The next fetch may need another offset or broker."""
-        self.tally.dirty[self] = None
+        self.changes.dirty[self] = None
 
     @property
     def has_valid_position(self) -> bool:

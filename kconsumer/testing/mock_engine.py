@@ -68,7 +68,7 @@ class MockEngine(Engine):
         )
         self._rejoin = False
         self._auto_commit = AutoCommit(
-            config.select(CommitConfig), config.group_id or "", self.components.subscription, self._commit_automatically
+            config.select(CommitConfig), config.group_id or "", self.components.positions, self._commit_automatically
         )
 
     # --- poll ------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class MockEngine(Engine):
         if self.errors:
             raise self.errors.popleft()
         if self._rejoin and self.components.subscription.is_group_managed:
-            self.rebalance(self.components.subscription.assigned())
+            self.rebalance(self.components.assignment.assigned())
         self._commit_if_due()
         yield from self.callbacks.run_commits()
         if not self._ready_to_poll:
@@ -172,7 +172,7 @@ class MockEngine(Engine):
         stray = sorted(tp for tp in partitions if not subscription.matches_subscription(tp.topic))
         if stray:
             raise ValueError(f"the group cannot assign {stray[0]}: the consumer is not subscribed to {stray[0].topic}")
-        target, owned = frozenset(partitions), frozenset(subscription.assigned())
+        target, owned = frozenset(partitions), frozenset(self.components.assignment.assigned())
         for tp in sorted(target):
             self.broker.log(tp)
         eager = (
@@ -202,11 +202,11 @@ class MockEngine(Engine):
         """
         parts = self.components
         with parts.changing():
-            parts.subscription.mark_pending_revocation(gone)
+            parts.assignment.mark_pending_revocation(gone)
         error = self.callbacks.run(self.operations.group(), RebalanceCallback(kind, tuple(sorted(gone))))
         with parts.changing():
             if parts.subscription.is_group_managed:
-                parts.subscription.assign_from_group([tp for tp in parts.subscription.assigned() if tp not in gone])
+                parts.subscription.assign_from_group([tp for tp in parts.assignment.assigned() if tp not in gone])
         return error
 
     def _assign(self, target: Collection[TopicPartition]) -> Exception | None:
@@ -216,14 +216,14 @@ class MockEngine(Engine):
         """
         parts = self.components
         with parts.changing():
-            added = tuple(sorted(set(target) - set(parts.subscription.assigned())))
+            added = tuple(sorted(set(target) - set(parts.assignment.assigned())))
             parts.subscription.assign_from_group(target)
-            parts.subscription.mark_awaiting_callback(added)
+            parts.assignment.mark_awaiting_callback(added)
             self.generation = max(self.generation, 0) + 1
             self._auto_commit.restart_interval(self._clock.now())
         error = self.callbacks.run(self.operations.group(), RebalanceCallback(CallbackKind.ASSIGNED, added))
         with parts.changing():
-            parts.subscription.mark_awaiting_callback(added, awaiting=False)
+            parts.assignment.mark_awaiting_callback(added, awaiting=False)
         return error
 
     def enforce_rebalance(self, reason: str) -> None:

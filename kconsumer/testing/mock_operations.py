@@ -127,13 +127,13 @@ class MockOperations(Operations):
         """Commit `offsets`, or all positions if it is None. Then runs the callbacks of earlier commits."""
         self.group()
         self.driver.raise_wakeup()
-        self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
+        self.store(self._components.positions.all_consumed() if offsets is None else offsets)
         yield from self._callbacks.run_commits()
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Commit at once. `callback(offsets, error)` runs during a later call of a method of the consumer."""
         self.group()
-        chosen = self.store(self._components.subscription.all_consumed() if offsets is None else offsets)
+        chosen = self.store(self._components.positions.all_consumed() if offsets is None else offsets)
         choice = (callback, self._components.config.on_commit, log_failed_commit)
         notify = next(candidate for candidate in choice if candidate is not None)
         self._callbacks.commit_finished(notify, chosen, None)
@@ -149,7 +149,7 @@ class MockOperations(Operations):
 
     def position(self, tp: TopicPartition, timer: Timer) -> Operation[int]:
         """Returns the position of a partition. If it has none, sets it first, as `MockReads.find_positions` does."""
-        state = self._components.subscription.get(tp)
+        state = self._components.assignment.get(tp)
         if not state.has_valid_position:
             self.driver.raise_wakeup()
             try:
@@ -190,7 +190,7 @@ class MockOperations(Operations):
         self._membership_ended = True
         if parts.group is None or not parts.subscription.is_group_managed:
             return
-        owned = tuple(sorted(parts.subscription.assigned()))
+        owned = tuple(sorted(parts.assignment.assigned()))
         error: Exception | None = None
         try:
             if owned and not self._callbacks.revoking:

@@ -33,7 +33,7 @@ class MockReads:
         this policy, raises OffsetOutOfRangeError if a position is out of range and no partition has records.
         """
         parts = self._components
-        delivery = parts.subscription.delivery
+        delivery = parts.positions.delivery
         delivery.begin()
         self.find_positions()
         error = self._reset_out_of_range()
@@ -41,8 +41,8 @@ class MockReads:
         runs: list[RecordRun] = []
         moved_to = delivery.after
         with parts.changing():
-            for tp in parts.subscription.assigned():
-                state, found = parts.subscription.get(tp), self._broker.log(tp)
+            for tp in parts.assignment.assigned():
+                state, found = parts.assignment.get(tp), self._broker.log(tp)
                 if not (state.fetchable and state.position and max_records > 0 and max_bytes > 0):
                     continue
                 state.update_offsets(found.end, found.end, found.beginning)
@@ -57,7 +57,7 @@ class MockReads:
                 max_records -= len(taken)
                 max_bytes -= sum(map(record_size, taken))
                 if not found.read(moved_to[tp].offset, 1, math.inf):
-                    parts.subscription.move_to_end(tp)  # as in a consumer, other partitions are read first now
+                    parts.assignment.move_to_end(tp)  # as in a consumer, other partitions are read first now
             delivery.version = parts.lock.version
         if error is not None and not runs:
             raise error
@@ -69,21 +69,21 @@ class MockReads:
         Raises NoOffsetForPartitionError if a partition has no committed offset and the policy is OffsetReset.NONE.
         """
         parts = self._components
-        subscription = parts.subscription
+        positions = parts.positions
         with parts.changing():
-            for tp in subscription.partitions_to_initialize():
+            for tp in positions.partitions_to_initialize():
                 committed = self._broker.committed.get(tp) if parts.group is not None else None
                 if committed is not None:
-                    subscription.seek(tp, committed.offset, committed.leader_epoch)
+                    positions.seek(tp, committed.offset, committed.leader_epoch)
             try:
-                subscription.reset_initializing()
+                positions.reset_initializing()
             finally:
-                for tp in subscription.partitions_to_reset(math.inf):
-                    strategy = subscription.get(tp).reset_strategy or subscription.default_reset
+                for tp in positions.partitions_to_reset(math.inf):
+                    strategy = parts.assignment.get(tp).reset_strategy or positions.default_reset
                     timestamp = strategy.timestamp(self._components.clock.wall_ms())
                     found = None if timestamp is None else self._broker.log(tp).find(timestamp)
                     offset = self._broker.log(tp).end if found is None else found.offset
-                    subscription.maybe_seek_after_reset(tp, offset, strategy)
+                    positions.maybe_seek_after_reset(tp, offset, strategy)
 
     def _reset_out_of_range(self) -> OffsetOutOfRangeError | None:
         """Drop the positions that are outside of their logs, so that `find_positions` sets them by the reset policy.
@@ -94,15 +94,15 @@ class MockReads:
         parts = self._components
         error = None
         with parts.changing():
-            for tp in parts.subscription.assigned():
-                state, found = parts.subscription.get(tp), self._broker.log(tp)
+            for tp in parts.assignment.assigned():
+                state, found = parts.assignment.get(tp), self._broker.log(tp)
                 if not state.fetchable or not state.position:
                     continue
                 offset = state.position.offset
                 if found.beginning <= offset <= found.end:
                     continue
-                if parts.subscription.default_reset != OffsetReset.NONE:
-                    parts.subscription.reset_out_of_range(tp, lambda _failures: 0.0)
+                if parts.positions.default_reset != OffsetReset.NONE:
+                    parts.positions.reset_out_of_range(tp, lambda _failures: 0.0)
                     continue
                 error = error or out_of_range_error(tp, offset)
         return error

@@ -274,12 +274,12 @@ def test_no_record_of_a_position_left_behind(consumer: Consumer, seed: int) -> N
     def revoke() -> None:
         tp = rng.choice(sorted(assigned))
         with consumer._engine.changing():  # as the group's managers do it
-            subscription.mark_pending_revocation([tp])
+            subscription.assignment.mark_pending_revocation([tp])
         reader.held.add(tp)
 
     def revoked() -> set[TopicPartition]:
         with consumer._engine.lock:
-            return {tp for tp in assigned if subscription.get(tp).pending_revocation}
+            return {tp for tp in assigned if subscription.assignment.get(tp).pending_revocation}
 
     for _ in range(300):
         rng.choice([seek, seek, assign, pause, resume, revoke])()
@@ -307,7 +307,7 @@ def test_what_is_assigned_can_be_asked_while_its_order_changes(consumer: Consume
         while not ended.is_set():
             for tp in everything:
                 with engine.lock:
-                    engine.components.subscription.move_to_end(tp)
+                    engine.components.assignment.move_to_end(tp)
 
     thread = threading.Thread(target=take_turns)
     before = sys.getswitchinterval()

@@ -57,7 +57,7 @@ def settled(members: list[Consumer]) -> bool:
     return (
         sum(counts) == len(frozenset().union(*assignments)) == EVERYTHING
         and max(counts) - min(counts) <= TOPICS
-        and all(member._engine.components.subscription.has_all_positions() for member in members)
+        and all(member._engine.components.positions.has_all_positions() for member in members)
     )
 
 

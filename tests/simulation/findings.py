@@ -88,7 +88,7 @@ FINDINGS = (
         "The flag that stops fetching a partition until on_assign has returned is never cleared.",
         "coordinator.membership",
         "Membership._on_assigned_done",
-        "self._subscription.mark_awaiting_callback(added, awaiting=False)",
+        "self._assignment.mark_awaiting_callback(added, awaiting=False)",
         "pass",
     ),
     Mutation(
@@ -102,13 +102,10 @@ FINDINGS = (
     Mutation(
         "unsubscribed-flag-stays",
         "A partition whose topic was unsubscribed for a moment is never fetched again.",
-        "state.subscription",
-        "SubscriptionState._update_fetchable",
-        "unsubscribed = {topic: not self.matches_subscription(topic) for topic in unsubscribed}",
-        "unsubscribed = {\n"
-        "                tp.topic: state.unsubscribed or not self.matches_subscription(tp.topic)\n"
-        "                for tp, state in self._states.items()\n"
-        "            }",
+        "state.assignment",
+        "Assignment.set_unsubscribed",
+        "if flags[tp.topic] != state.unsubscribed:",
+        "if flags[tp.topic] and not state.unsubscribed:",
     ),
     Mutation(
         "handlers-inside-select",

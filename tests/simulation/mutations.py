@@ -178,8 +178,8 @@ MUTATIONS = (
     Mutation(
         "commit-of-next-offset",
         "Auto-commits contain the position after the next record.",
-        "state.subscription",
-        "SubscriptionState.all_consumed",
+        "state.positions",
+        "Positions.all_consumed",
         "OffsetAndMetadata(position.offset,",
         "OffsetAndMetadata(position.offset + 1,",
     ),
@@ -196,8 +196,8 @@ MUTATIONS = (
         "A partition starts after the record at the committed offset.",
         "offsets.initial_positions",
         "PositionsManager._apply",
-        "subscription.seek(tp, offset.offset,",
-        "subscription.seek(tp, offset.offset + 1,",
+        "self._positions.seek(tp, offset.offset,",
+        "self._positions.seek(tp, offset.offset + 1,",
     ),
     Mutation(
         "stale-data-returned",
@@ -218,8 +218,8 @@ MUTATIONS = (
     Mutation(
         "resume-ignored",
         "A paused partition stays paused.",
-        "state.subscription",
-        "SubscriptionState.resume",
+        "state.assignment",
+        "Assignment.resume",
         "self.get(tp).resume()",
         "self.get(tp)",
     ),
@@ -228,8 +228,8 @@ MUTATIONS = (
         "unsubscribed-records-returned",
         "Records of topics that are no longer subscribed are returned.",
         "state.subscription",
-        "SubscriptionState._update_fetchable",
-        "not self.matches_subscription(topic)",
+        "SubscriptionState._update_unsubscribed",
+        "matched_here and not self.matches_subscription(topic)",
         "False",
     ),
     Mutation(

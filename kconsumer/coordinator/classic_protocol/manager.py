@@ -229,13 +229,13 @@ class ClassicMembership(Membership[Member]):
         if self._member.rejoin_reason is not None and not self._progress.waits:
             self._progress.failed(KafkaError(self._member.rejoin_reason), now)
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
-            self._subscription.mark_pending_revocation(self._subscription.assigned())
+            self._assignment.mark_pending_revocation(self._assignment.assigned())
         self._commit_first(now)
         self._steps.add(self._queue_revocation)
         self._steps.advance(now)
 
     def _queue_revocation(self, now: float) -> None:
-        owned = sorted(self._subscription.assigned())
+        owned = sorted(self._assignment.assigned())
         if not self._member.generation.valid:
             gone = owned
             if gone:
@@ -245,13 +245,13 @@ class ClassicMembership(Membership[Member]):
             self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
         else:
             gone = [tp for tp in owned if not self._subscription.matches_subscription(tp.topic)]
-            self._subscription.mark_pending_revocation(gone)
+            self._assignment.mark_pending_revocation(gone)
             if gone:
                 self._steps.add(RebalanceCallback(CallbackKind.REVOKED, tuple(gone)))
         self._steps.add(lambda _now: self._finish_prepare(frozenset(gone)))
 
     def _finish_prepare(self, gone: frozenset[TopicPartition]) -> None:
-        self._subscription.assign_from_group([tp for tp in self._subscription.assigned() if tp not in gone])
+        self._subscription.assign_from_group([tp for tp in self._assignment.assigned() if tp not in gone])
         self._subscription.reset_group_subscription()
         # If the member was reset meanwhile, the next poll prepares again and calls on_lost for the other partitions.
         if self._member.state is MemberState.PREPARING:
@@ -262,7 +262,7 @@ class ClassicMembership(Membership[Member]):
     def _join(self, now: float) -> PollResult:
         member = self._member
         topics = self._subscription.subscribed_topics()
-        owned = self._subscription.assigned()
+        owned = self._assignment.assigned()
         try:  # assignors run here and may raise, so nothing is recorded as sent before
             message = join_message(self._config, member, self._assignors.values(), topics, owned, self._last_generation)
         except AssignorError as error:
@@ -279,7 +279,7 @@ class ClassicMembership(Membership[Member]):
         self._must_describe = False
         self._sync_assignments = None
         member.join_sent()
-        self._progress.requested(now, blocks=not self._subscription.assigned())
+        self._progress.requested(now, blocks=not self._assignment.assigned())
         self._metrics.join_sent(now)
         return PollResult([request])
 
@@ -371,7 +371,7 @@ class ClassicMembership(Membership[Member]):
         number = self._requests.next()
         sent = self._member.generation
         message = sync_message(self._member, self._sync_assignments)
-        self._progress.requested(now, blocks=not self._subscription.assigned())
+        self._progress.requested(now, blocks=not self._assignment.assigned())
         request = UnsentRequest(
             SYNC_GROUP, message, lambda reply: self._on_sync(number, sent, reply), node=self._coordinator.connection_id
         )
@@ -431,7 +431,7 @@ class ClassicMembership(Membership[Member]):
         self._progress.responded()
         self._metrics.synced(reply.now - reply.sent_at, reply.now)
         self._last_generation = sent.id
-        self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._subscription.assigned())
+        self._may_owe_join &= not frozenset(assignment.partitions).issuperset(self._assignment.assigned())
         if self._owes_join:
             member.request_rejoin("partitions may have been withheld from this static member before it was reset")
         # This response may have been received outside `poll`: by the heartbeat thread, or by another call of the user.
@@ -458,12 +458,12 @@ class ClassicMembership(Membership[Member]):
             self._retry_at_once(now)
             self._steps.add(self._to_stable)
             return
-        owned = frozenset(self._subscription.assigned())
+        owned = frozenset(self._assignment.assigned())
         revoked = owned - assigned
         if self.rebalance_protocol is RebalanceProtocol.COOPERATIVE and revoked:
             # Records consumed while the group joined are not committed yet. The new owners start at the committed
             # offsets.
-            self._subscription.mark_pending_revocation(revoked)
+            self._assignment.mark_pending_revocation(revoked)
             self._commit_first(now)
         else:
             revoked = frozenset()
@@ -572,7 +572,7 @@ class ClassicMembership(Membership[Member]):
         """
         self._steps.clear()
         gone = not self._member.generation.valid or self._member.rebalancing
-        return self._leave_callback_for(self._subscription.assigned(), gone=gone)
+        return self._leave_callback_for(self._assignment.assigned(), gone=gone)
 
     def last_join(self, leave_group: bool | None = None) -> UnsentRequest | None:
         """Returns the JoinGroup that a static member must send before it closes without a LeaveGroup, or None.

@@ -21,8 +21,8 @@ from kconsumer.coordinator.error_actions import (
 from kconsumer.coordinator.group_member import Generation
 from kconsumer.errors import KafkaError
 from kconsumer.metadata.manager import MetadataManager
+from kconsumer.state.assignment import Assignment
 from kconsumer.state.cluster import Cluster
-from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 
@@ -34,11 +34,11 @@ class ConsumerCommitProtocol(CommitProtocol):
     fetch_partition_actions = CONSUMER_OFFSET_FETCH_ACTIONS
 
     def __init__(
-        self, member: ConsumerMember, cluster: Cluster, subscription: SubscriptionState, metadata: MetadataManager
+        self, member: ConsumerMember, cluster: Cluster, assignment: Assignment, metadata: MetadataManager
     ) -> None:
         self._member = member
         self._cluster = cluster
-        self._subscription = subscription
+        self._assignment = assignment
         self._metadata = metadata
 
     @property
@@ -79,7 +79,7 @@ class ConsumerCommitProtocol(CommitProtocol):
         self._metadata.request_update()
 
     def _consumed_id(self, tp: TopicPartition) -> bytes | None:
-        state = self._subscription.find(tp)
+        state = self._assignment.find(tp)
         read_from = None if state is None else state.topic_id
         return read_from or self._cluster.topic_id(tp.topic)
 

@@ -204,9 +204,9 @@ class ConsumerMembership(Membership[ConsumerMember]):
         return tuple(sorted(set(partitions) - self._unknown_to_listener))
 
     def _lose_all(self, then: Callable[[float], None] | None, now: float) -> None:
-        owned = self._subscription.assigned() if self._subscription.is_group_managed else ()
+        owned = self._assignment.assigned() if self._subscription.is_group_managed else ()
         if owned:
-            self._subscription.set_target_assignment(())
+            self._assignment.set_target_assignment(())
             if known := self._known_to_listener(owned):
                 self._steps.add(RebalanceCallback(CallbackKind.LOST, known))
             self._steps.add(lambda _now: self._subscription.assign_from_group(()))
@@ -225,14 +225,14 @@ class ConsumerMembership(Membership[ConsumerMember]):
         goal, wanted = self._names.resolve(member.target)
         # This is necessary even if no steps follow. Example: on_revoke has raised, and then the coordinator assigned
         # the partitions again that this member still owns. They must be fetched again.
-        self._subscription.set_target_assignment(wanted)
+        self._assignment.set_target_assignment(wanted)
         current = member.current
         if current.local_epoch >= 0 and goal.partitions == current.partitions and not self._pending_on_assign:
             if goal.local_epoch == current.local_epoch:
                 return False  # the rest of the target has no name yet
             self._finish(goal, now)
             return True
-        owned = frozenset(self._subscription.assigned())
+        owned = frozenset(self._assignment.assigned())
         revoked = sorted(owned - wanted)
         added = sorted((wanted - owned) | (wanted & self._pending_on_assign))
         self._commit_first(now)
@@ -270,7 +270,7 @@ class ConsumerMembership(Membership[ConsumerMember]):
         gone = not self._member.generation.valid
         if self._member.in_group and self._member.state not in LEAVING_STATES:
             self._member.transition_to(MemberState.PREPARE_LEAVING)
-        return self._leave_callback_for(self._known_to_listener(self._subscription.assigned()), gone=gone)
+        return self._leave_callback_for(self._known_to_listener(self._assignment.assigned()), gone=gone)
 
     def leave(self, reason: str, now: float, leave_group: bool | None = None) -> UnsentRequest | None:
         """Drop the assignment. Returns the heartbeat that leaves the group, or None if none must be sent.

@@ -46,11 +46,9 @@ class ConsumerGroupHarness:
         group = group_of(components)
         assert isinstance(group.member, ConsumerMember)
         assert isinstance(group.membership, ConsumerMembership)
-        self.cluster, self.subscription, self.metadata = (
-            components.cluster,
-            components.subscription,
-            components.metadata,
-        )
+        self.cluster, self.metadata = components.cluster, components.metadata
+        self.subscription, self.assignment = components.subscription, components.assignment
+        self.positions = components.positions
         self.coordinator, self.commits = group.coordinator, group.commits
         self.member, self.membership, self.heartbeat = group.member, group.membership, group.membership.heartbeat
         self.member.member_id = "me"

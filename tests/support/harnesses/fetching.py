@@ -97,7 +97,8 @@ class FetchHarness:
         )
         self.components = make_components(self.config, rng=rng)
         self.cluster, self.subscription = self.components.cluster, self.components.subscription
-        self.subscription.set_now(self.now)
+        self.assignment, self.positions = self.components.assignment, self.components.positions
+        self.assignment.changes.set_now(self.now)
         self.metadata_requests = CallCounter(self.components.metadata, "request_update")
         self.metrics, self.buffer = self.components.metrics, self.components.buffer
         self.manager, self.collector = self.components.fetch, self.components.collector
@@ -110,11 +111,11 @@ class FetchHarness:
     def wait(self, ms: float) -> None:
         """Advance the clock, also that of the partition states."""
         self.now += ms
-        self.subscription.set_now(self.now)
+        self.assignment.changes.set_now(self.now)
 
     def status(self, tp: TopicPartition, **known: Any) -> PartitionStatus:
         """Returns the partition's row of `partition_states()`. `known` replaces fields of its context."""
-        situation = self.manager.context(tp, self.subscription.get(tp), self.now)._replace(**known)
+        situation = self.manager.context(tp, self.assignment.get(tp), self.now)._replace(**known)
         return explain(situation, read_committed=self.config.read_committed)
 
     def update_metadata(self) -> None:
@@ -134,17 +135,17 @@ class FetchHarness:
             topic.topic_id = self.topic_id
         brokers = [MetadataResponseBroker(node_id=n, host=f"b{n}", port=9092) for n in range(self.brokers)]
         self.cluster.update(MetadataResponse(brokers=brokers, topics=[topic]), 12, full=True)
-        self.subscription.validate_all(self.cluster)
+        self.positions.validate_all(self.cluster)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Seek as `Consumer.seek` does."""
-        self.subscription.seek(tp, offset)
-        self.subscription.validate_all(self.cluster)
+        self.positions.seek(tp, offset)
+        self.positions.validate_all(self.cluster)
 
     def validate(self) -> None:
         """Complete the validation of positions that wait for it, without a truncation."""
-        for tp in self.subscription.partitions_to_validate(self.now):
-            self.subscription.get(tp).complete_validation()
+        for tp in self.positions.partitions_to_validate(self.now):
+            self.assignment.get(tp).complete_validation()
 
     def poll(self) -> list[UnsentRequest]:
         """Returns the fetches to send now."""
@@ -225,7 +226,7 @@ class FetchHarness:
         """Returns the offsets that a poll returns. Checks that each record has the value of its offset."""
         out: dict[TopicPartition, list[int]] = {}
         records = self.collector.collect(max_records)
-        self.subscription.delivery.open = False  # as `poll` ends
+        self.positions.delivery.open = False  # as `poll` ends
         for record in records:
             assert b"%d" % record.offset == record.value
             out.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)

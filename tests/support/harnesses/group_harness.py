@@ -69,11 +69,9 @@ class GroupHarness:
         assert isinstance(group.member, Member)
         assert isinstance(group.heartbeat, HeartbeatManager)
         assert isinstance(group.membership, ClassicMembership)
-        self.cluster, self.subscription, self.metadata = (
-            components.cluster,
-            components.subscription,
-            components.metadata,
-        )
+        self.cluster, self.metadata = components.cluster, components.metadata
+        self.subscription, self.assignment = components.subscription, components.assignment
+        self.positions = components.positions
         self.metrics = components.metrics
         self.coordinator, self.commits = group.coordinator, group.commits
         self.member, self.heartbeat, self.membership = group.member, group.heartbeat, group.membership
@@ -193,7 +191,7 @@ class GroupHarness:
 
     def consume(self, tp: TopicPartition, offset: int) -> None:
         """Advance the position, as if records up to this offset were returned."""
-        self.subscription.seek(tp, offset)
+        self.positions.seek(tp, offset)
 
 
 def committed(request: UnsentRequest, code: int = 0) -> OffsetCommitResponse:

@@ -29,11 +29,12 @@ class OffsetsCase:
         self.clock = VirtualClock(wall_ms=WALL_MS)
         components = make_components(config(auto_offset_reset=reset, **options), clock=self.clock)
         self.cluster, self.subscription = components.cluster, components.subscription
+        self.assignment, self.positions = components.assignment, components.positions
         self.metadata, self.manager = components.metadata, components.offsets
         self.subscription.assign(tps(*names))
         self.lead(dict.fromkeys(names, 1) if leaders is None else leaders)
         if reset != OffsetReset.NONE:
-            self.subscription.reset_initializing()
+            self.positions.reset_initializing()
 
     def lead(self, leaders: Mapping[str, int], epoch: int = 3) -> None:
         self.cluster.update(led_by(leaders, epoch), 12, full=True)
@@ -58,12 +59,12 @@ class OffsetsCase:
         return bool(self.metadata.poll(now).requests)
 
     def position(self, name: str) -> FetchPosition | None:
-        return self.subscription.position(tp(name))
+        return self.assignment.get(tp(name)).position
 
     def settle_metadata(self, now: float = 0.0) -> None:
         """Respond to the metadata manager's own first update."""
         leaders = {}
-        for partition in self.subscription.assigned():
+        for partition in self.assignment.assigned():
             node = self.cluster.leader(partition).leader
             assert node is not None
             leaders[str(partition)] = node.id

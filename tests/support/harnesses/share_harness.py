@@ -58,7 +58,8 @@ class ShareHarness:
         self.latency_ms = 0.0  # of responses
         self.throttle_ms = 0  # of fetches
         self.cluster = Cluster()
-        self.subscription = SubscriptionState(self.config.auto_offset_reset)
+        self.subscription = SubscriptionState()
+        self.assignment = self.subscription.assignment
         self.metadata = MetadataManager(self.config.select(MetadataConfig), self.cluster, self.subscription)
         self.coordinator = CoordinatorManager(self.config.select(RetryConfig), "g")
         self.coordinator.coordinator = Node(1, "broker", 9092)

@@ -100,7 +100,7 @@ class ShareSimulation:
 
     def _round(self) -> None:
         parts, now = self.parts, self.clock.now()
-        parts.subscription.set_now(now)
+        parts.changes.set_now(now)
         parts.membership.user_polled(now)
         parts.fetch.want_records()
         wait_ms = 1000.0

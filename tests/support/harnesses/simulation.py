@@ -146,7 +146,7 @@ class Simulation:
         parts, group, now = self.parts, self.parts.group, self.clock.now()
         assert group is not None
         self.rounds[int((now - self._began) // 1000)] += 1
-        parts.subscription.set_now(now)
+        parts.changes.set_now(now)
         group.heartbeat.poll_started(now)
         group.commits.maybe_auto_commit(now)
         self._ask(now)
@@ -182,7 +182,14 @@ class Simulation:
         parts, group = self.parts, self.parts.group
         assert group is not None
         now = self.clock.now()
-        raising = (parts.metadata, parts.offsets, parts.positions, group.coordinator, group.heartbeat, group.commits)
+        raising = (
+            parts.metadata,
+            parts.offsets,
+            parts.initial_positions,
+            group.coordinator,
+            group.heartbeat,
+            group.commits,
+        )
         for manager in (*raising, group.membership):
             if (error := manager.take_error()) is not None:
                 self.raised.append((now, error))

@@ -60,7 +60,7 @@ def test_follower_gets_its_assignment() -> None:
     assert [] == sync.message.assignments
     group.respond(sync, group.synced(*tps("t", 1)))
     group.poll()
-    assert tps("t", 1) == group.subscription.assigned()
+    assert tps("t", 1) == group.assignment.assigned()
     group.run_callbacks()
     assert [(ASSIGNED, tps("t", 1))] == group.calls
     assert MemberState.STABLE is group.member.state
@@ -214,13 +214,13 @@ def test_eager_rebalance_commits_then_revokes_all_then_joins() -> None:
     commit = group.request()
     assert "OffsetCommit" == commit.api.name
     assert 1 == commit.message.generation_id_or_member_epoch
-    assert not group.subscription.is_fetchable(tps("t", 0)[0]), "nothing is returned while it is being revoked"
+    assert not group.assignment.is_fetchable(tps("t", 0)[0]), "nothing is returned while it is being revoked"
     assert group.membership.due_callback is None, "the callback waits for the commit"
     group.respond(commit, committed(commit))
     group.poll()
     group.run_callbacks()
     assert [(REVOKED, tps("t", 0, 1))] == group.calls
-    assert () == group.subscription.assigned()
+    assert () == group.assignment.assigned()
     join = group.until("JoinGroup")
     subscription = decode_subscription(join.message.protocols[0].metadata)
     assert ([], 1) == (subscription.owned_partitions, subscription.generation_id)
@@ -245,7 +245,7 @@ def test_cooperative_member_keeps_partitions_while_joining() -> None:
     group.member.request_rejoin("test")
     join = group.until("JoinGroup")
     assert [] == group.calls
-    assert tps("t", 0, 1) == group.subscription.assigned()
+    assert tps("t", 0, 1) == group.assignment.assigned()
     (owned,) = decode_subscription(join.message.protocols[0].metadata).owned_partitions
     assert ("t", [0, 1]) == (owned.topic, list(owned.partitions))
 
@@ -277,13 +277,13 @@ def test_cooperative_revocation_is_followed_by_a_second_join() -> None:
     group.respond(sync, group.synced(*tps("t", 0), *tps("u", 1)))
     commit = group.request()
     assert ("OffsetCommit", 2) == (commit.api.name, commit.message.generation_id_or_member_epoch)
-    assert not group.subscription.is_fetchable(tps("t", 1)[0])
-    assert group.subscription.is_fetchable(tps("t", 0)[0]), "kept partitions are fetched throughout"
+    assert not group.assignment.is_fetchable(tps("t", 1)[0])
+    assert group.assignment.is_fetchable(tps("t", 0)[0]), "kept partitions are fetched throughout"
     group.respond(commit, committed(commit))
     group.poll()
     group.run_callbacks()
     assert [(REVOKED, tps("t", 1)), (ASSIGNED, tps("u", 1))] == group.calls
-    assert {*tps("t", 0), *tps("u", 1)} == set(group.subscription.assigned())
+    assert {*tps("t", 0), *tps("u", 1)} == set(group.assignment.assigned())
     assert "need to revoke partitions and re-join" == group.until("JoinGroup").message.reason
 
 
@@ -304,7 +304,7 @@ def test_a_reset_during_the_commit_before_a_revocation_runs_on_lost() -> None:
     group.respond(commit, committed(commit))
     join = group.until("JoinGroup")
     assert [(LOST, tps("t", 0, 1))] == group.calls
-    assert ("", ()) == (join.message.member_id, group.subscription.assigned())
+    assert ("", ()) == (join.message.member_id, group.assignment.assigned())
 
 
 def test_lost_generation_runs_on_lost() -> None:
@@ -465,7 +465,7 @@ def test_assignment_for_an_older_subscription_is_not_taken() -> None:
     group.subscription.subscribe(["u"])
     group.respond(sync, group.synced(*tps("t", 0)))
     group.until("JoinGroup")
-    assert () == group.subscription.assigned()
+    assert () == group.assignment.assigned()
     assert (ASSIGNED, tps("t", 0)) not in group.calls
 
 
@@ -483,7 +483,7 @@ def test_leaving_sends_one_leave_group_and_forgets_the_generation() -> None:
     (member,) = request.message.members
     assert ("me", "the consumer closed") == (member.member_id, member.reason)
     assert Generation() == group.member.generation
-    assert () == group.subscription.assigned()
+    assert () == group.assignment.assigned()
 
 
 @pytest.mark.parametrize(("in_flight", "node"), [("JoinGroup", "1"), ("SyncGroup", "1"), (None, "+1")])

@@ -54,8 +54,8 @@ def joins_and_reads(group: GroupHarness) -> None:
         group.run_callbacks()
         group.poll()
     assert group.membership.idle
-    assert {ZERO, ONE} == set(group.subscription.assigned())
-    assert all(not group.subscription.get(tp).awaiting_callback for tp in (ZERO, ONE))
+    assert {ZERO, ONE} == set(group.assignment.assigned())
+    assert all(not group.assignment.get(tp).awaiting_callback for tp in (ZERO, ONE))
 
 
 def raised(group: GroupHarness) -> KafkaError:
@@ -156,7 +156,7 @@ def test_cooperative_member_keeps_its_partitions_when_a_join_fails() -> None:
     group.now += 1300
     assert "JoinGroup" == group.until("JoinGroup").api.name
     assert [] == group.calls
-    assert (ZERO, ONE) == group.subscription.assigned()
+    assert (ZERO, ONE) == group.assignment.assigned()
 
 
 def test_repeated_failures_back_off() -> None:
@@ -218,7 +218,7 @@ def test_assignment_of_a_generation_that_was_reset_is_not_taken() -> None:
     group.respond(group.join(), group.synced(ZERO, ONE))
     group.member.reset("fenced")
     group.until("JoinGroup")
-    assert () == group.subscription.assigned()
+    assert () == group.assignment.assigned()
     assert [] == [kind for kind, _ in group.calls if kind is CallbackKind.ASSIGNED]
     assert GroupMetadata("g") == group.membership.group_metadata()
 

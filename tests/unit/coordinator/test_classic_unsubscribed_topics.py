@@ -68,19 +68,19 @@ def test_topic_left_out_is_not_fetchable(assignor: Assignor, moment: Callable[[G
     for tp in (KEPT, DROPPED):
         group.consume(tp, 5)
     moment(group)
-    owned = [tp for tp in (KEPT, DROPPED) if group.subscription.is_fetchable(tp)]
+    owned = [tp for tp in (KEPT, DROPPED) if group.assignment.is_fetchable(tp)]
     group.subscription.subscribe(["t"])
-    assert [KEPT] * (KEPT in owned) == group.subscription.fetchable()
+    assert [KEPT] * (KEPT in owned) == group.assignment.fetchable()
     group.subscription.subscribe(["t", "u"])
-    assert owned == group.subscription.fetchable()
+    assert owned == group.assignment.fetchable()
     group.subscription.subscribe(["t"])
     for _ in range(5):
         group.poll()
         group.now += 1
-        assert not group.subscription.is_fetchable(DROPPED)
+        assert not group.assignment.is_fetchable(DROPPED)
     group.find_coordinator()
     group.now += 2000
     for _ in range(5):
         group.poll()
         group.run_callbacks()
-        assert not group.subscription.is_fetchable(DROPPED)
+        assert not group.assignment.is_fetchable(DROPPED)

@@ -34,8 +34,8 @@ def group() -> ConsumerGroupHarness:
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     for tp in (T0, T1):
-        group.subscription.seek(tp, 5)
-        group.subscription.get(tp).topic_id = OLD
+        group.positions.seek(tp, 5)
+        group.assignment.get(tp).topic_id = OLD
     return group
 
 
@@ -123,7 +123,7 @@ def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(group: Co
     topic is gone.
     """
     recreate_topic(group)
-    promise = group.commits.commit(group.subscription.all_consumed(), group.now + 60_000)
+    promise = group.commits.commit(group.positions.all_consumed(), group.now + 60_000)
     request = sent(group)
     assert [OLD] == [topic.topic_id for topic in request.message.topics]
     group.reply(request, committed(request, UNKNOWN_TOPIC_ID))
@@ -150,8 +150,8 @@ def test_positions_of_both_topics_in_one_commit(group: ConsumerGroupHarness) -> 
     own id.
     """
     recreate_topic(group)
-    group.subscription.get(T1).topic_id = NEW
-    group.commits.commit(group.subscription.all_consumed(), group.now + 1000)
+    group.assignment.get(T1).topic_id = NEW
+    group.commits.commit(group.positions.all_consumed(), group.now + 1000)
     topics = sent(group).message.topics
     assert {OLD: [0], NEW: [1]} == {topic.topic_id: [p.partition_index for p in topic.partitions] for topic in topics}
 
@@ -173,7 +173,7 @@ def test_a_coordinator_that_does_not_know_the_id_yet(group: ConsumerGroupHarness
 def test_a_position_after_a_seek_or_reset_is_in_the_current_topic(group: ConsumerGroupHarness) -> None:
     """After a seek or a reset the position belongs to the current topic, because nothing was read from the old one."""
     recreate_topic(group)
-    group.subscription.seek(T0, 0)
+    group.positions.seek(T0, 0)
     group.commits.commit({T0: OffsetAndMetadata(0)}, group.now + 1000)
     assert [NEW] == [topic.topic_id for topic in sent(group).message.topics]
 

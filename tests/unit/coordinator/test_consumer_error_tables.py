@@ -143,7 +143,7 @@ def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, Unsen
     if what == "removed":
         what = "fatal" if at is joining else "fenced"
     group, request = at()
-    before, owned, epoch = group.state, set(group.subscription.assigned()), group.member.member_epoch
+    before, owned, epoch = group.state, set(group.assignment.assigned()), group.member.member_epoch
     group.calls.clear()
     group.refuse(request, code, "because")
     assert (what == "coordinator") == (group.coordinator.connection_id is None)
@@ -156,7 +156,11 @@ def test_heartbeat(code: int, at: Callable[[], tuple[ConsumerGroupHarness, Unsen
         gives_all_up(group, owned)
         assert (MemberState.JOINING if what == "fenced" else MemberState.FATAL) is group.state
     else:
-        assert (before, owned, epoch) == (group.state, set(group.subscription.assigned()), group.member.member_epoch)
+        assert (before, owned, epoch) == (
+            group.state,
+            set(group.assignment.assigned()),
+            group.member.member_epoch,
+        )
     heartbeats_again(group, what)
 
 
@@ -169,7 +173,7 @@ def gives_all_up(group: ConsumerGroupHarness, owned: set[TopicPartition]) -> Non
     assert len(lost) == len(group.calls) <= 1
     assert all(partitions <= owned for partitions in lost)
     assert (T0 in owned) == any(T0 in partitions for partitions in lost)
-    assert not group.subscription.assigned()
+    assert not group.assignment.assigned()
     assert 0 == group.member.member_epoch
 
 
@@ -234,7 +238,11 @@ def asked_again(group: ConsumerGroupHarness, promise: Promise[Any], what: str) -
 
 def stays_a_member(group: ConsumerGroupHarness) -> None:
     """Check that the response leaves the membership unchanged; only heartbeats change it."""
-    assert (MemberState.STABLE, 1, {T0}) == (group.state, group.member.member_epoch, set(group.subscription.assigned()))
+    assert (MemberState.STABLE, 1, {T0}) == (
+        group.state,
+        group.member.member_epoch,
+        set(group.assignment.assigned()),
+    )
     assert (None, None) == (group.membership.take_error(), group.commits.take_error())
 
 

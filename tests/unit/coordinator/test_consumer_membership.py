@@ -21,7 +21,7 @@ S = MemberState
 
 def owned(group: ConsumerGroupHarness) -> list[TopicPartition]:
     """Returns the partitions that the member owns."""
-    return sorted(group.subscription.assigned())
+    return sorted(group.assignment.assigned())
 
 
 # --- joining and reconciling -------------------------------------------------------------------------------------
@@ -59,10 +59,10 @@ def test_new_partitions_are_fetched_only_after_the_callback() -> None:
     group.respond(group.beat(), 1, {"t": [0]})
     group.poll()
     (tp,) = tps("t", 0)
-    group.subscription.seek(tp, 5)
-    assert not group.subscription.is_fetchable(tp)
+    group.positions.seek(tp, 5)
+    assert not group.assignment.is_fetchable(tp)
     group.run_callbacks()
-    assert group.subscription.is_fetchable(tp)
+    assert group.assignment.is_fetchable(tp)
 
 
 def test_revocation_comes_before_assignment() -> None:
@@ -74,15 +74,18 @@ def test_revocation_comes_before_assignment() -> None:
     group.calls.clear()
     stays, goes, comes = tps("t", 0, 1, 2)
     for tp in (stays, goes):
-        group.subscription.seek(tp, 9)
+        group.positions.seek(tp, 9)
     group.target({"t": [0, 2]}, 2)
     group.poll()
-    assert (True, False) == (group.subscription.is_fetchable(stays), group.subscription.is_fetchable(goes))
+    assert (True, False) == (
+        group.assignment.is_fetchable(stays),
+        group.assignment.is_fetchable(goes),
+    )
     assert [stays, goes] == owned(group)
     group.run_callbacks()
     assert [(REVOKED, (goes,)), (ASSIGNED, (comes,))] == group.calls
     assert [stays, comes] == owned(group)
-    assert group.subscription.is_fetchable(stays)
+    assert group.assignment.is_fetchable(stays)
     assert {topic_id("t"): [0, 2]} == {t.topic_id: t.partitions for t in group.beat().message.topic_partitions}
 
 
@@ -90,7 +93,7 @@ def test_positions_are_committed_before_revocation() -> None:
     """With auto-commit, on_revoke waits for the commit, which has the member epoch."""
     group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0]})
-    group.subscription.seek(TopicPartition("t", 0), 7)
+    group.positions.seek(TopicPartition("t", 0), 7)
     group.target({}, 2)
     (commit,) = group.poll()
     assert ("OffsetCommit", 2, "me") == (
@@ -146,11 +149,11 @@ def test_a_failed_assignment_callback_is_tried_again() -> None:
     group.run_callbacks(raising=ValueError("no"))
     assert S.RECONCILING is group.state
     assert [] == group.poll()
-    group.subscription.seek(TopicPartition("t", 0), 0)
-    assert not group.subscription.is_fetchable(TopicPartition("t", 0))
+    group.positions.seek(TopicPartition("t", 0), 0)
+    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
     group.run_callbacks()
     assert [(ASSIGNED, tps("t", 0))] * 2 == group.calls
-    assert group.subscription.is_fetchable(TopicPartition("t", 0))
+    assert group.assignment.is_fetchable(TopicPartition("t", 0))
     assert group.beat().message.topic_partitions
 
 
@@ -302,11 +305,11 @@ def test_fenced_loses_everything_and_joins_again(code: int) -> None:
     group = ConsumerGroupHarness()
     group.joined({"t": [0, 1]})
     group.calls.clear()
-    group.subscription.seek(TopicPartition("t", 0), 3)
+    group.positions.seek(TopicPartition("t", 0), 3)
     group.now += INTERVAL_MS
     group.refuse(group.beat(), code)
     assert S.FENCED is group.state
-    assert not group.subscription.is_fetchable(TopicPartition("t", 0))
+    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
     assert [] == group.background()
     group.run_callbacks()
     assert [(LOST, tps("t", 0, 1))] == group.calls
@@ -405,7 +408,7 @@ def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) 
     group = ConsumerGroupHarness(group_instance_id=instance, max_poll_interval_ms=60_000)
     group.joined({"t": [0]})
     group.calls.clear()
-    group.subscription.seek(TopicPartition("t", 0), 3)
+    group.positions.seek(TopicPartition("t", 0), 3)
     for _ in range(11):
         group.now += INTERVAL_MS
         for beat in group.background():
@@ -414,7 +417,7 @@ def test_an_idle_caller_leaves_and_comes_back(instance: str | None, epoch: int) 
     group.now += INTERVAL_MS
     (leave,) = group.background()
     assert (epoch, S.STALE) == (leave.message.member_epoch, group.state)
-    assert not group.subscription.is_fetchable(TopicPartition("t", 0))
+    assert not group.assignment.is_fetchable(TopicPartition("t", 0))
     group.respond(leave, epoch)
     group.now += 10 * INTERVAL_MS
     assert [] == group.background()
@@ -454,8 +457,8 @@ def test_an_idle_caller_fenced_before_it_left() -> None:
     assert [(LOST, tps("t", 0))] == group.calls
     assert [] == owned(group)
     group.joined({"t": [0]})
-    group.subscription.seek(TopicPartition("t", 0), 3)
-    assert group.subscription.is_fetchable(TopicPartition("t", 0))
+    group.positions.seek(TopicPartition("t", 0), 3)
+    assert group.assignment.is_fetchable(TopicPartition("t", 0))
 
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
@@ -636,10 +639,10 @@ def test_topics_no_longer_subscribed_stop_at_once() -> None:
     group = ConsumerGroupHarness("t", "u")
     group.joined({"t": [0], "u": [0]})
     for topic in ("t", "u"):
-        group.subscription.seek(TopicPartition(topic, 0), 1)
+        group.positions.seek(TopicPartition(topic, 0), 1)
     group.subscription.subscribe(["t"])
     group.poll()
-    assert (True, False) == tuple(group.subscription.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
+    assert (True, False) == tuple(group.assignment.is_fetchable(TopicPartition(x, 0)) for x in ("t", "u"))
 
 
 def test_a_client_pattern_is_matched_before_joining() -> None:

@@ -39,7 +39,7 @@ def test_sync_response_outside_poll_commits_nothing() -> None:
     assert [] == group.background()
     assert not group.commits.pending_commits()
     assert group.membership.due_callback is None
-    assert (ZERO, ONE) == group.subscription.assigned()
+    assert (ZERO, ONE) == group.assignment.assigned()
 
 
 def test_next_poll_commits_what_was_returned_before_it() -> None:
@@ -48,7 +48,7 @@ def test_next_poll_commits_what_was_returned_before_it() -> None:
     """
     group = in_the_middle_of_a_batch()
     assert {0: 200, 1: 200} == offsets(group)
-    assert not group.subscription.is_fetchable(ONE)
+    assert not group.assignment.is_fetchable(ONE)
 
 
 def test_seek_back_before_the_next_poll_is_committed() -> None:
@@ -91,14 +91,14 @@ def test_consumer_protocol_captures_in_poll_only() -> None:
     """
     group = ConsumerGroupHarness(enable_auto_commit=True)
     group.joined({"t": [0, 1]})
-    group.subscription.seek(ZERO, 100)
-    group.subscription.seek(ONE, 100)
+    group.positions.seek(ZERO, 100)
+    group.positions.seek(ONE, 100)
     group.now += 5000
     (heartbeat,) = group.background()
     group.respond(heartbeat, 2, {"t": [0]})
     assert [] == group.background()
     assert not group.commits.pending_commits()
-    group.subscription.seek(ONE, 50)
+    group.positions.seek(ONE, 50)
     (commit,) = [request for request in group.poll() if request.api.name == "OffsetCommit"]
     (topic,) = commit.message.topics
     assert {0: 100, 1: 50} == {p.partition_index: p.committed_offset for p in topic.partitions}

@@ -14,6 +14,7 @@ from kconsumer.errors import BrokerConnectionError
 from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 from support.harnesses.consumer_harness import INTERVAL_MS, ConsumerGroupHarness
+from support.harnesses.consumer_state import ConsumerState
 from support.harnesses.group_harness import FirstTakesAllCooperative, GroupHarness, tps
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -21,7 +22,7 @@ T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
 def fetchable(group: ConsumerGroupHarness | GroupHarness) -> tuple[bool, bool]:
     """Returns whether t-0 and u-0 may be fetched."""
-    return group.subscription.is_fetchable(T), group.subscription.is_fetchable(U)
+    return group.assignment.is_fetchable(T), group.assignment.is_fetchable(U)
 
 
 def owner(**options: object) -> ConsumerGroupHarness:
@@ -29,7 +30,7 @@ def owner(**options: object) -> ConsumerGroupHarness:
     group = ConsumerGroupHarness("t", "u", **options)
     group.joined({"t": [0], "u": [0]})
     for tp in (T, U):
-        group.subscription.seek(tp, 1)
+        group.positions.seek(tp, 1)
     return group
 
 
@@ -43,24 +44,24 @@ def test_fetchable_follows_the_subscription(subscribe: Callable[[SubscriptionSta
     """A change takes effect when subscribe() returns, without a poll; a topic that is subscribed again is fetched
     again.
     """
-    state = SubscriptionState()
-    subscribe(state, "tu")
-    state.assign_from_group([T, U])
+    state = ConsumerState()
+    subscribe(state.subscription, "tu")
+    state.subscription.assign_from_group([T, U])
     for tp in (T, U):
-        state.seek(tp, 1)
+        state.positions.seek(tp, 1)
     for topics, expected in (("t", [T]), ("u", [U]), ("tu", [T, U])):
-        subscribe(state, topics)
-        assert expected == state.fetchable()
+        subscribe(state.subscription, topics)
+        assert expected == state.assignment.fetchable()
 
 
 def test_a_new_assignment_of_an_unsubscribed_topic_is_not_fetched() -> None:
     """A new assignment may contain a topic that was just unsubscribed; it is not fetched."""
-    state = SubscriptionState()
-    state.subscribe("t")
-    state.assign_from_group([T, U])
+    state = ConsumerState()
+    state.subscription.subscribe("t")
+    state.subscription.assign_from_group([T, U])
     for tp in (T, U):
-        state.seek(tp, 1)
-    assert [T] == state.fetchable()
+        state.positions.seek(tp, 1)
+    assert [T] == state.assignment.fetchable()
 
 
 # --- consumer protocol ---------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def test_on_revoke_raised_and_the_target_came_back() -> None:
     group.poll()
     assert (True, False) == fetchable(group)
     group.run_callbacks(raising=ValueError("no"))
-    assert {T, U} == set(group.subscription.assigned())
+    assert {T, U} == set(group.assignment.assigned())
     group.now += INTERVAL_MS
     (beat,) = group.background()
     group.respond(beat, 3, {"t": [0], "u": [0]})
@@ -126,4 +127,4 @@ def test_classic_unsubscribed_topic_is_not_read_while_the_group_rebalances(waiti
     group.subscription.subscribe(["t"])
     group.poll()
     assert (True, False) == fetchable(group)
-    assert {T, U} == set(group.subscription.assigned())
+    assert {T, U} == set(group.assignment.assigned())

@@ -35,7 +35,7 @@ def offsets_requests() -> list[UnsentRequest]:
     """Returns a reset, a validation and a user's lookup."""
     case = OffsetsCase("a-0", "a-1", isolation_level="read_committed")
     leader = LeaderAndEpoch(case.cluster.nodes[1], 3)
-    case.subscription.seek(tps("a-1")[0], 5, 2, leader)
+    case.positions.seek(tps("a-1")[0], 5, 2, leader)
     case.manager.list_offsets({tp("a-0"): -1})
     return case.asks(0.0)
 

@@ -29,7 +29,7 @@ def logged(partitions: int = 1, *, records: int = 10, **options: object) -> Fetc
 
 
 def position(harness: FetchHarness, tp: TopicPartition) -> int:
-    found = harness.subscription.position(tp)
+    found = harness.assignment.get(tp).position
     assert found is not None
     return found.offset
 
@@ -70,10 +70,10 @@ def test_positions_and_next_offsets() -> None:
     harness.fetch()
     assert {one: OffsetAndMetadata(3, "", 1)} == harness.collector.collect(3).next_offsets()
     records = harness.collector.collect(9)
-    harness.subscription.delivery.open = False
+    harness.positions.delivery.open = False
     assert {one: OffsetAndMetadata(10, "", 2), two: OffsetAndMetadata(2, "", 3)} == records.next_offsets()
-    assert records.next_offsets() == harness.subscription.all_consumed()
-    found = harness.subscription.position(one)
+    assert records.next_offsets() == harness.positions.all_consumed()
+    found = harness.assignment.get(one).position
     assert found is not None
     assert harness.cluster.leader(one) == found.leader
 
@@ -130,9 +130,9 @@ def test_current_lag() -> None:
     """The lag is measured from the returned records, not from the buffered ones."""
     harness = logged()
     harness.fetch()
-    assert 10 == harness.subscription.get(harness.tps[0]).lag()
+    assert 10 == harness.assignment.get(harness.tps[0]).lag()
     harness.collect(4)
-    assert 6 == harness.subscription.get(harness.tps[0]).lag()
+    assert 6 == harness.assignment.get(harness.tps[0]).lag()
 
 
 # --- what may no longer be returned --------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
     harness.fetch()
     match how:
         case "revoke":
-            harness.subscription.mark_pending_revocation([one])
+            harness.assignment.mark_pending_revocation([one])
         case "unsubscribe":
-            harness.subscription.get(one).flag(unsubscribed=True)
+            harness.assignment.get(one).flag(unsubscribed=True)
         case "unassign":
             harness.subscription.assign({two})
         case "reassign":
@@ -169,11 +169,11 @@ def test_data_of_partitions_held_back_is_dropped(how: str) -> None:
             harness.subscription.assign({one, two})
             harness.seek(one, 0)
         case "reset":
-            harness.subscription.request_reset(one, OffsetReset.LATEST)
+            harness.positions.request_reset(one, OffsetReset.LATEST)
         case "validate":
-            harness.subscription.seek(one, 0, 0, harness.cluster.leader(one))
+            harness.positions.seek(one, 0, 0, harness.cluster.leader(one))
         case "callback":
-            harness.subscription.mark_awaiting_callback([one])
+            harness.assignment.mark_awaiting_callback([one])
     assert {two: list(range(10))} == harness.collect()
     assert 0 == harness.buffer.buffered_bytes(one)
 
@@ -184,13 +184,13 @@ def test_paused_head_does_not_block_others() -> None:
     one, two, three = harness.tps
     harness.fetch()
     assert {one: [0, 1, 2]} == harness.collect(3)
-    harness.subscription.pause(one)
-    harness.subscription.pause(two)
+    harness.assignment.pause(one)
+    harness.assignment.pause(two)
     assert {three: list(range(10))} == harness.collect()
     assert {} == harness.collect()
-    harness.subscription.resume(two)
+    harness.assignment.resume(two)
     assert {two: list(range(10))} == harness.collect()
-    harness.subscription.resume(one)
+    harness.assignment.resume(one)
     assert {one: [3, 4, 5, 6, 7, 8, 9]} == harness.collect()
 
 
@@ -199,9 +199,9 @@ def test_paused_partition_is_not_fetched_again_for_its_buffered_data() -> None:
     harness = logged()
     tp = harness.tps[0]
     harness.fetch()
-    harness.subscription.pause(tp)
+    harness.assignment.pause(tp)
     harness.collect()
-    harness.subscription.resume(tp)
+    harness.assignment.resume(tp)
     assert [{0: 10}] == [offsets(request) for request in harness.poll()]
 
 
@@ -210,10 +210,10 @@ def test_seek_while_paused() -> None:
     harness = logged()
     tp = harness.tps[0]
     harness.fetch()
-    harness.subscription.pause(tp)
+    harness.assignment.pause(tp)
     harness.collect()
     harness.seek(tp, 6)
-    harness.subscription.resume(tp)
+    harness.assignment.resume(tp)
     assert {} == harness.collect()
     harness.fetch()
     assert {tp: [6, 7, 8, 9]} == harness.collect()
@@ -308,7 +308,7 @@ def test_topic_authorization() -> None:
     """
     harness = logged(2)
     one, two = harness.tps
-    harness.subscription.move_to_end(two)
+    harness.assignment.move_to_end(two)
     refused = {"error_code": 29, "records": None}
     harness.respond(*harness.poll(), p1=refused)
     assert {one: list(range(10))} == harness.collect()
@@ -360,7 +360,7 @@ def test_raised_until_the_user_acts(act: str) -> None:
         case "seek":
             harness.seek(tp, 1)
         case "pause":
-            harness.subscription.pause(tp)
+            harness.assignment.pause(tp)
         case "unsubscribe":
             harness.subscription.unsubscribe()
             harness.buffer.clear()
@@ -384,7 +384,7 @@ def test_out_of_range_resets_by_policy() -> None:
     harness = logged(auto_offset_reset="latest")
     harness.respond(*harness.poll(), p0={"error_code": 1, "records": None})
     assert {} == harness.collect()
-    state = harness.subscription.get(harness.tps[0])
+    state = harness.assignment.get(harness.tps[0])
     assert (FetchState.AWAIT_RESET, OffsetReset.LATEST) == (state.fetch_state, state.reset_strategy)
     assert [] == harness.poll()
 

@@ -18,8 +18,8 @@ def test_undo_puts_positions_back_and_nothing_stale_is_returned() -> None:
     components = make_components()
     subscription, buffer, collector = components.subscription, components.buffer, components.collector
     subscription.assign([TP])
-    subscription.seek(TP, 0, None, NO_LEADER)
-    state = subscription.get(TP)
+    components.positions.seek(TP, 0, None, NO_LEADER)
+    state = components.assignment.get(TP)
     assert state.position is not None
     chain = buffer.chain(TP, state, state.position)
     data = build_batch([(b"k", b"v")] * 10)

@@ -118,7 +118,7 @@ def test_out_of_range_at_the_leader_resets(code: int, policy: str) -> None:
     harness, tp = error_from_leader(code, policy)
     assert {tp: list(range(10))} == harness.collect()
     assert {} == harness.collect()
-    state = harness.subscription.get(tp)
+    state = harness.assignment.get(tp)
     wanted = OffsetReset.EARLIEST if policy == "earliest" else OffsetReset.LATEST
     assert (FetchState.AWAIT_RESET, wanted, []) == (state.fetch_state, state.reset_strategy, harness.poll())
 
@@ -137,7 +137,7 @@ def seek(harness: FetchHarness, tp: TopicPartition) -> None:
 
 def pause(harness: FetchHarness, tp: TopicPartition) -> None:
     """Pause the partition."""
-    harness.subscription.pause(tp)
+    harness.assignment.pause(tp)
 
 
 def unassign(harness: FetchHarness, tp: TopicPartition) -> None:
@@ -162,7 +162,7 @@ def test_everything_else_is_raised(code: int, act: Callable[[FetchHarness, Topic
         assert (code, tp, 10) == (error.code, error.topic_partition, error.offset)
         assert "t-0" in str(error)
         assert "10" in str(error)
-    assert (10, 0) == (harness.subscription.all_consumed()[tp].offset, harness.metadata_requests.count)
+    assert (10, 0) == (harness.positions.all_consumed()[tp].offset, harness.metadata_requests.count)
     act(harness, tp)
     assert {} == harness.collect()
     assert not harness.buffer.has_data()
@@ -192,9 +192,9 @@ def test_a_resumed_error_is_raised_again(code: int) -> None:
     harness, tp = error_from_leader(code)
     harness.collect()
     raised(harness)
-    harness.subscription.pause(tp)
+    harness.assignment.pause(tp)
     assert {} == harness.collect()
-    harness.subscription.resume(tp)
+    harness.assignment.resume(tp)
     assert isinstance(raised(harness), BrokerError)
 
 

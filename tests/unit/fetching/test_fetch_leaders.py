@@ -86,7 +86,7 @@ def test_position_is_checked_before_the_named_leader_is_asked(code: int) -> None
     harness.fetch()
     harness.collect()
     harness.respond(*harness.poll(), p0=moved_to(7, 3, code), node_endpoints=ENDPOINTS)
-    state = harness.subscription.get(tp)
+    state = harness.assignment.get(tp)
     assert (FetchState.AWAIT_VALIDATION, []) == (state.fetch_state, harness.poll())
     assert state.position is not None
     assert (10, 0, LeaderAndEpoch(Node(7, "b7", 9092), 3)) == state.position
@@ -207,7 +207,7 @@ def test_a_follower_that_is_offline_is_left() -> None:
     harness = following()
     topic = harness.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
-    harness.subscription.get(harness.tps[0]).mark_dirty()
+    harness.assignment.get(harness.tps[0]).mark_dirty()
     assert (["0"], 1) == (nodes(harness.poll()), harness.metadata_requests.count)
 
 
@@ -281,7 +281,7 @@ def test_a_replica_that_gives_records_again_is_no_longer_refused() -> None:
     (request,) = harness.poll()
     harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
-    assert harness.subscription.get(harness.tps[0]).refusal(harness.now) is None
+    assert harness.assignment.get(harness.tps[0]).refusal(harness.now) is None
 
 
 def test_a_new_leader_may_name_a_replica() -> None:
@@ -303,7 +303,7 @@ def test_a_replica_that_was_offline_may_be_named() -> None:
     harness.update_metadata()
     topic = harness.cluster._topics["t"]
     topic.partitions[0] = topic.partitions[0]._replace(offline=(1,))
-    harness.subscription.get(harness.tps[0]).mark_dirty()
+    harness.assignment.get(harness.tps[0]).mark_dirty()
     (request,) = harness.poll()
     assert ("0", "r") == (request.node, request.message.rack_id)
 

@@ -111,8 +111,8 @@ def test_position_of_a_deleted_topic_is_not_kept(collected: int, reset: str, ses
         harness.seek(tp, 0)
     else:
         assert {} == harness.collect()
-        assert FetchState.AWAIT_RESET is harness.subscription.get(tp).fetch_state
-        assert harness.subscription.maybe_seek_after_reset(tp, 0, OffsetReset.EARLIEST)
+        assert FetchState.AWAIT_RESET is harness.assignment.get(tp).fetch_state
+        assert harness.positions.maybe_seek_after_reset(tp, 0, OffsetReset.EARLIEST)
     harness.wait(1000)
     harness.update_metadata()
     harness.fetch()
@@ -166,13 +166,13 @@ def test_only_fetchable_partitions(hold_back: str) -> None:
     tp = harness.tps[0]
     match hold_back:
         case "pause":
-            harness.subscription.pause(tp)
+            harness.assignment.pause(tp)
         case "revoke":
-            harness.subscription.mark_pending_revocation([tp])
+            harness.assignment.mark_pending_revocation([tp])
         case "callback":
-            harness.subscription.mark_awaiting_callback([tp])
+            harness.assignment.mark_awaiting_callback([tp])
         case "reset":
-            harness.subscription.request_reset(tp)
+            harness.positions.request_reset(tp)
     assert [{1: 0}] == [offsets(r) for r in harness.poll()]
 
 
@@ -237,7 +237,7 @@ def test_order_of_partitions_is_kept_across_topics() -> None:
     """Adjacent partitions of one topic share an entry, without a change of the order of partitions."""
     harness = FetchHarness(3)
     for move in (harness.tps[1], harness.tps[0]):
-        harness.subscription.move_to_end(move)
+        harness.assignment.move_to_end(move)
     (request,) = harness.poll()
     assert [2, 1, 0] == list(offsets(request))
     assert 1 == len(request.message.topics)
@@ -338,11 +338,11 @@ def test_pause_while_in_flight() -> None:
     harness = FetchHarness()
     harness.logs[harness.tps[0]].append(3)
     (request,) = harness.poll()
-    harness.subscription.pause(harness.tps[0])
+    harness.assignment.pause(harness.tps[0])
     harness.respond(request)
     assert {} == harness.collect()
     assert [] == harness.poll()
-    harness.subscription.resume(harness.tps[0])
+    harness.assignment.resume(harness.tps[0])
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
 
 
@@ -414,12 +414,12 @@ def test_position_is_checked_where_two_logs_are_joined() -> None:
     harness.collect(2)
     harness.leaders[0], harness.epochs[0] = 1, 1
     harness.update_metadata()
-    assert [tp] == harness.subscription.partitions_to_validate(harness.now)
+    assert [tp] == harness.positions.partitions_to_validate(harness.now)
     harness.poll()
     harness.validate()
     assert {tp: [2, 3, 4]} == harness.collect()
     assert [] == harness.poll()
-    assert [tp] == harness.subscription.partitions_to_validate(harness.now)
+    assert [tp] == harness.positions.partitions_to_validate(harness.now)
     harness.validate()
     assert [("1", {0: 5})] == [(request.node, offsets(request)) for request in harness.poll()]
 
@@ -638,7 +638,7 @@ def test_offsets_of_the_log_are_kept() -> None:
     }
     harness.respond(*harness.poll(), p0=reported)
     harness.respond(*harness.poll(), p0=dict.fromkeys(reported, -1) | {"records": None})
-    state = harness.subscription.get(harness.tps[0])
+    state = harness.assignment.get(harness.tps[0])
     assert (30, 20, 4, 30) == (
         state.high_watermark,
         state.last_stable_offset,
@@ -740,7 +740,7 @@ def test_lag_and_lead_follow_every_poll() -> None:
         assert (22, lag_avg) == (got["records-lag-max"], got["records-lag-avg"])
         assert (3, lead_avg) == (got["records-lead-min"], got["records-lead-avg"])
         assert [22, 3] == [values(harness)[name] for name in ("records-lag-max", "records-lead-min")]
-    harness.subscription.request_reset(harness.tps[0], OffsetReset.LATEST)
+    harness.positions.request_reset(harness.tps[0], OffsetReset.LATEST)
     assert math.isnan(values(harness, topic="t", partition="0")["records-lag"])
 
 

@@ -99,7 +99,7 @@ class Fetching(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 30))
     def collect(self, limit: int) -> None:
-        before = {tp for tp in self.harness.tps if self.harness.subscription.is_fetchable(tp)}
+        before = {tp for tp in self.harness.tps if self.harness.assignment.is_fetchable(tp)}
         got = self.harness.collect(limit)
         assert set(got) <= before
         assert sum(map(len, got.values())) <= limit
@@ -135,22 +135,22 @@ class Fetching(RuleBasedStateMachine):
     def reset(self, partition: int, data: st.DataObject) -> None:
         """Drop the position; an offset is found later."""
         tp = self.harness.tps[partition]
-        if self.harness.subscription.is_assigned(tp):
-            self.harness.subscription.request_reset(tp, OffsetReset.EARLIEST)
+        if self.harness.assignment.is_assigned(tp):
+            self.harness.positions.request_reset(tp, OffsetReset.EARLIEST)
             self.resets[tp] = data.draw(st.integers(0, self.harness.logs[tp].end))
 
     @rule()
     def find_offsets(self) -> None:
         for tp, offset in self.resets.items():
             leader = self.harness.cluster.leader(tp)
-            if self.harness.subscription.maybe_seek_after_reset(tp, offset, OffsetReset.EARLIEST, leader):
+            if self.harness.positions.maybe_seek_after_reset(tp, offset, OffsetReset.EARLIEST, leader):
                 self.expected[tp] = offset
         self.resets.clear()
 
     @rule(partition=partitions, data=st.data())
     def seek(self, partition: int, data: st.DataObject) -> None:
         tp = self.harness.tps[partition]
-        if self.harness.subscription.is_assigned(tp):
+        if self.harness.assignment.is_assigned(tp):
             self.expected[tp] = data.draw(st.integers(0, self.harness.logs[tp].end))
             self.harness.seek(tp, self.expected[tp])
 
@@ -164,8 +164,8 @@ class Fetching(RuleBasedStateMachine):
     @rule(partition=partitions, paused=st.booleans())
     def pause_or_resume(self, partition: int, paused: bool) -> None:
         tp = self.harness.tps[partition]
-        if self.harness.subscription.is_assigned(tp):
-            (self.harness.subscription.pause if paused else self.harness.subscription.resume)(tp)
+        if self.harness.assignment.is_assigned(tp):
+            (self.harness.assignment.pause if paused else self.harness.assignment.resume)(tp)
 
     @rule(chosen=st.sets(partitions), awaiting=st.booleans(), moved=st.booleans())
     def reassign(self, chosen: set[int], awaiting: bool = False, moved: bool = False) -> None:
@@ -173,23 +173,23 @@ class Fetching(RuleBasedStateMachine):
         stopped, once on_assign has returned.
         """
         harness = self.harness
-        before = set(harness.subscription.assigned())
+        before = set(harness.assignment.assigned())
         harness.subscription.assign({harness.tps[p] for p in chosen})
-        for tp in set(harness.subscription.assigned()) - before:
+        for tp in set(harness.assignment.assigned()) - before:
             if moved:
                 self.expected[tp] = harness.logs[tp].end // 2
             harness.seek(tp, self.expected[tp])
-            harness.subscription.mark_awaiting_callback([tp], awaiting)
+            harness.assignment.mark_awaiting_callback([tp], awaiting)
 
     @rule(partition=partitions)
     def begin_revoking(self, partition: int) -> None:
         """Begin to revoke a partition, whose records may not be returned from then on."""
-        if self.harness.subscription.is_assigned(self.harness.tps[partition]):
-            self.harness.subscription.mark_pending_revocation([self.harness.tps[partition]])
+        if self.harness.assignment.is_assigned(self.harness.tps[partition]):
+            self.harness.assignment.mark_pending_revocation([self.harness.tps[partition]])
 
     @rule()
     def callbacks_return(self) -> None:
-        self.harness.subscription.mark_awaiting_callback(self.harness.tps, False)
+        self.harness.assignment.mark_awaiting_callback(self.harness.tps, False)
 
     @rule(chosen=st.sets(partitions))
     def unsubscribe_and_come_back(self, chosen: set[int]) -> None:
@@ -238,7 +238,7 @@ class Fetching(RuleBasedStateMachine):
         if not hasattr(self, "harness"):
             return
         asked = {str(request.node).lstrip("*") for request in self.in_flight}  # "*": expedited
-        for tp in self.harness.subscription.assigned():
+        for tp in self.harness.assignment.assigned():
             status = self.harness.status(tp)
             assert (True, True) == (status.since >= 0, bool(status.reason)), status
             if status.state is PartitionCondition.IN_FLIGHT:
@@ -255,13 +255,13 @@ class Fetching(RuleBasedStateMachine):
         self.reassign(set())
         self.reassign(set(range(PARTITIONS)))
         for tp in harness.tps:
-            harness.subscription.resume(tp)
+            harness.assignment.resume(tp)
         for _ in range(1000):
             self.validate()
             self.fetch()
             self.collect(30)
             harness.now += 50
-            if all(harness.subscription.position(tp)[0] == harness.logs[tp].end for tp in harness.tps):  # type: ignore[index]  # all have one
+            if all(harness.assignment.get(tp).position[0] == harness.logs[tp].end for tp in harness.tps):  # type: ignore[index]  # all have one
                 break
         for tp in harness.tps:
             assert [] == [offset for offset in self.exists[tp] if offset >= self.expected[tp]]

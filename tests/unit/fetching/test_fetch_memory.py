@@ -275,7 +275,7 @@ def test_batches_that_the_caller_keeps_do_not_cost_paused_data() -> None:
     paused, read = harness.tps
     fill(harness, 900, 20)
     harness.fetch()
-    harness.subscription.pause(paused)
+    harness.assignment.pause(paused)
     kept = [harness.collector.collect(1)]
     held = harness.buffer.buffered_bytes(paused)
     while len([record for records in kept for record in records]) < 20:
@@ -308,7 +308,7 @@ def test_paused_data_is_kept_and_blocks_no_other_partition() -> None:
     one, _ = harness.tps
     fill(harness, 900, 6)
     harness.fetch()
-    harness.subscription.pause(one)
+    harness.assignment.pause(one)
     got: list[int] = []
     for _ in range(20):
         got += [record.offset for record in harness.collector.collect(1)]
@@ -316,7 +316,7 @@ def test_paused_data_is_kept_and_blocks_no_other_partition() -> None:
     assert list(range(6)) == got
     kept = harness.buffer.buffered_bytes(one)
     assert 900 < kept
-    harness.subscription.resume(one)
+    harness.assignment.resume(one)
     assert 0 == next(iter(harness.collector.collect(1))).offset
 
 
@@ -327,13 +327,13 @@ def test_paused_partitions_do_not_lock_the_others_out() -> None:
     harness = FetchHarness(3, brokers=3, buffer_memory=3000, max_partition_fetch_bytes=1000)
     first, second, other = harness.tps
     fill(harness, 900, 4)
-    harness.subscription.pause(other)
+    harness.assignment.pause(other)
     for _ in range(2):
         for request in harness.poll():
             harness.respond(request)
     for tp in (first, second):
-        harness.subscription.pause(tp)
-    harness.subscription.resume(other)
+        harness.assignment.pause(tp)
+    harness.assignment.resume(other)
     assert {} == harness.collector.collect(10).by_partition()
     before = {tp: harness.buffer.buffered_bytes(tp) for tp in (first, second)}
     (request,) = harness.poll()
@@ -352,13 +352,13 @@ def test_broker_that_waits_for_room_gets_its_turn() -> None:
     harness.update_metadata()
     harness.logs[harness.tps[7]].__init__()  # type: ignore[misc]  # an empty log
     for tp in harness.tps[4:7]:
-        harness.subscription.pause(tp)
+        harness.assignment.pause(tp)
     for _ in range(6):
         harness.fetch()
     for tp in harness.tps[:4]:
-        harness.subscription.pause(tp)
+        harness.assignment.pause(tp)
     for tp in harness.tps[4:7]:
-        harness.subscription.resume(tp)
+        harness.assignment.resume(tp)
     got: set[TopicPartition] = set()
     for _ in range(20):
         harness.fetch()

@@ -63,10 +63,10 @@ def test_partitions_come_and_go() -> None:
     """A partition that is no longer fetched is forgotten once, and added once when it is fetched again."""
     harness = FetchHarness(3, sessions=10)
     fetch(harness)
-    harness.subscription.pause(harness.tps[1])
+    harness.assignment.pause(harness.tps[1])
     assert (100, 1, {}, [1]) == fetch(harness)
     assert (100, 2, {}, []) == fetch(harness)
-    harness.subscription.resume(harness.tps[1])
+    harness.assignment.resume(harness.tps[1])
     assert (100, 3, {1: 0}, []) == fetch(harness)
     harness.subscription.assign(set(harness.tps[1:]))
     assert (100, 4, {}, [0]) == fetch(harness)
@@ -143,7 +143,7 @@ def test_back_at_the_same_offset_needs_no_word() -> None:
     harness.respond(request)
     assert {} == harness.collect()
     assert (100, 2, {}, []) == fetch(harness)
-    assert {harness.tps[0]: 3} == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
+    assert {harness.tps[0]: 3} == {tp: at.offset for tp, at in harness.positions.all_consumed().items()}
 
 
 # --- topic ids -------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_brokers_without_topic_ids() -> None:
     harness.version = 11
     assert (0, 0, {0: 0, 1: 0, 2: 0}, []) == fetch(harness)
     assert (100, 1, {0: 5, 1: 5, 2: 5}, []) == fetch(harness)
-    assert dict.fromkeys(harness.tps, 5) == {tp: at.offset for tp, at in harness.subscription.all_consumed().items()}
+    assert dict.fromkeys(harness.tps, 5) == {tp: at.offset for tp, at in harness.positions.all_consumed().items()}
 
 
 # --- effects of responses ----------------------------------------------------------------------------------

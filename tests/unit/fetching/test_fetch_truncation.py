@@ -39,7 +39,7 @@ def test_divergence_with_a_policy() -> None:
     harness, tp = read(10)
     harness.respond(*harness.poll(), p0=cut_at(4))
     assert {} == harness.collect()
-    position = harness.subscription.position(tp)
+    position = harness.assignment.get(tp).position
     assert position is not None
     assert (4, 2) == position[:2]
     assert [{0: 4}] == [offsets(request) for request in harness.poll()]
@@ -91,8 +91,8 @@ def test_old_leader_epoch_leads_to_validation() -> None:
     assert 1 == harness.metadata_requests.count
     harness.epochs[0] = 3
     harness.update_metadata()
-    assert ([], [tp]) == (harness.poll(), harness.subscription.partitions_to_validate(harness.now))
-    cut = harness.subscription.maybe_complete_validation(tp, harness.subscription.get(tp).position, 6, 0)  # type: ignore[arg-type]  # it has one
+    assert ([], [tp]) == (harness.poll(), harness.positions.partitions_to_validate(harness.now))
+    cut = harness.positions.maybe_complete_validation(tp, harness.assignment.get(tp).position, 6, 0)  # type: ignore[arg-type]  # it has one
     assert cut is None
     (request,) = harness.poll()
     (topic,) = request.message.topics
@@ -135,4 +135,4 @@ def test_backoff_grows_while_a_partition_fails() -> None:
     harness.fetch()
     harness.respond(*harness.poll(), p0={"error_code": 75, "records": None})
     assert 100 == harness.manager.poll(harness.now).wait_ms
-    assert 10 == harness.subscription.all_consumed()[tp].offset
+    assert 10 == harness.positions.all_consumed()[tp].offset

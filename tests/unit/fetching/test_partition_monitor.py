@@ -23,7 +23,7 @@ def monitored(partitions: int = 1, **options: Any) -> tuple[FetchHarness, Partit
     harness.collect()
     manager = harness.manager
     return harness, PartitionMonitor(
-        harness.subscription, partial(manager.unusual, lambda _node, _now: True), manager.context
+        harness.assignment, partial(manager.unusual, lambda _node, _now: True), manager.context
     )
 
 

@@ -111,12 +111,12 @@ def test_without_a_position() -> None:
     harness.wait(1000)
     assert (Condition.INITIALIZING, 1.0) == shown(harness)
     assert "committed offset; COORDINATOR_NOT_AVAILABLE" in reason(harness, coordinator="COORDINATOR_NOT_AVAILABLE")
-    harness.subscription.request_reset(harness.tps[0], OffsetReset.EARLIEST)
-    harness.subscription.set_next_retry(harness.tps, 0, "NOT_LEADER_OR_FOLLOWER")
+    harness.positions.request_reset(harness.tps[0], OffsetReset.EARLIEST)
+    harness.positions.set_next_retry(harness.tps, 0, "NOT_LEADER_OR_FOLLOWER")
     harness.wait(500)
     assert (Condition.AWAIT_RESET, 0.5) == shown(harness)
     assert "looking up the earliest offset; NOT_LEADER_OR_FOLLOWER" == reason(harness)
-    harness.subscription.get(harness.tps[0]).pause()
+    harness.assignment.get(harness.tps[0]).pause()
     assert "; refused; paused" in reason(harness, unreachable="refused")
     harness.seek(harness.tps[0], 0)
     assert Condition.PAUSED is shown(harness)[0]
@@ -125,7 +125,7 @@ def test_without_a_position() -> None:
 def test_reset_without_a_leader() -> None:
     """The reason mentions that no broker can be reached; what metadata reports about the topic takes precedence."""
     harness = FetchHarness()
-    harness.subscription.request_reset(harness.tps[0])
+    harness.positions.request_reset(harness.tps[0])
     harness.leaders[0] = -1
     harness.update_metadata()
     assert "looking up the earliest offset; no leader is known" == reason(harness)
@@ -149,7 +149,7 @@ def test_awaiting_validation() -> None:
 def test_flags() -> None:
     """Of paused, awaiting the callback and being revoked the strongest is shown, since the last change of the flags."""
     harness = world_with()
-    state = harness.subscription.get(harness.tps[0])
+    state = harness.assignment.get(harness.tps[0])
     harness.fetch()
     state.pause()
     harness.wait(250)

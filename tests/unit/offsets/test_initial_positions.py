@@ -38,7 +38,8 @@ class Case:
         options = {"auto_offset_reset": reset, "default_api_timeout_ms": 5000, "group_id": "g" if group else None}
         components = make_components(config(**options))
         self.cluster, self.subscription = components.cluster, components.subscription
-        self.manager = components.positions
+        self.assignment, self.positions = components.assignment, components.positions
+        self.manager = components.initial_positions
         self.cluster.update(led_by(dict.fromkeys(names, 1), 3), 12, full=True)
         self.subscription.assign(tps(*names))
         self.commits = Commits()
@@ -58,7 +59,7 @@ class Case:
         )
 
     def state(self, name: str) -> tuple[FetchState, int | None]:
-        state = self.subscription.get(tp(name))
+        state = self.assignment.get(tp(name))
         return state.fetch_state, None if state.position is None else state.position.offset
 
 
@@ -71,7 +72,7 @@ def test_committed_offsets_become_positions() -> None:
     assert (FetchState.FETCHING, 5) == case.state("a-0")
     assert (FetchState.FETCHING, 7) == case.state("a-1")
     leader = LeaderAndEpoch(NODES[1], 3)
-    assert FetchPosition(5, None, leader) == case.subscription.position(tp("a-0"))
+    assert FetchPosition(5, None, leader) == case.assignment.get(tp("a-0")).position
 
 
 def test_nothing_is_looked_up_while_on_assign_runs() -> None:
@@ -79,7 +80,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     it.
     """
     case = Case("a-0", "a-1")
-    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.assignment.mark_awaiting_callback(tps("a-0", "a-1"))
     case.poll()
     assert [] == case.commits.asked
     case.manager.request(tp("a-1"))
@@ -88,7 +89,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
     case.respond(a_1=7)
     case.poll()
     assert (FetchState.FETCHING, 7) == case.state("a-1")
-    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
+    case.assignment.mark_awaiting_callback(tps("a-0", "a-1"), awaiting=False)
     case.poll()
     assert [tps("a-1"), tps("a-0")] == [partitions for partitions, _ in case.commits.asked]
 
@@ -96,7 +97,7 @@ def test_nothing_is_looked_up_while_on_assign_runs() -> None:
 def test_revoked_partitions_are_not_looked_up() -> None:
     """Partitions that are being revoked are not looked up, as in Java 4.4."""
     case = Case("a-0", "a-1")
-    case.subscription.mark_pending_revocation(tps("a-0"))
+    case.assignment.mark_pending_revocation(tps("a-0"))
     case.poll()
     assert [tps("a-1")] == [partitions for partitions, _ in case.commits.asked]
 
@@ -116,7 +117,7 @@ def test_no_commit_leads_to_the_reset_policy() -> None:
     case.respond(a_0=5, a_1=None)
     assert (FetchState.FETCHING, 5) == case.state("a-0")
     assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
-    assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
+    assert OffsetReset.LATEST == case.assignment.get(tp("a-1")).reset_strategy
 
 
 def test_no_commit_and_no_policy_is_an_error() -> None:
@@ -149,7 +150,7 @@ def test_without_a_group_and_without_a_policy() -> None:
     for _ in range(2):
         case.poll()
         assert isinstance(case.manager.take_error(), NoOffsetForPartitionError)
-    case.subscription.seek(tp("a-0"), 3)
+    case.positions.seek(tp("a-0"), 3)
     case.poll()
     assert case.manager.take_error() is None
 
@@ -158,12 +159,12 @@ def test_no_error_for_a_position_that_was_set_meanwhile() -> None:
     """If a position was missing between `assign` and `seek`, the next call raises no error."""
     case = Case("a-0", "a-1", reset=OffsetReset.NONE, group=False)
     case.poll()
-    case.subscription.seek(tp("a-0"), 3)
+    case.positions.seek(tp("a-0"), 3)
     error = case.manager.take_error()
     assert isinstance(error, NoOffsetForPartitionError)
     assert (tp("a-1"),) == error.partitions
     case.poll()
-    case.subscription.seek(tp("a-1"), 3)
+    case.positions.seek(tp("a-1"), 3)
     assert case.manager.take_error() is None
 
 
@@ -199,7 +200,7 @@ def test_healthy_partitions_do_not_wait_for_one_that_was_revoked() -> None:
 def test_lookup_continues_while_the_same_partitions_need_it() -> None:
     """A lookup also continues for a partition whose position is requested in on_assign."""
     case = Case("a-0", "a-1")
-    case.subscription.mark_awaiting_callback(tps("a-0", "a-1"))
+    case.assignment.mark_awaiting_callback(tps("a-0", "a-1"))
     case.manager.request(tp("a-1"))
     for now in (0.0, 100.0, 200.0, 5000.0):
         case.poll(now)
@@ -232,7 +233,7 @@ def test_refused_lookup_is_repeated_less_and_less_often() -> None:
 def test_nothing_to_do() -> None:
     """If all partitions have positions nothing is requested or awaited."""
     case = Case("a-0")
-    case.subscription.seek(tp("a-0"), 3)
+    case.positions.seek(tp("a-0"), 3)
     assert float("inf") == case.poll().wait_ms
     assert [] == case.commits.asked
 
@@ -241,12 +242,12 @@ def test_seek_during_the_lookup_wins() -> None:
     """The response does not replace a position or a reset that the user requested meanwhile."""
     case = Case("a-0", "a-1")
     case.poll()
-    case.subscription.seek(tp("a-0"), 42)
-    case.subscription.request_reset(tp("a-1"), OffsetReset.LATEST)
+    case.positions.seek(tp("a-0"), 42)
+    case.positions.request_reset(tp("a-1"), OffsetReset.LATEST)
     case.respond(a_0=5, a_1=7)
     assert (FetchState.FETCHING, 42) == case.state("a-0")
     assert (FetchState.AWAIT_RESET, None) == case.state("a-1")
-    assert OffsetReset.LATEST == case.subscription.get(tp("a-1")).reset_strategy
+    assert OffsetReset.LATEST == case.assignment.get(tp("a-1")).reset_strategy
 
 
 def test_partitions_lost_during_the_lookup_are_ignored() -> None:
@@ -291,7 +292,7 @@ def test_failed_lookup(timed_out: bool) -> None:
     assert (None if timed_out else error) is case.manager.take_error()
     assert case.manager.take_error() is None
     assert (FetchState.INITIALIZING, None) == case.state("a-0")
-    assert error is case.subscription.get(tp("a-0")).last_error
+    assert error is case.assignment.get(tp("a-0")).last_error
     case.poll(1.0)
     case.poll(6000.0)
     assert [5000.0, 11000.0] == [deadline for _, deadline in case.commits.asked]

@@ -28,8 +28,8 @@ def fetching(*names: str, **options: Any) -> OffsetsCase:
     """Returns a case whose partitions have positions, after the first metadata update."""
     case = OffsetsCase(*names, **options)
     case.settle_metadata()
-    for partition in case.subscription.assigned():
-        case.subscription.seek(partition, 10, leader=case.cluster.leader(partition))
+    for partition in case.assignment.assigned():
+        case.positions.seek(partition, 10, leader=case.cluster.leader(partition))
     assert FOREVER == case.waits(0.0)
     return case
 
@@ -205,8 +205,8 @@ def test_end_offsets_update_the_lag(committed: bool) -> None:
     case = fetching("a-0", isolation_level="read_committed" if committed else "read_uncommitted")
     case.manager.list_offsets({A0: -1})
     respond(case.ask(0.0), offsets({"a-0": 25}), 1.0)
-    assert 15 == case.subscription.get(A0).lag(committed)
-    assert case.subscription.get(A0).lag(not committed) is None
+    assert 15 == case.assignment.get(A0).lag(committed)
+    assert case.assignment.get(A0).lag(not committed) is None
 
 
 def test_other_offsets_do_not_update_the_lag() -> None:
@@ -215,7 +215,7 @@ def test_other_offsets_do_not_update_the_lag() -> None:
     case.lead({"a-0": 1, "x-0": 1})
     case.manager.list_offsets({A0: -2, X0: -1})
     respond(case.ask(0.0), offsets({"a-0": 25, "x-0": 30}), 1.0)
-    assert case.subscription.get(A0).lag() is None
+    assert case.assignment.get(A0).lag() is None
 
 
 def test_an_end_offset_is_requested_once_at_a_time() -> None:
@@ -224,7 +224,7 @@ def test_an_end_offset_is_requested_once_at_a_time() -> None:
     case.manager.request_end_offset(A0)
     case.manager.request_end_offset(A0)
     respond(case.ask(0.0), offsets({"a-0": 25}), 1.0)
-    assert (15, FOREVER) == (case.subscription.get(A0).lag(), case.waits(1.0))
+    assert (15, FOREVER) == (case.assignment.get(A0).lag(), case.waits(1.0))
     case.manager.request_end_offset(A0)
     case.ask(2.0)
 

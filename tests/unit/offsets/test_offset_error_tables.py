@@ -60,8 +60,8 @@ def resetting() -> tuple[OffsetsCase, UnsentRequest]:
 def validating() -> tuple[OffsetsCase, UnsentRequest]:
     """Returns a partition at offset 50, epoch 2, whose leader has changed, and its validation request."""
     case = fresh(OffsetsCase("a-0", reset=OffsetReset.NONE))
-    case.subscription.seek(A0, 50, 2, LeaderAndEpoch(NODES[1], 3))
-    case.subscription.get(A0).complete_validation()
+    case.positions.seek(A0, 50, 2, LeaderAndEpoch(NODES[1], 3))
+    case.assignment.get(A0).complete_validation()
     case.cluster.update_leader(A0, 2, 4)
     request = case.ask(0.0)
     assert OFFSET_FOR_LEADER_EPOCH is request.api
@@ -90,7 +90,7 @@ def test_resets_are_repeated(code: int, caplog: pytest.LogCaptureFixture) -> Non
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
     assert {"a-0": (-2, 3)} == rows(case.ask(5.0 + RETRY_MS))
-    assert name_of(code) in str(case.subscription.get(A0).last_error)
+    assert name_of(code) in str(case.assignment.get(A0).last_error)
     warned = [record.message for record in caplog.records if "a-0" in record.message]
     assert (reaction(LIST_OFFSETS, code) == "warn") == bool(warned)
 
@@ -150,7 +150,7 @@ def test_validations_are_repeated(code: int, caplog: pytest.LogCaptureFixture) -
     respond(request, epoch_error(code), 5.0)
     assert (RETRY_MS, None, None) == (case.waits(5.0), case.manager.take_error(), case.manager.lasting_error())
     assert case.wants_metadata()
-    state = case.subscription.get(A0)
+    state = case.assignment.get(A0)
     assert (FetchState.AWAIT_VALIDATION, False) == (state.fetch_state, state.fetchable)
     assert 50 == getattr(case.position("a-0"), "offset", None)
     assert OFFSET_FOR_LEADER_EPOCH is case.ask(5.0 + RETRY_MS).api
@@ -220,7 +220,7 @@ def test_validation_follows_the_epoch(name: str) -> None:
     respond(
         again, OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="a", partitions=[good])]), 1001.0
     )
-    assert [A0] == case.subscription.fetchable()
+    assert [A0] == case.assignment.fetchable()
 
 
 @pytest.mark.parametrize("asks", [resetting, validating], ids=["reset", "validation"])

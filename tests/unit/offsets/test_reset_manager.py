@@ -66,7 +66,7 @@ def test_each_policy_has_its_timestamp(reset: OffsetReset, timestamp: int) -> No
 def test_a_seek_to_an_end_has_its_own_strategy() -> None:
     """`seek_to_beginning` resets to the earliest offset whatever the policy."""
     case = Case("a-0", "a-1")
-    case.subscription.request_reset(A0, OffsetReset.EARLIEST)
+    case.positions.request_reset(A0, OffsetReset.EARLIEST)
     assert {"a-0": (-2, 3), "a-1": (-1, 3)} == rows(case.ask(0.0))
 
 
@@ -95,10 +95,10 @@ def test_an_unknown_epoch_is_not_sent() -> None:
 def test_partitions_in_flight_are_not_requested_again() -> None:
     """A partition in flight is requested again after request_timeout_ms; others are requested meanwhile."""
     case = Case("a-0", "a-1")
-    case.subscription.seek(A1, 5, leader=case.cluster.leader(A1))
+    case.positions.seek(A1, 5, leader=case.cluster.leader(A1))
     case.ask(0.0)
     assert REQUEST_TIMEOUT_MS - 10.0 == case.waits(10.0)
-    case.subscription.request_reset(A1)
+    case.positions.request_reset(A1)
     assert {"a-1": (-1, 3)} == rows(case.ask(20.0))
     assert {"a-0": (-1, 3)} == rows(case.ask(REQUEST_TIMEOUT_MS))
 
@@ -112,7 +112,7 @@ def test_initializing_partitions_are_unchanged() -> None:
 def test_with_all_positions_nothing_is_requested() -> None:
     """If all partitions have positions no request is sent and nothing is awaited."""
     case = Case("a-0")
-    case.subscription.seek(A0, 5, leader=case.cluster.leader(A0))
+    case.positions.seek(A0, 5, leader=case.cluster.leader(A0))
     assert FOREVER == case.waits(0.0)
 
 
@@ -121,7 +121,7 @@ def test_without_leader_metadata_is_requested() -> None:
     case = Case("a-0", leaders={})
     case.metadata.poll(0.0)
     assert RETRY_MS == case.waits(0.0)
-    assert "no leader is known" == case.subscription.get(A0).last_error
+    assert "no leader is known" == case.assignment.get(A0).last_error
     case.lead({"a-0": 2})
     assert "2" == case.ask(1.0).node
 
@@ -131,7 +131,7 @@ def test_a_missing_topic_is_named() -> None:
     case = Case("a-0", leaders={})
     respond(case.metadata.poll(0.0).requests[0], metadata(topic("a", error=3)), 0.0)
     case.waits(0.0)
-    assert "topic a does not exist" in case.subscription.get(A0).last_error
+    assert "topic a does not exist" in case.assignment.get(A0).last_error
 
 
 # --- responses -------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_response_sets_the_position() -> None:
     case = Case("a-0")
     respond(case.ask(0.0), offsets({"a-0": (42, -1, 3)}), 5.0)
     assert FetchPosition(42, None, LeaderAndEpoch(NODES[1], 3)) == case.position("a-0")
-    assert FetchState.FETCHING is case.subscription.get(A0).fetch_state
+    assert FetchState.FETCHING is case.assignment.get(A0).fetch_state
     assert FOREVER == case.waits(5.0)
 
 
@@ -160,7 +160,7 @@ def test_a_response_after_a_seek_is_ignored() -> None:
     """A response after a seek does not change the user's position."""
     case = Case("a-0")
     request = case.ask(0.0)
-    case.subscription.seek(A0, 7)
+    case.positions.seek(A0, 7)
     respond(request, offsets({"a-0": 42}), 5.0)
     assert FetchPosition(7) == case.position("a-0")
 
@@ -176,7 +176,7 @@ def test_partition_errors_are_retried(code: int) -> None:
     respond(case.ask(0.0), offsets({"a-0": {"error": code}, "a-1": 8}), 5.0)
     assert (None, 8) == (case.position("a-0"), getattr(case.position("a-1"), "offset", None))
     assert RETRY_MS == case.waits(5.0)
-    assert case.subscription.get(A0).last_error
+    assert case.assignment.get(A0).last_error
     assert case.manager.take_error() is None
     assert {"a-0": (-1, 3)} == rows(case.ask(5.0 + RETRY_MS))
     assert case.wants_metadata()
@@ -202,7 +202,7 @@ def test_a_refused_topic_that_was_unsubscribed_is_not_raised() -> None:
     """If the topic was unsubscribed, and its partition is not yet revoked, the error is not raised."""
     case = Case("a-0")
     respond(case.ask(0.0), offsets({"a-0": {"error": 29}}), 5.0)
-    case.subscription.get(A0).flag(unsubscribed=True)
+    case.assignment.get(A0).flag(unsubscribed=True)
     assert case.manager.take_error() is None
 
 
@@ -255,7 +255,7 @@ def test_an_error_that_no_longer_matters_is_dropped(way_out: str) -> None:
     first, second = case.asks(0.0)
     fail(first, AuthenticationError(code=58), 1.0)
     if way_out == "seek":
-        case.subscription.seek(A0, 1)
+        case.positions.seek(A0, 1)
     else:
         case.subscription.assign([A1])
     later = UnsupportedVersionError("too old")
@@ -303,7 +303,7 @@ def test_an_end_found_for_another_reset_is_not_used() -> None:
     case = Case("a-0", reset=OffsetReset.by_duration(HOUR_MS))
     respond(case.ask(0.0), offsets({"a-0": -1}), 1.0)
     late = case.ask(2.0)
-    case.subscription.request_reset(A0, OffsetReset.EARLIEST)
+    case.positions.request_reset(A0, OffsetReset.EARLIEST)
     respond(late, offsets({"a-0": 90}), 3.0)
     assert case.position("a-0") is None
     assert {"a-0": (-2, 3)} == rows(case.ask(4.0))
@@ -321,4 +321,4 @@ def test_late_responses_for_lost_partitions_are_harmless() -> None:
 
 def test_repr_counts() -> None:
     """The repr has the number of partitions in flight."""
-    assert "<ResetManager: 0 lookups, <SubscriptionState assigned(a), 1" in repr(Case("a-0").manager)
+    assert "<ResetManager: 0 lookups, <Positions of <Assignment v1: 1 partitions" in repr(Case("a-0").manager)

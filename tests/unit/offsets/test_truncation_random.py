@@ -181,7 +181,7 @@ class Cutting(RuleBasedStateMachine):
         for tp in error.offsets:
             parting = error.divergent_offsets.get(tp)
             offset, epoch = (0, None) if parting is None else (parting.offset, parting.leader_epoch)
-            self.harness.subscription.seek(tp, offset, epoch, self.harness.cluster.leader(tp))
+            self.harness.positions.seek(tp, offset, epoch, self.harness.cluster.leader(tp))
 
     @rule(ms=st.integers(1, 200))
     def wait(self, ms: int) -> None:
@@ -201,7 +201,7 @@ class Cutting(RuleBasedStateMachine):
             self.collect(10)
             self.harness.now += 1_100
         for tp, truth in self.truth.items():
-            position = self.harness.subscription.position(tp)
+            position = self.harness.assignment.get(tp).position
             assert position is not None
             assert (len(truth), truth) == (position.offset, self.view[tp][: position.offset])
 

@@ -43,12 +43,13 @@ class Case:
     def __init__(self, reset: OffsetReset = OffsetReset.LATEST, offset_epoch: int | None = 2) -> None:
         components = make_components(config(auto_offset_reset=reset))
         self.cluster, self.subscription = components.cluster, components.subscription
+        self.assignment, self.positions = components.assignment, components.positions
         self.metadata, self.manager = components.metadata, components.offsets
         self.subscription.assign([A0, A1])
         respond(self.metadata.poll(0.0).requests[0], led_by({"a-0": 1, "a-1": 1}, 3), 0.0)
         for partition in (A0, A1):
-            self.subscription.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
-            self.subscription.get(partition).complete_validation()
+            self.positions.seek(partition, 50, offset_epoch, self.cluster.leader(partition))
+            self.assignment.get(partition).complete_validation()
         assert [] == self.manager.poll(0.0).requests
 
     def move_leaders(self, leaders: Mapping[str, int], epoch: int = 4) -> None:
@@ -72,7 +73,7 @@ class Case:
         return result.wait_ms
 
     def states(self) -> list[str]:
-        return [state.fetch_state.value for state in self.subscription.states().values()]
+        return [state.fetch_state.value for state in self.assignment.states().values()]
 
 
 def ends(found: Mapping[str, Any]) -> Any:
@@ -102,7 +103,7 @@ def test_a_new_leader_validates_the_position() -> None:
     (asked,) = request.message.topics
     assert "a" == asked.topic
     assert [(0, 4, 2), (1, 4, 2)] == [(r.partition, r.current_leader_epoch, r.leader_epoch) for r in asked.partitions]
-    assert ([], REQUEST_TIMEOUT_MS) == (case.subscription.fetchable(), case.waits(1.0))
+    assert ([], REQUEST_TIMEOUT_MS) == (case.assignment.fetchable(), case.waits(1.0))
 
 
 def test_each_leader_validates_its_partitions() -> None:
@@ -118,7 +119,7 @@ def test_only_moved_partitions_are_validated() -> None:
     case.cluster.update_leader(A1, 2, 4)
     request = case.ask(1.0)
     assert [1] == [row.partition for row in request.message.topics[0].partitions]
-    assert [A0] == case.subscription.fetchable()
+    assert [A0] == case.assignment.fetchable()
 
 
 def test_positions_without_epoch_are_not_validated() -> None:
@@ -126,14 +127,14 @@ def test_positions_without_epoch_are_not_validated() -> None:
     case = Case(offset_epoch=None)
     case.move_leaders({"a-0": 2, "a-1": 2})
     assert FOREVER == case.waits(1.0)
-    assert FetchPosition(50, None, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
+    assert FetchPosition(50, None, LeaderAndEpoch(NODES[2], 4)) == case.assignment.get(A0).position
 
 
 def test_good_positions_continue() -> None:
     """If the log reaches the position, the position is fetched."""
     case = Case()
     respond(case.moved(), GOOD, 5.0)
-    assert [A0, A1] == case.subscription.fetchable()
+    assert [A0, A1] == case.assignment.fetchable()
     assert (FOREVER, None) == (case.waits(5.0), case.manager.take_error())
 
 
@@ -141,7 +142,7 @@ def test_a_truncated_log_moves_the_position() -> None:
     """With a reset policy the position is set to the divergent offset, and nothing is raised."""
     case = Case()
     respond(case.moved(), ends({"a-0": (40, 1), "a-1": (70, 2)}), 5.0)
-    assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.subscription.position(A0)
+    assert FetchPosition(40, 1, LeaderAndEpoch(NODES[2], 4)) == case.assignment.get(A0).position
     assert case.manager.take_error() is None
 
 
@@ -162,7 +163,7 @@ def test_without_policy_truncation_is_raised() -> None:
     assert {A0: 50, A1: 50} == error.offsets
     assert {A0: OffsetAndMetadata(40, "", 1)} == error.divergent_offsets
     assert (A0, A1) == error.partitions
-    assert ([], ["await_validation"] * 2) == (case.subscription.fetchable(), case.states())
+    assert ([], ["await_validation"] * 2) == (case.assignment.fetchable(), case.states())
 
 
 def test_without_policy_truncation_is_raised_until_sought() -> None:
@@ -172,7 +173,7 @@ def test_without_policy_truncation_is_raised_until_sought() -> None:
     assert case.manager.take_error() is not None
     assert RETRY_MS == case.waits(5.0)
     respond(case.ask(5.0 + RETRY_MS), ends({"a-0": (40, 1)}), 110.0)
-    case.subscription.seek(A0, 40)
+    case.positions.seek(A0, 40)
     assert (None, FOREVER) == (case.manager.take_error(), case.waits(1000.0))
 
 
@@ -193,7 +194,7 @@ def test_a_truncation_lasts_until_sought() -> None:
     case = Case(OffsetReset.NONE)
     cut(case)
     assert [{A0, A1}] * 3 == [lasting(case) for _ in range(3)]
-    case.subscription.seek(A0, 40)
+    case.positions.seek(A0, 40)
     assert {A1} == lasting(case)
     error = case.manager.take_error()
     assert isinstance(error, LogTruncationError)
@@ -207,10 +208,10 @@ def test_a_truncation_is_silent_while_paused() -> None:
     """The error of a paused partition is not raised until it is resumed."""
     case = Case(OffsetReset.NONE)
     cut(case)
-    case.subscription.pause(A0)
-    case.subscription.pause(A1)
+    case.assignment.pause(A0)
+    case.assignment.pause(A1)
     assert (None, set()) == (case.manager.take_error(), lasting(case))
-    case.subscription.resume(A1)
+    case.assignment.resume(A1)
     assert {A1} == lasting(case)
 
 
@@ -218,7 +219,7 @@ def test_a_truncation_is_silent_once_its_topic_is_unsubscribed() -> None:
     """The error is not raised once the topic is unsubscribed, even if the partition is not revoked yet."""
     case = Case(OffsetReset.NONE)
     cut(case)
-    case.subscription.get(A0).flag(unsubscribed=True)
+    case.assignment.get(A0).flag(unsubscribed=True)
     assert {A1} == lasting(case)
 
 
@@ -231,7 +232,7 @@ def test_a_truncation_lasts_while_its_leader_is_away() -> None:
     assert {A0, A1} == lasting(case)
     case.move_leaders({"a-0": 3, "a-1": 3}, 5)
     respond(case.ask(300.0), ends({"a-0": (60, 2), "a-1": (40, 1)}), 301.0)
-    assert ({A1}, [A0]) == (lasting(case), case.subscription.fetchable())
+    assert ({A1}, [A0]) == (lasting(case), case.assignment.fetchable())
 
 
 @pytest.mark.parametrize("code", [6, 9, 56, 78, 5, 74, 75, 3, 7, -1, 42])
@@ -281,7 +282,7 @@ def test_old_brokers_cannot_validate() -> None:
     """A broker before 2.3 has no usable OffsetForLeaderEpoch, so positions are accepted without validation."""
     case = Case()
     fail(case.moved(), UnsupportedVersionError("OffsetForLeaderEpoch"), 5.0)
-    assert ([A0, A1], None) == (case.subscription.fetchable(), case.manager.take_error())
+    assert ([A0, A1], None) == (case.assignment.fetchable(), case.manager.take_error())
 
 
 def test_a_late_response_is_ignored() -> None:
@@ -289,13 +290,13 @@ def test_a_late_response_is_ignored() -> None:
     case = Case()
     request = case.moved()
     case.move_leaders({"a-0": 3, "a-1": 2}, 5)
-    case.subscription.seek(A1, 9)
+    case.positions.seek(A1, 9)
     second = case.ask(2.0)
     respond(request, ends({"a-0": (10, 1), "a-1": (10, 1)}), 5.0)
-    assert (50, 9) == tuple(getattr(case.subscription.position(p), "offset", None) for p in (A0, A1))
-    assert FetchState.AWAIT_VALIDATION is case.subscription.get(A0).fetch_state
+    assert (50, 9) == tuple(getattr(case.assignment.get(p).position, "offset", None) for p in (A0, A1))
+    assert FetchState.AWAIT_VALIDATION is case.assignment.get(A0).fetch_state
     respond(second, ends({"a-0": (60, 2)}), 6.0)
-    assert [A0, A1] == case.subscription.fetchable()
+    assert [A0, A1] == case.assignment.fetchable()
 
 
 def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
@@ -312,14 +313,14 @@ def test_a_late_failure_for_lost_partitions_is_harmless() -> None:
 def test_a_seek_before_metadata_is_validated_later() -> None:
     """A position with an epoch that was sought while no leader was known is validated when one is."""
     case = Case()
-    case.subscription.seek(A0, 60, 2)
+    case.positions.seek(A0, 60, 2)
     assert [0] == [row.partition for row in case.ask(1.0).message.topics[0].partitions]
 
 
 def test_a_position_whose_leader_is_unknown_waits_for_metadata() -> None:
     """While no leader is known metadata is requested, and the old leader is not asked."""
     case = Case()
-    state = case.subscription.get(A0)
+    state = case.assignment.get(A0)
     state.transition_to(FetchState.AWAIT_VALIDATION, FetchPosition(50, 2, LeaderAndEpoch(None, 4)))
     case.cluster.update_last_seen_epoch(A0, 4)
     assert RETRY_MS == case.waits(1.0)

@@ -21,7 +21,7 @@ def refuse(group: ShareHarness, code: int, message: str | None = None) -> None:
 
 def owned(group: ShareHarness) -> list[int]:
     """Returns the assigned partitions of t."""
-    return sorted(tp.partition for tp in group.subscription.assigned())
+    return sorted(tp.partition for tp in group.assignment.assigned())
 
 
 def test_the_first_poll_joins() -> None:
@@ -79,7 +79,7 @@ def test_a_topic_without_a_known_name_is_assigned_later() -> None:
     assert [] == owned(group)
     group.learn()
     group.heartbeats()
-    assert [TopicPartition("t", 0)] == list(group.subscription.assigned())
+    assert [TopicPartition("t", 0)] == list(group.assignment.assigned())
 
 
 @pytest.mark.parametrize("code", [Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH])

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from kconsumer.errors import StateError
+from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
 from kconsumer.state.partition import (
     HAS_POSITION,
@@ -14,7 +15,6 @@ from kconsumer.state.partition import (
     FetchPosition,
     FetchState,
     PartitionState,
-    Tally,
 )
 from kconsumer.types import OffsetReset
 from support.harnesses.manager_driver import NODES
@@ -39,9 +39,9 @@ LEGAL = {
 }
 
 
-def state_in(state: FetchState, tally: Tally | None = None) -> PartitionState:
+def state_in(state: FetchState, changes: ChangeLog | None = None) -> PartitionState:
     """Returns a partition that reached a state by legal transitions."""
-    made = PartitionState(tally)
+    made = PartitionState(changes)
     if state is not FetchState.INITIALIZING:
         made.transition_to(state, HERE if state in HAS_POSITION else None)
     return made
@@ -98,20 +98,20 @@ def test_flags_outlive_transitions() -> None:
     assert state.fetchable
 
 
-def test_the_tally_counts_missing_positions() -> None:
+def test_the_change_log_counts_missing_positions() -> None:
     """Partitions of one assignment share a count of those without a valid position."""
-    tally = Tally()
-    first, second = PartitionState(tally), PartitionState(tally)
-    assert 2 == tally.without_position
+    changes = ChangeLog()
+    first, second = PartitionState(changes), PartitionState(changes)
+    assert 2 == changes.without_position
     first.seek(HERE)
     first.seek(HERE)
     second.seek_unvalidated(HERE)
-    assert 1 == tally.without_position
+    assert 1 == changes.without_position
     second.complete_validation()
-    assert 0 == tally.without_position
+    assert 0 == changes.without_position
     first.reset(OffsetReset.LATEST)
     first.reset(OffsetReset.EARLIEST)
-    assert 1 == tally.without_position
+    assert 1 == changes.without_position
 
 
 @pytest.mark.parametrize(
@@ -248,15 +248,15 @@ def test_an_error_is_cleared_with_the_state() -> None:
 
 def test_since_when() -> None:
     """`since` and `flags_since` are the times of the last changes, not of later calls without a change."""
-    tally = Tally(1_000.0)
-    state = PartitionState(tally)
-    tally.now = 2_000.0
+    changes = ChangeLog(1_000.0)
+    state = PartitionState(changes)
+    changes.now = 2_000.0
     state.seek(HERE)
-    tally.now = 5_000.0
+    changes.now = 5_000.0
     state.seek(FetchPosition(11, None, LEADER))
     assert (2_000.0, 1_000.0) == (state.state_since, state.flags_since)
     state.pause()
-    tally.now = 6_000.0
+    changes.now = 6_000.0
     state.pause()
     assert (2_000.0, 5_000.0) == (state.state_since, state.flags_since)
 
