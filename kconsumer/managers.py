@@ -4,93 +4,34 @@ A manager does not send requests itself. Its `poll(now)` returns the requests to
 is due. The engine sends the requests, and calls the `handler` of each with a `Reply`. A blocking call of the public API
 waits for a `Promise`, which a manager completes in its `poll` or in a handler.
 
-The classes of requests and replies are not dataclasses, because `@dataclass` would generate their methods again in each
-process, which makes the import slower.
+`requests.py` has the classes of requests and replies, which the network uses, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kconsumer.errors import KafkaError
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
-from kconsumer.schema.dsl import Api
+from kconsumer.requests import Reply, UnsentRequest
 
 if TYPE_CHECKING:
     from kconsumer.backoff import RetryTimer
 
+__all__ = [
+    "FOREVER",
+    "PendingCall",
+    "PollResult",
+    "Promise",
+    "Reply",
+    "RequestManager",
+    "UnsentRequest",
+    "timed_out",
+]
+
 T = TypeVar("T")
 FOREVER = float("inf")
-
-
-class Reply:
-    """The result of a request: the response, or the error of the client if there is no response."""
-
-    __slots__ = ("error", "message", "node", "now", "sent_at", "version")
-
-    def __init__(
-        self,
-        message: Any,
-        error: KafkaError | None,
-        now: float,
-        version: int = -1,
-        node: str = "",
-        sent_at: float = 0.0,
-    ) -> None:
-        self.message = message  # the response; it may contain error codes
-        self.error = error  # an error of the client, such as a disconnect, a timeout or no common version
-        self.now = now  # when the request ended (ms)
-        self.version = version  # the version of the request
-        self.node = node  # the connection id
-        self.sent_at = sent_at  # when the request was sent (ms)
-
-    def __repr__(self) -> str:
-        return f"<Reply from {self.node or 'no node'}, v{self.version}: {self.error or self.message!r}>"
-
-
-class UnsentRequest:
-    """A request that a manager has created, for the engine to send."""
-
-    __slots__ = ("api", "handler", "max_version", "message", "min_version", "needs", "node", "timeout_ms")
-
-    def __init__(
-        self,
-        api: Api,
-        message: Any,
-        handler: Callable[[Reply], None],
-        node: str | None = None,
-        timeout_ms: float | None = None,
-        min_version: int = 0,
-        max_version: int = 32767,
-        needs: str = "",
-    ) -> None:
-        self.api, self.message, self.handler = api, message, handler
-        self.needs = needs  # what needs `min_version`, and what to change; for the error of a broker without it
-        self.node = node  # the connection id: "3", or "+3" for the coordinator connection to broker 3; None: any broker
-        self.timeout_ms = timeout_ms  # None: the option `request_timeout_ms` applies
-        self.min_version, self.max_version = min_version, max_version
-
-    def send_over(self, connection: str) -> None:
-        """Choose another connection for this request, which was not sent yet."""
-        self.node = connection
-
-    def handle_with(self, handler: Callable[[Reply], None]) -> None:
-        """Replace the handler of this request, which is in flight."""
-        self.handler = handler
-
-    def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` after the handler has returned. It is not called if the handler raises."""
-        handler = self.handler
-
-        def handle(reply: Reply) -> None:
-            handler(reply)
-            callback()
-
-        self.handler = handle
-
-    def __repr__(self) -> str:
-        return f"<UnsentRequest to {self.node or 'any broker'}: {self.message!r}>"
 
 
 class PollResult:

@@ -33,7 +33,7 @@ TOOLS = (
     | {"clock", "_core", "schema", "config", "compression"}
     | {"assignors", "listener", "metrics", "deserializers"}
 )
-MANAGED = TOOLS | {"state", "status", "records", "managers", "progress"}
+MANAGED = TOOLS | {"state", "status", "records", "requests", "managers", "progress"}
 MANAGED |= {"metadata", "offsets", "coordinator", "fetching", "telemetry"}
 PUBLIC = MANAGED | {
     "_foreign_methods",
@@ -86,9 +86,10 @@ ALLOWED: dict[str, set[str]] = {
     "opentelemetry": FACTS | {"_version", "aio", "clock", "consumer", "metrics", "records"},
     "offset_arguments": FACTS | {"_core", "records"},
     "decode": FACTS | {"_core", "records", "compression", "arrow"},
-    "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics"},
+    "requests": FACTS | {"schema"},
+    "net": FACTS | {"_version", "_core", "schema", "config", "clock", "metrics", "requests"},
     "state": FACTS | {"schema"},
-    "managers": FACTS | {"schema", "clock"},
+    "managers": FACTS | {"requests", "schema", "clock"},
     "progress": FACTS | {"managers"},
     "status": FACTS,
     "metadata": TOOLS | {"state", "managers", "progress"},

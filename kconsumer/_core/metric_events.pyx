@@ -75,10 +75,10 @@ cdef class ConnectionEvents:
         node.received += size
         node.responses_received += responses
 
-    def completed(self, response):
+    def completed(self, reply):
         """Record the latency of a request that has ended. Ignores a request that ended with an error."""
-        if response.error is None:
-            add(self.node(response.request.node).latency, response.now - response.sent_at, response.now, 1)
+        if reply.error is None:
+            add(self.node(reply.node).latency, reply.now - reply.sent_at, reply.now, 1)
 
     def polled(self, int64_t selects, double waited_ms, double busy_ms, double now):
         """Record a poll that has ended: the number of selects, how long they waited, and how long it took to handle

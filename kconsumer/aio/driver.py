@@ -15,7 +15,7 @@ from kconsumer.engine.events import MAX_WAIT_MS, ApplicationEvent
 from kconsumer.engine.threaded import YIELD_MS, ThreadedDriver
 from kconsumer.engine.waiting import Operation, Wait
 from kconsumer.errors import StateError
-from kconsumer.net.requests import ClientResponse
+from kconsumer.requests import Ended
 from kconsumer.schema import FETCH
 
 MAX_THREAD_END_WAIT_MS = 5000.0
@@ -131,7 +131,7 @@ class AsyncDriver(ThreadedDriver):
         finally:
             self._waits.remove(event)
 
-    def _notify_of(self, responses: list[ClientResponse]) -> None:
+    def _notify_of(self, responses: list[Ended]) -> None:
         """Do the same as `ThreadedDriver._notify_of`, unless only polls wait, and the responses have changed nothing.
 
         An idle consumer gets a Fetch response without records every `fetch_max_wait_ms`. If it ended the wait of the
@@ -228,8 +228,9 @@ class AsyncDriver(ThreadedDriver):
             self._network.stop(THREAD_END_S)
 
 
-def _is_empty_fetch(response: ClientResponse) -> bool:
+def _is_empty_fetch(ended: Ended) -> bool:
     """Returns True for a Fetch response that reports no partition and no error."""
-    if response.error is not None or response.request.api is not FETCH:
+    request, reply = ended
+    if reply.error is not None or request.api is not FETCH:
         return False
-    return not response.message.responses and response.message.error_code == 0
+    return not reply.message.responses and reply.message.error_code == 0

@@ -132,7 +132,8 @@ class ClientComponents(ABC):
         self.metadata = MetadataManager(config.select(MetadataConfig), self.cluster, self.subscription, rng)
         self.progress = ProgressMonitor()  # of all managers
         self.dispatcher = Dispatcher(self.client, clock, config.request_timeout_ms, self.metadata.on_no_node)
-        self.dispatcher.on_woken.append(self._woken)
+        # A step may have begun long before responses are handled.
+        self.dispatcher.on_woken.append(self.changes.set_now)
         self.telemetry = TelemetryManager(
             self.client.least_loaded_ready, self._make_telemetry_collector, rng, enabled=config.enable_metrics_push
         )
@@ -224,10 +225,6 @@ class ClientComponents(ABC):
 
     def _end_wait(self) -> None:
         self.client.wakeup()
-
-    def _woken(self, now: float) -> None:
-        """Update `changes.now` before responses are handled, because the step may have begun long ago."""
-        self.changes.set_now(now)
 
     def _metadata_updated(self, update: MetadataUpdate) -> None:
         self.share_nodes()

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from kconsumer.clock import Clock
 from kconsumer.deferred_calls import get_logger
 from kconsumer.errors import BrokerConnectionError, KafkaError, TimeoutError, UnsupportedVersionError
-from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net.client import NetworkClient
 from kconsumer.net.describe import broker_id
-from kconsumer.net.requests import ClientRequest, ClientResponse
+from kconsumer.requests import Ended, Reply, UnsentRequest
 
 log = get_logger(__name__)
 
@@ -61,7 +60,8 @@ class Dispatcher:
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Send the requests whose connections are ready. The others wait for the next `step`."""
         for request in requests:
-            deadline = now + self._timeout_ms(request)
+            timeout_ms = request.timeout_ms
+            deadline = now + (self._request_timeout_ms if timeout_ms is None else timeout_ms)
             if not self._try(request, deadline, now):
                 self._waiting.append((request, deadline))
 
@@ -76,7 +76,9 @@ class Dispatcher:
         raises the first one after all handlers have run.
         """
         now = self._clock.now()
-        return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))
+        if self._waiting or self._failed:
+            timeout_ms = self.begin_step(timeout_ms, now)
+        return self.end_step(self._client.poll(timeout_ms, now))
 
     def begin_step(self, timeout_ms: float, now: float) -> float:
         """Send the waiting requests, as the first part of a step. Returns how long (ms) the network may then wait."""
@@ -86,23 +88,26 @@ class Dispatcher:
             return 0.0
         return min(timeout_ms, self._waiting_ms(now)) if self._waiting else timeout_ms
 
-    def end_step(self, responses: list[ClientResponse]) -> bool:
-        """Call the handlers of `responses`, as the last part of a step. Returns and raises the same as `step`."""
-        if not responses and not self._waiting and not self._failed:
+    def end_step(self, ended: list[Ended]) -> bool:
+        """Call the handlers of the requests that have ended, as the last part of a step.
+
+        Returns and raises the same as `step`.
+        """
+        if not ended and not self._waiting and not self._failed:
             return False
-        if responses:
+        if ended:
             woken_at = self._clock.now()
             for listener in self.on_woken:
                 listener(woken_at)
-        for response in responses:
-            self._deliver(response)
+        for request, reply in ended:
+            self._hand(request, reply)
         if self._waiting:
             self._flush(self._clock.now())
-        ended, self._failed = bool(responses) or self._failed, False
+        any_ended, self._failed = bool(ended) or self._failed, False
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return ended
+        return any_ended
 
     def disconnect(self, node: str, now: float) -> None:
         """Close a connection. Requests that wait for it fail at once, and requests in flight fail in the next step."""
@@ -127,37 +132,38 @@ class Dispatcher:
 
     def _try(self, request: UnsentRequest, deadline: float, now: float) -> bool:
         """Send a request, or call its handler with an error. Returns False if the request must wait."""
-        node = request.node or self._client.least_loaded_node(now)
-        if node is None:
+        node_id = request.node or self._client.least_loaded_node(now)
+        if node_id is None:
             # If one connection is ready, such as that to the coordinator, its broker is reachable, and only waits for
             # its backoff or for responses. To start again from the bootstrap servers would close this connection.
             if not self._client.any_ready:
                 self._no_node(now)
             self._fail(request, self._client.authentication_error(now) or self._unreachable(now), now)
             return True
-        if self._client.ready(node, now):
-            timeout_ms = self._timeout_ms(request)
-            outgoing = ClientRequest(
-                node, request.api, request.message, timeout_ms, request.min_version, request.max_version, request
-            )
-            try:
-                self._client.send(outgoing, now)
-                for listener in self.on_sent:
-                    listener(max(0.0, now - deadline + timeout_ms), now)
-            except UnsupportedVersionError as error:
-                advised = UnsupportedVersionError(f"{error.message}; {request.needs}") if request.needs else error
-                self._fail(request, advised, now, node)
-            except KafkaError as error:
-                self._fail(request, error, now, node)
-            return True
-        failure = self._client.connection_failed(node, now)
+        node = self._client.ready(node_id, now)
+        if node is None:
+            return self._fail_if_over(request, node_id, deadline, now)
+        try:
+            node.send(request, now)
+            for listener in self.on_sent:
+                listener(max(0.0, now - deadline + self._timeout_ms(request)), now)
+        except UnsupportedVersionError as error:
+            advised = UnsupportedVersionError(f"{error.message}; {request.needs}") if request.needs else error
+            self._fail(request, advised, now, node_id)
+        except KafkaError as error:
+            self._fail(request, error, now, node_id)
+        return True
+
+    def _fail_if_over(self, request: UnsentRequest, node_id: str, deadline: float, now: float) -> bool:
+        """Fail a request whose connection has failed, or whose timeout has ended. Returns False if it must wait."""
+        failure = self._client.connection_failed(node_id, now)
         if failure is None and now >= deadline:
             failure = TimeoutError(
-                f"{request.api.name} could not be sent in time: connection {node} never became ready"
+                f"{request.api.name} could not be sent in time: connection {node_id} never became ready"
             )
         if failure is None:
             return False
-        self._fail(request, failure, now, node)
+        self._fail(request, failure, now, node_id)
         return True
 
     def _unreachable(self, now: float) -> BrokerConnectionError:
@@ -179,12 +185,6 @@ class Dispatcher:
 
     def _timeout_ms(self, request: UnsentRequest) -> float:
         return self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms
-
-    def _deliver(self, response: ClientResponse) -> None:
-        request = response.request.tag
-        assert isinstance(request, UnsentRequest)
-        node, sent_at = response.request.node, response.sent_at
-        self._hand(request, Reply(response.message, response.error, response.now, response.version, node, sent_at))
 
     def _hand(self, request: UnsentRequest, reply: Reply) -> None:
         """Call the handler of a request. An exception of the handler does not affect other requests.

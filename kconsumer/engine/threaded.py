@@ -31,7 +31,7 @@ from kconsumer.engine.network_thread import NetworkThread
 from kconsumer.engine.waiting import Wait
 from kconsumer.errors import KafkaError, StateError, TimeoutError
 from kconsumer.managers import FOREVER, RequestManager, UnsentRequest
-from kconsumer.net.requests import ClientResponse
+from kconsumer.requests import Ended
 from kconsumer.types import TopicPartition
 
 log = get_logger(__name__)
@@ -307,7 +307,7 @@ class ThreadedDriver(Driver):
         self._write(created, now)
         return wait_ms
 
-    def _deliver_responses(self, responses: list[ClientResponse]) -> bool:
+    def _deliver_responses(self, responses: list[Ended]) -> bool:
         """Handle responses, send the next fetch, then signal the calling thread.
 
         Returns True if the calling thread waits for records and the buffer contains some. The calling thread should
@@ -338,7 +338,7 @@ class ThreadedDriver(Driver):
             return False
         return self._event.active and self._event.fetching and parts.buffer.has_data()
 
-    def _notify_of(self, responses: list[ClientResponse]) -> None:
+    def _notify_of(self, responses: list[Ended]) -> None:
         """Signal the calling thread, because these responses were handled or a request has failed."""
         self._signal.notify()
 

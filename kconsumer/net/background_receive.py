@@ -8,46 +8,58 @@ connection by `NodeConnection.on_background_data`.
 from __future__ import annotations
 
 import selectors
+from typing import Protocol
 
 from kconsumer._core.receiver import Receiver
 from kconsumer.deferred_calls import get_logger
 from kconsumer.net.interest import READ, SelectorInterest
-from kconsumer.net.node import MIN_BACKGROUND_BYTES, READY, NodeConnection, ReceivedBytes
+from kconsumer.net.transport import Transport
+
+# If more bytes than this of a frame are missing, they are received in the background. The sockets' buffers hold about
+# as many: the broker's send buffer is 100 KiB by default, which the system doubles. When the buffers are full, the
+# broker waits until the client receives.
+MIN_BACKGROUND_BYTES = 1 << 18
+
+ReceivedBytes = tuple[bytes | None, int, int]
+"""A result of the background receiver: the four-byte size prefix (or None, if it was received before), the number of
+received bytes of the frame, and an errno (0: no error)."""
 
 log = get_logger("kconsumer.net")
+
+
+class BackgroundReader(Protocol):
+    """A connection whose socket the receiver may read."""
+
+    @property
+    def transport(self) -> Transport | None:
+        """The socket, or None if there is none."""
+
+    def wait_for_any(self) -> None:
+        """Let the selector report the socket when any bytes have arrived."""
+
+    def on_background_data(self, received: ReceivedBytes, now: float) -> None:
+        """Process what the receiver has received."""
+
+    def interrupted(self, error: BaseException, now: float) -> None:
+        """Close the connection, because an exception may have lost received bytes."""
 
 
 class BackgroundReceiver:
     """Starts and ends jobs of `receiver`. Each job reads one socket.
 
-    The selector reports `receiver` when a job has ended. `take` then returns the bytes that the job has received.
+    The selector reports this object when a job has ended. The connection then gets the bytes that the job has received.
     """
 
     def __init__(self, interest: SelectorInterest) -> None:
         self.receiver = Receiver()
-        self.jobs: dict[NodeConnection, int] = {}  # for each node whose socket is read by the receiver, the job's id
+        self.jobs: dict[BackgroundReader, int] = {}  # for each connection whose socket is read, the job's id
         self._interest = interest
-        self._registered_with: selectors.BaseSelector | None = None  # the selector that reports `receiver`
+        self._registered_with: selectors.BaseSelector | None = None  # the selector that reports this object
         self._filled: dict[int, int] = {}  # for each job id, the bytes received when `progressed` was last called
 
-    def start_prefetch(self, node: NodeConnection) -> None:
-        """Start to receive a node's next response in the background, if it is expected to be large. It then arrives
-        even while the calling thread processes records and does not call `poll`."""
-        connection = node.connection
-        if connection is not None and node not in self.jobs and connection.has_in_flight and connection.state is READY:
-            view = connection.prefetch_view(MIN_BACKGROUND_BYTES)
-            if view is not None and not self._start(node, view, framed=True):
-                connection.cancel_prefetch()
-
-    def receive_rest(self, node: NodeConnection, view: memoryview) -> bool:
-        """Start to receive the rest of a frame into `view` in the background, and stop selecting the socket for reads.
-        Returns False if that is not possible."""
-        if not self._start(node, view, framed=False):
-            return False
-        self._interest.update_connected(node, reads=False)
-        return True
-
-    def _start(self, node: NodeConnection, view: memoryview, *, framed: bool) -> bool:
+    def start(self, node: BackgroundReader, view: memoryview, *, framed: bool) -> bool:
+        """Start to receive into `view` in the background: a frame with its size prefix, or, unless `framed`, the rest
+        of a frame. Returns False if that is not possible. Otherwise, nothing else may read the socket."""
         transport, selector = node.transport, self._interest.selector
         if transport is None or selector is None:
             return False
@@ -57,7 +69,7 @@ class BackgroundReceiver:
         try:
             if selector is not self._registered_with:
                 if self.receiver.fileno() not in selector.get_map():
-                    selector.register(self.receiver.fileno(), READ, self.receiver)
+                    selector.register(self.receiver.fileno(), READ, self)
                 self._registered_with = selector
             node.wait_for_any()  # the receiver has a low-water mark of its own
             job = self.receiver.begin(transport.fileno(), view, node, framed, channel)
@@ -75,31 +87,33 @@ class BackgroundReceiver:
             raise
         return node in self.jobs
 
-    def take(self) -> tuple[NodeConnection, ReceivedBytes] | None:
-        """Remove a job that has ended. Returns its node and what was received, or None if no job has ended. After that,
-        `poll` may read the socket of this job again."""
-        taken = self.receiver.take()
-        if taken is None:
-            return None
-        node: NodeConnection = taken[0]
-        if node in self.jobs:
-            del self.jobs[node]
-        return node, taken[1:]
+    def serve(self, _mask: int, now: float) -> None:
+        """Give the connections what was received for them. From then on, `poll` may read their sockets again."""
+        try:
+            while (taken := self.receiver.take()) is not None:
+                node: BackgroundReader = taken[0]
+                if node in self.jobs:
+                    del self.jobs[node]
+                node.on_background_data(taken[1:], now)
+        except BaseException as error:
+            for node in self._find_lost_jobs():
+                node.interrupted(error, now)
+            raise
 
-    def find_lost_jobs(self) -> list[NodeConnection]:
-        """Returns the nodes whose job is only in `jobs`, or only in the receiver. Then corrects `jobs`.
+    def _find_lost_jobs(self) -> list[BackgroundReader]:
+        """Returns the connections whose job is only in `jobs`, or only in the receiver. Then corrects `jobs`.
 
         This happens if a signal handler raises an exception between a call of the receiver and the line that updates
         `jobs`. If a job is only in `jobs`, the bytes that it has received are lost. If a job is only in the receiver,
-        `poll` and the receiver would read the same socket. So the connections of these nodes must be closed.
+        `poll` and the receiver would read the same socket. So these connections must be closed.
         """
-        held: dict[NodeConnection, int] = {node: job for job, node in self.receiver.held().items()}
+        held: dict[BackgroundReader, int] = {node: job for job, node in self.receiver.held().items()}
         lost = [node for node in {**self.jobs, **held} if self.jobs.get(node) != held.get(node)]
         self.jobs = held
         return lost
 
-    def progressed(self, node: NodeConnection) -> bool:
-        """Returns whether the receiver has received bytes for this node since the last call for the same node."""
+    def progressed(self, node: BackgroundReader) -> bool:
+        """Returns whether the receiver has received bytes for this connection since the last call for it."""
         job = self.jobs.get(node)
         if job is None:
             return False
@@ -108,8 +122,8 @@ class BackgroundReceiver:
         before, self._filled[job] = self._filled.get(job, 0), self.receiver.filled(job)
         return self._filled[job] > before
 
-    def cancel(self, node: NodeConnection) -> None:
-        """Cancel a node's job, if it has one, so that the receiver no longer reads its socket."""
+    def cancel(self, node: BackgroundReader) -> None:
+        """Cancel a connection's job, if it has one, so that the receiver no longer reads its socket."""
         job = self.jobs.get(node)
         if job is not None:
             self.receiver.cancel(job)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from kconsumer._version import VERSION
 from kconsumer.clock import Clock
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, StateError, UnsupportedVersionError
-from kconsumer.net.address_failures import AddressRecords
+from kconsumer.net.attempts import ConnectionAttempts, ConnectionSetup
 from kconsumer.net.background import Start, in_thread
 from kconsumer.net.connection import Connection
+from kconsumer.net.connector import Connector, make_connector
 from kconsumer.net.describe import ConnectionReport, address_text, broker_id, broker_role
-from kconsumer.net.event_loop import ConnectionLoop
-from kconsumer.net.node import FOREVER, MAX_IN_FLIGHT, READY, NodeConnection, ReconnectPolicy
-from kconsumer.net.requests import ClientRequest, ClientResponse
-from kconsumer.net.transport import Connect, Connector, Resolve, connect_tcp, make_connector, resolve
+from kconsumer.net.event_loop import FOREVER, ConnectionLoop
+from kconsumer.net.node import MAX_IN_FLIGHT, READY, NodeConnection
+from kconsumer.net.transport import Connect, Resolve, connect_tcp, resolve
 from kconsumer.net.wakeup import Waker
 from kconsumer.schema.dsl import Api
 from kconsumer.types import Node
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from kconsumer.net.metrics import ConnectionMetrics
     from kconsumer.net.sasl.authenticator import NewAuthenticator
     from kconsumer.net.sasl.credentials import CredentialsProvider
-
-__all__ = ["MAX_IN_FLIGHT", "ClientRequest", "ClientResponse", "NetworkClient"]
 
 
 class NetworkClient:
@@ -70,27 +68,25 @@ class NetworkClient:
         self._config = config
         self._clock = clock
         self._rng = rng or random.Random()
-        self._metrics = metrics
-        self._loop = ConnectionLoop(
+        self._nodes_by_id: dict[str, NodeConnection] = {}
+        self._loop = ConnectionLoop(clock, self._nodes_by_id, selector_factory, start_thread, make_waker(), metrics)
+        self._setup = ConnectionSetup(
             config,
-            clock,
-            ReconnectPolicy(config, self._rng),
-            self._new_connection,
-            selector_factory,
-            connector or make_connector(config),
-            connect_plain,
-            resolve,
-            start_thread,
-            make_waker(),
-            metrics,
+            self._rng,
+            new_connection=self._new_connection,
+            connector=connector or make_connector(config),
+            connect_plain=connect_plain,
+            resolve=resolve,
         )
-        self.receiver = self._loop.receiver
-        self._nodes_by_id = self._loop.nodes
+        self.receiver = self._loop.background_receiver.receiver
+        # What every step calls is bound here, so that it costs one call.
+        self.poll = self._loop.poll
+        self.flush = self._loop.flush
+        self.idle = self._loop.idle
+        self.wakeup = self._loop.waker.wake  # any thread or signal handler may call this
         self._credentials = self._make_credentials() if config.security_protocol.startswith("SASL") else None
-        self._records = AddressRecords(config.bootstrap_servers)
         self._cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
-        self.deferred_writes = False  # True: `send` only queues the request; `flush` or `poll` writes it
         self.rebootstrap()
 
     # --- the list of brokers ---
@@ -109,7 +105,7 @@ class NetworkClient:
             if broker is not None:
                 node.move(broker)
             elif node.connection is None or not node.connection.in_flight:
-                self._loop.close_quietly(node, self._clock.now())
+                node.close_quietly(self._clock.now())
                 del self._nodes_by_id[node.id]
 
     def rebootstrap(self, *, close_connections: bool = False) -> None:
@@ -120,8 +116,8 @@ class NetworkClient:
         self._loop.rebootstrapped()
         if close_connections:
             now = self._clock.now()
-            for node_id in list(self._nodes_by_id):
-                self.disconnect(node_id, now)
+            for node in list(self._nodes_by_id.values()):
+                node.give_up(now)
         self.set_nodes(self.bootstrap_nodes())
 
     def bootstrap_nodes(self) -> list[Node]:
@@ -202,26 +198,30 @@ class NetworkClient:
 
     # --- one connection ---
 
-    def ready(self, node_id: str, now: float) -> bool:
-        """Returns whether a request may be sent now over the connection `node_id`.
+    def ready(self, node_id: str, now: float) -> NodeConnection | None:
+        """Returns the connection `node_id` if a request may be sent now, else None. Its method `send` sends a request.
 
         If there is no connection, starts to connect, unless an attempt is in progress or the backoff has not ended. If
         the session is about to expire, starts to authenticate again.
         """
         node = self._nodes_by_id.get(node_id)
-        if node is not None and node.connection is not None:
-            if node.connection.reauth_due(now):
-                self._loop.reauthenticate(node, now)
-            return node.may_send(now)
+        if node is None or node.connection is None:
+            self._connect(node, node_id, now)
+            return None
+        if now >= node.connection.reauth_at:
+            node.reauthenticate(now)
+        return node if node.may_send(now) else None
+
+    def _connect(self, node: NodeConnection | None, node_id: str, now: float) -> None:
+        """Start to connect to a broker in the list, unless an attempt is in progress or the backoff has not ended."""
         broker = self._nodes.get(broker_id(node_id))
         if broker is None:
-            return False
+            return
         if node is None:
-            node = NodeConnection(node_id, broker.host, broker.port, self._metrics, self._records)
+            node = NodeConnection(node_id, broker.host, broker.port, self._loop, self._setup)
             self._nodes_by_id[node_id] = node
         if node.backoff_until <= now and not node.preparing:
-            self._loop.connect(node, now)
-        return False
+            node.connect(now)
 
     def delay_ms(self, node_id: str, now: float) -> float:
         """Returns how long (ms) to wait before `ready` is called again. Returns infinity if only I/O in `poll` can make
@@ -235,7 +235,7 @@ class NetworkClient:
             return FOREVER
         if node.throttled_until > now:
             return node.throttled_until - now
-        return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or node.connection.blocked_for_reauth(now) else 0.0
+        return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or now >= node.connection.blocked_since else 0.0
 
     def throttled_ms(self, node_id: str, now: float) -> float:
         """Returns for how long (ms) the broker still throttles this client (KIP-219); 0 if it does not."""
@@ -270,7 +270,7 @@ class NetworkClient:
 
     def take_bootstrap_error(self, now: float) -> KafkaError | None:
         """Returns the error that the user's call must raise because no bootstrap server can be resolved, or None."""
-        return self._loop.bootstrap.take_error(now)
+        return self._setup.bootstrap.take_error(now)
 
     def connection_errors(self, now: float) -> str:
         """Returns the errors of all connections that are not ready, in one line for users. Empty if there are none."""
@@ -280,7 +280,7 @@ class NetworkClient:
         """Returns the errors of all connections that are not ready, and the last errors at other addresses, such as one
         that a broker advertises, before the client started again from the bootstrap servers."""
         found = [self._failure_of(node, now) for node in list(self._nodes_by_id.values())]
-        return [error for error in found if error is not None] + self._records.recent_errors(now)
+        return [error for error in found if error is not None] + self._setup.records.recent_errors(now)
 
     def last_error(self, node_id: str, now: float) -> str:
         """Returns in one line why this connection is not ready. Returns "" if it is ready or was never tried."""
@@ -327,32 +327,13 @@ class NetworkClient:
 
     def defer_writes(self, deferred: bool) -> None:
         """Set whether `send` only queues requests, which `flush` or `poll` then writes."""
-        self.deferred_writes = deferred
-
-    def send(self, request: ClientRequest, now: float) -> None:
-        """Queue a request. Unless `deferred_writes` is set, also write as much as the socket takes.
-
-        A later `poll` returns the response. Raises StateError if the connection is not `ready`, UnsupportedVersionError
-        if the broker and this client have no version of the request in common, and ProtocolError if the request cannot
-        be encoded.
-        """
-        node = self._nodes_by_id.get(request.node)
-        if node is None or not node.may_send(now):
-            raise StateError(f"{request.api.name} cannot be sent: connection {request.node} is not ready")
-        self._loop.send(node, request, now, deferred=self.deferred_writes)
-
-    def flush(self, now: float) -> None:
-        """Write the requests that were queued with `deferred_writes`. `poll` also begins with this."""
-        self._loop.flush(now)
+        self._loop.defer_writes(deferred)
 
     def disconnect(self, node_id: str, now: float) -> None:
         """Close a connection and fail its requests in flight. `ready` may open it again after the backoff."""
         node = self._nodes_by_id.get(node_id)
-        if node is None or node.connection is None:
-            return
-        error = BrokerConnectionError(f"the connection to {node.name} was closed by this client")
-        self._loop.disconnect(node, error, now, by_client=True)
-        node.forget_error()
+        if node is not None:
+            node.give_up(now)
 
     def free_connection(self, node_id: str) -> str:
         """Returns the id of a connection to the same broker on which no response is delayed by a fetch in flight.
@@ -393,20 +374,9 @@ class NetworkClient:
 
     # --- the loop ---
 
-    def poll(self, timeout_ms: float, now: float) -> list[ClientResponse]:
-        """Do I/O until a request ends, a connection is ready or lost, `wakeup` is called, or the timeout passes.
-
-        Returns a ClientResponse, with a message or an error, for each request that has ended.
-        """
-        return self._loop.poll(timeout_ms, now)
-
     def limit_waits(self, max_wait_ms: float) -> None:
         """Divide longer waits of `poll` (ms), see `Environment.max_wait_ms`."""
         self._loop.limit_waits(max_wait_ms)
-
-    def idle(self, now: float) -> bool:
-        """Returns True if `poll` would have nothing to do now. Changes no state."""
-        return self._loop.idle(now)
 
     @property
     def responses_ready(self) -> int:
@@ -420,16 +390,13 @@ class NetworkClient:
         buffers are full."""
         return self._loop.receiving
 
-    def wakeup(self) -> None:
-        """Make the present `poll` return at once, or else the next one. Any thread or signal handler may call this."""
-        self._loop.waker.wake()
-
     def close(self) -> None:
         """Close every connection. Requests in flight are dropped without a response. Never blocks; may be called twice.
 
         Sends nothing, so a forked child may call it without affecting its parent's connections; see `abandon`.
         """
         self._loop.close()
+        self._nodes_by_id.clear()
         self._nodes.clear()
 
     def abandon(self) -> None:
@@ -442,7 +409,7 @@ class NetworkClient:
         state = f"{len(self._nodes)} brokers known, {connected} connected"
         return f"<NetworkClient: {'closed' if self._loop.closed else state}, {self.in_flight()} in flight>"
 
-    def _new_connection(self, node: NodeConnection) -> Connection:
+    def _new_connection(self, node: ConnectionAttempts) -> Connection:
         """Returns a Connection for an attempt, with the fields that it will send in ApiVersions."""
         config, probe = self._config, node.probe
         node_id = broker_id(node.id)
@@ -468,6 +435,7 @@ class NetworkClient:
             rng=self._rng,
             probe=probe,
             security_protocol=config.security_protocol,
+            node_id=node.id,
         )
 
     def _make_credentials(self) -> CredentialsProvider:

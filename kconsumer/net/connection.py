@@ -1,8 +1,8 @@
 """The protocol state of one connection to a broker: framing, correlation, version negotiation and deadlines.
 
-The event loop passes in received bytes and the time, and takes out the bytes to send and `ClientResponse`s. This module
-decides which version of a request is sent, and which response belongs to which request. It uses no sockets or
-selectors.
+`NodeConnection` passes in received bytes and the time, and takes out the bytes to send, and the requests that have
+ended with their replies. This module decides which version of a request is sent, and which response belongs to which
+request. It uses no sockets or selectors.
 
 The states of a connection:
 
@@ -42,9 +42,9 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
-from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
+from kconsumer.requests import Ended, Reply, UnsentRequest
 from kconsumer.schema import API_VERSIONS
 from kconsumer.schema.dsl import Api
 from kconsumer.transitions import checked_transition
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
 
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients reserve for SASL
+_FOREVER = float("inf")
 _EARLIEST, _LATEST = 0.85, 0.95  # when to authenticate again, as fractions of the session lifetime
+_ID = struct.Struct(">i")  # the correlation id, with which every response begins
 _HEAD = struct.Struct(">ih")  # correlation id and error code, with which every version of ApiVersions responses begins
 
 
@@ -70,7 +72,7 @@ class InFlight:
         version: int,
         sent_at: float,
         deadline: float,
-        request: ClientRequest | None = None,
+        request: UnsentRequest | None = None,
         handler: Callable[[InFlight, Frame, float], None] | None = None,
         raw: bool = False,
     ) -> None:
@@ -103,18 +105,21 @@ class Connection:
         rng: random.Random | None = None,
         probe: Probe | None = None,
         security_protocol: str = "PLAINTEXT",
+        node_id: str = "",
     ) -> None:
         """Start in CONNECTING.
 
-        `name` is the broker's name for errors. `api_versions_fields` are sent in ApiVersions, if its version has them.
+        `name` is the broker's name for errors, and `node_id` the connection id for replies. `api_versions_fields` are
+        sent in ApiVersions, if its version has them.
         `new_authenticator` creates the SaslAuthenticator; it is None without SASL. If `probe` is not None, the
         connection sends the request of the probe, and no other one.
         """
         self.name = name  # for errors
+        self._node_id = node_id
         self.state = ConnectionState.CONNECTING
         self.api_versions: dict[int, tuple[int, int]] | None = None
         self._negotiated: dict[tuple[int, int, int], int] = {}  # versions by API key and allowed versions
-        self.next_deadline = float("inf")
+        self.next_deadline = _FOREVER
         self.throttle_ms = 0  # the throttle time of responses since `take_throttle`
         self.probe = probe
         self.verdict: AuthenticationError | None = None  # set if the probe's response shows a wrong configuration
@@ -124,15 +129,18 @@ class Connection:
         self._api_versions_fields = api_versions_fields
         self._frames = FrameBuffer(max_frame_bytes)
         self._preamble: bytearray | None = bytearray()  # the first bytes received, until they are checked
-        self._in_flight: deque[InFlight] = deque()
-        self.outgoing: deque[memoryview] = deque()  # requests still to be written; `sent` removes what was written
+        self.entries: deque[InFlight] = deque()  # the requests without a response, in order; also the connection's own
+        self.outgoing: deque[bytes | memoryview] = deque()  # what is still to be written; `sent` removes what was
+        self._sent_in_part = 0  # bytes of the first request in `outgoing` that `sent` has removed
         self._next_correlation_id = 0
         self._next_login_id = _LOGIN_CORRELATION_IDS
         self._new_authenticator = new_authenticator
         self._rng = rng or random.Random()
         self._authenticator: SaslAuthenticator | None = None  # of the authentication in progress
-        self._reauth_at = float("inf")  # when to authenticate again
-        self._blocked_since = float("inf")  # a request sent later may arrive after the session has expired
+        self.reauth_at = _FOREVER  # from this time on, `reauthenticate` must be called before a request is sent
+        #: From this time on requests must wait, although the connection is READY: the session is about to expire, and
+        #: the new credentials have not been read yet.
+        self.blocked_since = _FOREVER
         self._auth_started_at = 0.0
         self.auth_ms = 0.0  # the duration of the last authentication
         self.has_served_request = False  # the broker has responded to a request that is not the connection's own
@@ -154,22 +162,17 @@ class Connection:
     def in_flight(self) -> int:
         """The number of requests without a response, not counting those that the connection sends itself."""
         if self.state is ConnectionState.READY:
-            return len(self._in_flight)
-        return sum(entry.request is not None for entry in tuple(self._in_flight))  # another thread may change it
+            return len(self.entries)
+        return sum(entry.request is not None for entry in tuple(self.entries))  # another thread may change it
 
     @property
     def established(self) -> bool:
         """Returns whether the state is READY or REAUTHENTICATING."""
         return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
 
-    @property
-    def has_in_flight(self) -> bool:
-        """Returns whether any request has no response yet, including those that the connection sends itself."""
-        return bool(self._in_flight)
-
     def __repr__(self) -> str:
         return (
-            f"<Connection to {self.name}: {self.state.value}, {len(self._in_flight)} in flight, "
+            f"<Connection to {self.name}: {self.state.value}, {len(self.entries)} in flight, "
             f"{sum(map(len, self.outgoing))} bytes to send, {self._frames.pending} received>"
         )
 
@@ -202,15 +205,19 @@ class Connection:
             self._negotiated[key] = version
         return version
 
-    def send(self, request: ClientRequest, now: float) -> None:
+    def send(self, request: UnsentRequest, now: float) -> None:
         """Encode a request and append it to `outgoing`.
 
         Raises UnsupportedVersionError if the broker and this client have no version of the request in common, and
         ProtocolError if the request cannot be encoded.
         """
-        api = request.api
-        version = self.negotiated(api, request.min_version, request.max_version)
-        self._enqueue(api, version, request.message, now, request.timeout_ms, request=request)
+        api, timeout_ms = request.api, request.timeout_ms
+        version = self._negotiated.get((api.key, request.min_version, request.max_version))
+        if version is None:
+            version = self.negotiated(api, request.min_version, request.max_version)
+        if timeout_ms is None:
+            timeout_ms = self._request_timeout_ms
+        self._enqueue(api, version, request.message, now, timeout_ms, request)
 
     def sent(self, count: int) -> int:
         """Remove `count` bytes from the first request in `outgoing`, because the transport has taken them.
@@ -218,11 +225,15 @@ class Connection:
         If no bytes of this request are left, returns the size of the whole request, else 0.
         """
         first = self.outgoing[0]
-        if count < len(first):
-            self.outgoing[0] = first[count:]
+        size = len(first)
+        if count < size:
+            self.outgoing[0] = memoryview(first)[count:]
+            self._sent_in_part += count
             return 0
         self.outgoing.popleft()
-        return memoryview(first.obj).nbytes
+        size += self._sent_in_part
+        self._sent_in_part = 0
+        return size
 
     def _enqueue(
         self,
@@ -231,38 +242,40 @@ class Connection:
         message: Any,
         now: float,
         timeout_ms: float,
-        request: ClientRequest | None = None,
+        request: UnsentRequest | None = None,
         handler: Callable[[InFlight, Frame, float], None] | None = None,
+        *,
+        login: bool = False,
     ) -> None:
-        correlation_id = self._next_correlation_id
-        data = self._encoded(api, version, correlation_id, message)
-        following = correlation_id + 1
-        self._next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
-        self._put(InFlight(correlation_id, api, version, now, now + timeout_ms, request, handler), data)
+        """Encode a request and queue it. Raises ProtocolError, and changes nothing, if it cannot be encoded.
 
-    def _encoded(self, api: Api, version: int, correlation_id: int, message: Any) -> bytes:
-        """Returns the bytes of a request. Raises ProtocolError if a value cannot be encoded. Changes no state."""
+        If `login` is True, its correlation id is one of those that are reserved for SASL.
+        """
+        correlation_id = self._next_login_id if login else self._next_correlation_id
         try:
-            return encode_request(api, version, correlation_id, self._client_id, message)
+            data = encode_request(api, version, correlation_id, self._client_id, message)
         except Exception as error:  # a value of the wrong type may raise anything
-            reason = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-            raise ProtocolError(f"{api.name} v{version} cannot be encoded: {reason}") from error
-
-    def _put(self, entry: InFlight, data: bytes) -> None:
-        self._in_flight.append(entry)
-        if entry.deadline < self.next_deadline:
-            self.next_deadline = entry.deadline
-        self.outgoing.append(memoryview(data))
+            raise _encoding_error(api, version, error) from error
+        following = correlation_id + 1
+        if login:
+            self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
+        else:
+            self._next_correlation_id = following if following < _LOGIN_CORRELATION_IDS else 0
+        deadline = now + timeout_ms
+        self.entries.append(InFlight(correlation_id, api, version, now, deadline, request, handler))
+        if deadline < self.next_deadline:
+            self.next_deadline = deadline
+        self.outgoing.append(data)
 
     # --- incoming ---
 
-    def received(self, count: int, now: float, responses: list[ClientResponse]) -> int:
+    def received(self, count: int, now: float, ended: list[Ended]) -> int:
         """Process `count` bytes that were received into `recv_view()`. Returns the number of responses that they
         complete.
 
-        Appends the completed responses to `responses`. Responses to the connection's own requests are counted, too, but
-        passed to their handlers instead. Raises ProtocolError for bytes that are no valid response. Raises another
-        KafkaError if a response requires that the connection is closed.
+        Appends the completed requests and their replies to `ended`. Responses to the connection's own requests are
+        counted, too, but passed to their handlers instead. Raises ProtocolError for bytes that are no valid response.
+        Raises another KafkaError if a response requires that the connection is closed.
         """
         if self._preamble is not None:
             self._check_preamble(self._preamble, count)
@@ -270,20 +283,24 @@ class Connection:
             frames = self._frames.received(count)
         except ProtocolError as error:
             raise self._too_large(error) from error
-        return self._handle_frames(frames, now, responses)
+        for frame in frames:
+            self._handle_frame(frame, now, ended)
+        return len(frames)
 
-    def received_prefetched(self, prefix: bytes, count: int, now: float, responses: list[ClientResponse]) -> int:
+    def received_prefetched(self, prefix: bytes, count: int, now: float, ended: list[Ended]) -> int:
         """Process the first bytes of a frame, which the background receiver has received.
 
         `prefix` contains the received bytes of the size prefix. The first `count` bytes of the frame itself are in
-        `prefetch_view()`. Completed responses are handled as in `received`. Returns the number of completed responses.
+        `prefetch_view()`. Completed requests are appended as in `received`. Returns the number of completed responses.
         Raises the errors of `received`.
         """
         try:
             frames = self._frames.received_prefetched(prefix, count)
         except ProtocolError as error:
             raise self._too_large(error) from error
-        return self._handle_frames(frames, now, responses)
+        for frame in frames:
+            self._handle_frame(frame, now, ended)
+        return len(frames)
 
     def cancel_prefetch(self) -> None:
         """Discard `prefetch_view()`, into which nothing was received. The next bytes go into `recv_view()` again."""
@@ -293,51 +310,43 @@ class Connection:
         """Returns the error for a frame that is larger than allowed. No memory was allocated for the frame."""
         return ProtocolError(f"{self.name} announces {error} (receive_message_max_bytes)")
 
-    def _handle_frames(self, frames: list[Frame], now: float, responses: list[ClientResponse]) -> int:
-        for frame in frames:
-            self._handle_frame(frame, now, responses)
-        return len(frames)
-
-    def _handle_frame(self, frame: Frame, now: float, responses: list[ClientResponse]) -> None:
+    def _handle_frame(self, frame: Frame, now: float, ended: list[Ended]) -> None:
         """Process a frame, which is the response to the oldest request in flight, and remove this request.
 
-        If the request has a handler, passes the frame to the handler. Otherwise decodes the frame and appends a
-        ClientResponse to `responses`. Raises ProtocolError if the frame does not belong to the request or cannot be
+        If the request has a handler, passes the frame to the handler. Otherwise decodes the frame and appends the
+        request and its reply to `ended`. Raises ProtocolError if the frame does not belong to the request or cannot be
         decoded.
         """
-        if not self._in_flight:
+        if not self.entries:
             raise ProtocolError(f"{self.name} sent {len(frame)} bytes that belong to no request")
-        entry = self._in_flight[0]
-        if entry.raw:
+        entry = self.entries[0]
+        api, version, request = entry.api, entry.version, entry.request
+        if not entry.raw:
+            found = _ID.unpack_from(frame)[0] if len(frame) >= _ID.size else None
+            if found != entry.correlation_id:
+                raise ProtocolError(
+                    f"{self.name} sent response #{found} where #{entry.correlation_id} ({api.name}) was due"
+                )
+        if request is None:
             assert entry.handler is not None
             self._pop()
             entry.handler(entry, frame, now)
             return
-        expected = entry.correlation_id
-        found = int.from_bytes(memoryview(frame)[:4], signed=True) if len(frame) >= 4 else None
-        if found != expected:
-            raise ProtocolError(f"{self.name} sent response #{found} where #{expected} ({entry.api.name}) was due")
-        if entry.handler is not None:
-            self._pop()
-            entry.handler(entry, frame, now)
-            return
         try:
-            _, message = decode_response(entry.api, entry.version, frame)
+            _, message = decode_response(api, version, frame)
         except ProtocolError as error:
-            raise ProtocolError(
-                f"{self.name} responded to {entry.api.name} v{entry.version} with garbage: {error}"
-            ) from error
+            raise ProtocolError(f"{self.name} responded to {api.name} v{version} with garbage: {error}") from error
         self._pop()
-        assert entry.request is not None
-        self._note_throttle(entry, message)
+        if api.throttle_from is not None and message.throttle_time_ms > 0:
+            self._note_throttle(entry, message.throttle_time_ms)
         self.has_served_request = True
-        responses.append(ClientResponse(entry.request, message, None, entry.version, now, entry.sent_at))
+        ended.append((request, Reply(message, None, now, version, self._node_id, entry.sent_at)))
 
-    def _note_throttle(self, entry: InFlight, message: Any) -> None:
+    def _note_throttle(self, entry: InFlight, throttle_ms: int) -> None:
         """Store the throttle time of a response. The client sends the broker nothing for that time (KIP-219)."""
         throttle_from = entry.api.throttle_from
-        if throttle_from is not None and entry.version >= throttle_from and message.throttle_time_ms > 0:
-            self.throttle_ms = max(self.throttle_ms, message.throttle_time_ms)
+        if throttle_from is not None and entry.version >= throttle_from:
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
 
     def take_throttle(self) -> int:
         """Returns the largest throttle time (ms) of the responses since the last call, and resets it."""
@@ -346,12 +355,15 @@ class Connection:
 
     def _pop(self) -> None:
         """Remove the oldest request in flight, and update `next_deadline`."""
-        deadline = self._in_flight.popleft().deadline
+        deadline = self.entries.popleft().deadline
         if deadline <= self.next_deadline:
-            self._find_deadline()
+            if self.entries or self._authenticator is not None:
+                self._find_deadline()
+            else:
+                self.next_deadline = _FOREVER
 
     def _find_deadline(self) -> None:
-        self.next_deadline = min(entry.deadline for entry in self._in_flight) if self._in_flight else float("inf")
+        self.next_deadline = min(entry.deadline for entry in self.entries) if self.entries else _FOREVER
         if self._authenticator is not None:
             self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
 
@@ -378,19 +390,10 @@ class Connection:
         """Returns whether this connection uses SASL."""
         return self._new_authenticator is not None
 
-    def reauth_due(self, now: float) -> bool:
-        """Returns whether `reauthenticate` must be called before the next request is sent."""
-        return now >= self._reauth_at
-
-    def blocked_for_reauth(self, now: float) -> bool:
-        """Returns whether requests must wait although the connection is READY. This is so if the session is about to
-        expire and the new credentials have not been read yet."""
-        return now >= self._blocked_since
-
     def reauthenticate(self, now: float) -> None:
         """Start to authenticate again (KIP-368). Requests in flight still get their responses."""
         assert self._new_authenticator is not None
-        self._reauth_at = float("inf")
+        self.reauth_at = _FOREVER
         self._authenticate(self._new_authenticator, now)
 
     def resume_auth(self, now: float) -> bool:
@@ -413,13 +416,8 @@ class Connection:
             handler(message, now)
             self._find_deadline()
 
-        correlation_id = self._next_login_id
-        following = correlation_id + 1
-        self._next_login_id = following if following < 2**31 else _LOGIN_CORRELATION_IDS
         self._start_session()
-        data = self._encoded(api, version, correlation_id, message)
-        deadline = now + self._request_timeout_ms
-        self._put(InFlight(correlation_id, api, version, now, deadline, handler=parse), data)
+        self._enqueue(api, version, message, now, self._request_timeout_ms, handler=parse, login=True)
 
     def send_raw(self, api: Api, token: bytes, now: float, handler: Callable[[bytes, float], None]) -> None:
         """Queue a token of the authenticator as it is, with only its size before it. Errors name `api` as the request.
@@ -432,8 +430,9 @@ class Connection:
             self._find_deadline()
 
         deadline = now + self._request_timeout_ms
-        entry = InFlight(-1, api, 0, now, deadline, handler=take, raw=True)
-        self._put(entry, len(token).to_bytes(4, "big") + token)
+        self.entries.append(InFlight(-1, api, 0, now, deadline, handler=take, raw=True))
+        self.outgoing.append(len(token).to_bytes(4, "big") + token)
+        self._find_deadline()
 
     def _start_session(self) -> None:
         """If the state is READY, change it to REAUTHENTICATING. Called before each request of the authenticator.
@@ -451,10 +450,10 @@ class Connection:
         """
         self._authenticator = None
         self.auth_ms = now - self._auth_started_at
-        self._blocked_since = float("inf")
+        self.blocked_since = _FOREVER
         if lifetime_ms > 0:
-            self._reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
-            self._blocked_since = now + lifetime_ms * _LATEST
+            self.reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
+            self.blocked_since = now + lifetime_ms * _LATEST
         first = self.state is ConnectionState.AUTHENTICATING
         self.transition_to(ConnectionState.CHECKING_VERSIONS if first else ConnectionState.READY)
         if first:
@@ -490,7 +489,7 @@ class Connection:
             _, message = decode_response(entry.api, entry.version, frame)
         except ProtocolError as error:
             raise ProtocolError(f"{self.name} responded to ApiVersions with garbage: {error}") from error
-        self._note_throttle(entry, message)
+        self._note_throttle(entry, message.throttle_time_ms)
         self.api_versions = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         self._negotiated.clear()
         self.transition_to(ConnectionState.READY)
@@ -514,7 +513,7 @@ class Connection:
         """Returns the oldest request whose deadline has passed, or None."""
         if now < self.next_deadline:
             return None
-        return next((entry for entry in self._in_flight if now >= entry.deadline), None)
+        return next((entry for entry in self.entries if now >= entry.deadline), None)
 
     @property
     def receiving(self) -> bool:
@@ -531,14 +530,14 @@ class Connection:
         timeouts then count from `progress_at`, when the last bytes arrived. Returns whether all deadlines are in the
         future now.
         """
-        for entry in self._in_flight:
+        for entry in self.entries:
             if entry.deadline <= now:
                 entry.deadline = progress_at + entry.timeout_ms
         self._find_deadline()
         return self.next_deadline > now
 
-    def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[ClientResponse]:
-        """Change the state to CLOSED. Returns a response with an error for each request in flight.
+    def close(self, error: KafkaError, now: float, culprit: InFlight | None = None) -> list[Ended]:
+        """Change the state to CLOSED. Returns the requests in flight, each with a reply that has an error.
 
         The request that caused the error (`culprit`) gets `error`. The others have only lost their connection, so they
         get a BrokerConnectionError. If there is no culprit and `error` is a BrokerConnectionError, all get `error`.
@@ -548,21 +547,29 @@ class Connection:
         if culprit is not None or not isinstance(error, BrokerConnectionError):
             lost = BrokerConnectionError(f"the connection to {self.name} was closed: {error}")
         failed = [
-            ClientResponse(entry.request, None, error if entry is culprit else lost, entry.version, now, entry.sent_at)
-            for entry in self._in_flight
+            (
+                entry.request,
+                Reply(None, error if entry is culprit else lost, now, entry.version, self._node_id, entry.sent_at),
+            )
+            for entry in self.entries
             if entry.request is not None
         ]
-        self._in_flight.clear()
+        self.entries.clear()
         self.outgoing.clear()
         self._authenticator = None
-        self.next_deadline = float("inf")
+        self.next_deadline = _FOREVER
         return failed
 
     def oldest(self) -> InFlight | None:
         """Returns the request in flight that was sent first, or None. Its response arrives next."""
-        return (*self._in_flight, None)[0]  # in one step, because another thread may call this
+        return (*self.entries, None)[0]  # in one step, because another thread may call this
 
     def timeout_error(self, entry: InFlight) -> errors.TimeoutError:
         """Returns the TimeoutError of a request that had no response at its deadline."""
         waited = entry.deadline - entry.sent_at
         return errors.TimeoutError(f"{self.name} did not respond to {entry.api.name} within {waited:.0f} ms")
+
+
+def _encoding_error(api: Api, version: int, error: Exception) -> ProtocolError:
+    reason = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    return ProtocolError(f"{api.name} v{version} cannot be encoded: {reason}")

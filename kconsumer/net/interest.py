@@ -10,7 +10,6 @@ import selectors
 from collections.abc import Callable
 from contextlib import suppress
 
-from kconsumer.net.node import NodeConnection
 from kconsumer.net.transport import Transport
 from kconsumer.net.wakeup import Waker
 
@@ -30,7 +29,7 @@ class SelectorInterest:
         # The keys are transports and not nodes. If an exception interrupts a disconnect, the events of the old
         # transport stay here, and they must not count for the node's next transport. A transport without events has no
         # entry.
-        self._events: dict[Transport, int] = {}
+        self.events: dict[Transport, int] = {}
 
     def open(self) -> selectors.BaseSelector:
         """Returns the selector. The first call creates it and registers the waker."""
@@ -42,78 +41,48 @@ class SelectorInterest:
     def close(self) -> None:
         """Close the selector without unregistering sockets, because a forked child shares its epoll set with the
         parent."""
-        self._events.clear()
+        self.events.clear()
         if self.selector is not None:
             self.selector.close()
             self.selector = None
 
-    def update_connecting(self, node: NodeConnection) -> None:
-        """Register a transport for one event only: writable if `wants_write` returns True, else readable.
-
-        Used while the transport is connecting or `crossed` (see `Transport`).
-        """
-        transport = node.transport
-        assert transport is not None
-        self.set_events(node, transport, WRITE if transport.wants_write() else READ)
-
-    def update_connected(self, node: NodeConnection, *, reads: bool) -> None:
-        """Register a connected transport: for reads if `reads` is True, and for writes if requests are queued.
-
-        If the transport is `crossed`, calls `update_connecting` instead.
-        """
-        connection, transport = node.connection, node.transport
-        assert connection is not None
-        assert transport is not None
-        if transport.crossed:
-            self.update_connecting(node)
-            return
-        events = (READ if reads else 0) | (WRITE if connection.outgoing else 0)
-        before = self._events.get(transport, 0)
+    def set_events(self, transport: Transport, events: int, data: object) -> None:
+        """Register a transport for exactly these events; 0 unregisters it. The selector reports them with `data`."""
+        before = self.events.get(transport, 0)
         if events != before:
-            self._change(node, transport, before, events)
+            self._change(transport, before, events, data)
 
-    def ignore(self, node: NodeConnection) -> None:
-        """Unregister the transport of a node, before it is closed."""
-        if node.transport is not None:
-            self.set_events(node, node.transport, 0)
-
-    def set_events(self, node: NodeConnection, transport: Transport, events: int) -> None:
-        """Register a transport for exactly these events; 0 unregisters it."""
-        before = self._events.get(transport, 0)
-        if events != before:
-            self._change(node, transport, before, events)
-
-    def _change(self, node: NodeConnection, transport: Transport, before: int, events: int) -> None:
+    def _change(self, transport: Transport, before: int, events: int, data: object) -> None:
         """Change the events of a transport, if there is a selector.
 
         A signal handler or a failed allocation may raise an exception between two steps of this method or of a selector
-        method. Then `_events`, the selector's map and the kernel's set may differ, and no method of the selector can
+        method. Then `events`, the selector's map and the kernel's set may differ, and no method of the selector can
         repair that. So the events are set to UNKNOWN until all steps are done. A call that finds them UNKNOWN replaces
         the selector.
         """
         if self.selector is None:
             return
-        self._events[transport] = UNKNOWN
+        self.events[transport] = UNKNOWN
         descriptor = transport.fileno()
         if before == UNKNOWN or (not before and descriptor in self.selector.get_map()):
             self._replace(self.selector, descriptor)
             before = 0
         if before and events:
-            self.selector.modify(descriptor, events, node)
+            self.selector.modify(descriptor, events, data)
         elif before:
             self.selector.unregister(descriptor)
         elif events:
-            self._register(self.selector, descriptor, events, node)
+            self._register(self.selector, descriptor, events, data)
         if events:
-            self._events[transport] = events
+            self.events[transport] = events
         else:
-            del self._events[transport]
+            del self.events[transport]
 
-    def _register(self, selector: selectors.BaseSelector, descriptor: int, events: int, node: NodeConnection) -> None:
+    def _register(self, selector: selectors.BaseSelector, descriptor: int, events: int, data: object) -> None:
         try:
-            selector.register(descriptor, events, node)
+            selector.register(descriptor, events, data)
         except FileExistsError:  # the descriptor is in the kernel's set, but not in the selector's map
-            self._replace(selector, descriptor).register(descriptor, events, node)
+            self._replace(selector, descriptor).register(descriptor, events, data)
 
     def _replace(self, old: selectors.BaseSelector, descriptor: int) -> selectors.BaseSelector:
         """Replace the selector by a new one. Returns the new one.

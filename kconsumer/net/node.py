@@ -1,60 +1,45 @@
-"""The state of one connection id, connected or not: its socket, its backoff and the addresses to try.
+"""One connection id, connected or not: reads and writes its socket, and handles its timeouts and its end.
 
-To connect, a node starts a round of attempts: the broker's name is resolved, changed certificates are read, and then
-the addresses are tried one after the other until one connects. If none does, the round has failed and the backoff
-starts.
-
-Decides when the next round may start (reconnect backoff), how long an attempt may take (setup timeout), which address
-is next, and when to stop reading or writing. The event loop owns the selector and decides what to do after an error.
+Decides what happens when bytes arrive, when none arrive in time, and when the connection ends; when to stop reading or
+writing; and which error a connection ends with. `attempts.py` decides how it gets a socket, and the event loop when it
+is called.
 """
 
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from kconsumer.backoff import ExponentialBackoff
-from kconsumer.errors import AuthenticationError, KafkaError
-from kconsumer.net.address_failures import AddressRecords
-from kconsumer.net.background import BackgroundTask
+from kconsumer.deferred_calls import get_logger
+from kconsumer.error_codes import Errors
+from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from kconsumer.net.attempts import SLOW_MS, ConnectionAttempts, ConnectionSetup
+from kconsumer.net.background_receive import MIN_BACKGROUND_BYTES, ReceivedBytes
 from kconsumer.net.connection import Connection, InFlight
-from kconsumer.net.describe import broker_name, os_reason
-from kconsumer.net.requests import ClientRequest, ClientResponse
-from kconsumer.net.resolver import Lookup
+from kconsumer.net.describe import os_reason
+from kconsumer.net.event_loop import FOREVER, ConnectionLoop
+from kconsumer.net.interest import READ, WRITE
 from kconsumer.net.states import ConnectionState
-from kconsumer.net.transport import WOULD_BLOCK, Address, Transport
-from kconsumer.types import Node
+from kconsumer.net.transport import WOULD_BLOCK, Transport
+from kconsumer.requests import UnsentRequest
 
-if TYPE_CHECKING:
-    from kconsumer.config.options import ConsumerConfig
-    from kconsumer.net.metrics import ConnectionMetrics
-    from kconsumer.net.probes import Probe
-
-FOREVER = float("inf")
 MAX_IN_FLIGHT = 100
-READY = ConnectionState.READY
-
-# If more bytes than this of a frame are missing, they are received in the background. The sockets' buffers hold about
-# as many: the broker's send buffer is 100 KiB by default, which the system doubles. When the buffers are full, the
-# broker waits until the client receives.
-MIN_BACKGROUND_BYTES = 1 << 18
+CONNECTING, READY = ConnectionState.CONNECTING, ConnectionState.READY
 
 MAX_LOW_WATER_BYTES = 1 << 15  # with more, the broker's and the client's buffers could be full before the client reads
 
-SLOW_MS = 8_000.0
-"""An attempt to connect, or a request that waits longer than this (ms) for the broker, is logged as a warning."""
+CLOSES_OF_A_REFUSAL = 3
+"""A broker without SaslAuthenticate can refuse credentials only by a disconnect. This many disconnects in a row are
+treated as a refusal, and fewer as network errors."""
 
-CLOSES_BETWEEN_PROBES = 4  # after a probe, the next one is due after this many disconnects
+CLOSES_AT_FIRST_REQUEST = 3
+"""The first probe follows after this many disconnects at the first request."""
 
-ReceivedBytes = tuple[bytes | None, int, int]
-"""A result of the background receiver: the four-byte size prefix (or None, if it was received before), the number of
-received bytes of the frame, and an errno (0: no error)."""
-
+CLOSED = "it closed the connection"
 
 HELD_FOR_MEMBERS = frozenset({11, 14})
 """JoinGroup and SyncGroup. The coordinator responds when the other members have sent theirs."""
+
+log = get_logger("kconsumer.net")
 
 
 def _hold_ms(entry: InFlight) -> float:
@@ -64,245 +49,20 @@ def _hold_ms(entry: InFlight) -> float:
     return 0.0 if entry.request is None else float(getattr(entry.request.message, "max_wait_ms", 0))
 
 
-class ReconnectPolicy:
-    """Computes the reconnect backoff and the connection setup timeout, for all nodes."""
+class NodeConnection(ConnectionAttempts):
+    """The state of one connection id, and its I/O. All times are in ms."""
 
-    def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
-        self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng)
-        self._setup_timeout = ExponentialBackoff(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng
-        )
+    __slots__ = ("_low_water", "_parts", "_slow_since", "progress_at", "throttled_until")
 
-    def backoff_ms(self, failures: int) -> float:
-        """Returns the backoff (ms) after a failure. `failures`: the number of failures in a row before this one."""
-        return self._backoff.delay_ms(failures)
-
-    def setup_timeout_ms(self, failures: int) -> float:
-        """Returns how long (ms) the next attempt may take. `failures`: the number of rounds in a row that failed."""
-        return self._setup_timeout.delay_ms(failures)
-
-
-class NodeConnection:
-    """The state of one connection id. `connection` and `transport` are both set while there is a socket, else None."""
-
-    __slots__ = (
-        "_low_water",
-        "_metrics",
-        "_parts",
-        "_records",
-        "_slow_since",
-        "address",
-        "attempt_errors",
-        "backoff_until",
-        "closed_before_use",
-        "closes",
-        "connection",
-        "dns_lookup",
-        "error",
-        "failures",
-        "host",
-        "id",
-        "last_attempt",
-        "last_used",
-        "name",
-        "next_probe",
-        "port",
-        "probe",
-        "progress_at",
-        "record",
-        "refresh",
-        "remaining_addresses",
-        "setup_deadline",
-        "setup_failures",
-        "since",
-        "throttled_until",
-        "transport",
-    )
-
-    def __init__(
-        self,
-        node_id: str,
-        host: str,
-        port: int,
-        metrics: ConnectionMetrics | None = None,
-        records: AddressRecords | None = None,
-    ) -> None:
-        self.id = node_id
-        self.host = host
-        self.port = port
-        self.name = broker_name(node_id, host, port)
-        self.connection: Connection | None = None
-        self.transport: Transport | None = None
-        self.address: Address | None = None  # the one tried last
-        self.dns_lookup: Lookup | None = None  # set while an attempt waits for it
-        self.refresh: BackgroundTask[Any] | None = None  # reads changed certificates; set while an attempt waits
-        self.remaining_addresses: list[Address] = []  # the addresses that this round has not tried yet
-        self.attempt_errors: list[str] = []  # why the addresses tried in this round failed
-        self.error: KafkaError | None = None  # why the last connection or round of attempts ended
-        self.failures = 0  # rounds and connections in a row that have failed; sets the backoff
-        self.closed_before_use = 0  # connections in a row that the broker closed before its first response
-        self.closes = 0  # connections that the broker closed without an error response since the last probe
-        self.next_probe: Probe | None = None  # if set, the attempts of the next round are probes
-        self.probe: Probe | None = None  # if set, the attempts of this round are probes
-        self._records = records or AddressRecords()
-        self.record = self._records.find(host, port)  # the failures of all connections to this address
-        self.setup_failures = 0  # rounds in a row without a connection; sets the setup timeout
-        self.backoff_until = 0.0
-        self.setup_deadline = 0.0  # when the present attempt times out
+    def __init__(self, node_id: str, host: str, port: int, loop: ConnectionLoop, setup: ConnectionSetup) -> None:
+        super().__init__(node_id, host, port, loop, setup)
         self.throttled_until = 0.0
-        self.last_attempt = -FOREVER
-        self.since = 0.0  # when the present state began (ms)
-        self.last_used = 0.0  # when a request was sent or bytes arrived last
         self.progress_at = -FOREVER  # when bytes of the present connection arrived last
-        self._metrics = metrics
         self._slow_since = -FOREVER  # the beginning of the wait that a warning was logged about
         self._parts = 0  # reads in a row that completed no response
         self._low_water = 1  # bytes that the socket must have before the selector reports it, or a larger number
 
-    @property
-    def is_bootstrap(self) -> bool:
-        """Returns whether this is a connection to a bootstrap server, and not to a broker from metadata."""
-        return self.id.startswith("-")
-
-    @property
-    def known_as(self) -> str:
-        """The host name that TLS and Kerberos use for the broker: the canonical one, if it was looked up."""
-        return (self.address and self.address.host) or self.host
-
-    @property
-    def preparing(self) -> bool:
-        """Returns whether an attempt, which has no socket yet, waits for its DNS lookup or for certificates."""
-        return self.dns_lookup is not None or self.refresh is not None
-
-    @property
-    def state(self) -> str:
-        """The state as text, for reports."""
-        if self.connection is not None:
-            return self.connection.state.value
-        if self.refresh is not None:
-            return "reading certificates"
-        return "not connected" if self.dns_lookup is None else "resolving"
-
-    def move(self, node: Node) -> None:
-        """Set the broker's host and port. If they have changed, forget all failures and the backoff."""
-        if (node.host, node.port) == (self.host, self.port):
-            return
-        self.host, self.port = node.host, node.port
-        self.name = broker_name(self.id, node.host, node.port)
-        self.record = self._records.find(node.host, node.port)
-        self.dns_lookup = self.refresh = None
-        self.remaining_addresses.clear()
-        self.failures = self.setup_failures = self.closes = self.closed_before_use = 0
-        self.probe = self.next_probe = None
-        self.backoff_until = 0.0
-        self.error = None
-
-    # --- attempts ---
-
-    def start_round(self, lookup: Lookup, policy: ReconnectPolicy, now: float) -> None:
-        """Start a round of attempts, which first waits for a DNS lookup."""
-        self.dns_lookup = lookup
-        self.probe, self.next_probe = self.next_probe, None
-        self._start_waiting(policy, now)
-
-    def on_resolved(self) -> Lookup | None:
-        """If a DNS lookup has completed, store its addresses and remove the lookup. Returns the lookup.
-
-        The address of the previous attempt is put last, so that the others are tried first.
-        """
-        lookup = self.dns_lookup
-        if lookup is None:
-            return None
-        found = lookup.found
-        self.dns_lookup = None
-        self.remaining_addresses = [a for a in found if a != self.address] + [a for a in found if a == self.address]
-        self.attempt_errors = [os_reason(lookup.error)] if lookup.error is not None else []
-        return lookup
-
-    def start_refresh(self, task: BackgroundTask[Any], policy: ReconnectPolicy, now: float) -> None:
-        """Let the attempt wait for a task that reads changed certificates."""
-        self.refresh = task
-        self._start_waiting(policy, now)
-
-    def on_refreshed(self) -> None:
-        """End the wait for certificates."""
-        self.refresh = None
-
-    def _start_waiting(self, policy: ReconnectPolicy, now: float) -> None:
-        self.last_attempt = self.since = now
-        self.setup_deadline = now + policy.setup_timeout_ms(self.setup_failures)
-
-    def next_address(self) -> Address:
-        """Remove the first of the remaining addresses, and make it the present one. Returns it."""
-        self.address = self.remaining_addresses.pop(0)
-        return self.address
-
-    def start_attempt(self, transport: Transport, connection: Connection, policy: ReconnectPolicy, now: float) -> None:
-        """Store the socket and the protocol state of a new attempt, and start its setup timeout."""
-        self.transport, self.connection = transport, connection
-        self.last_used = now
-        self._start_waiting(policy, now)
-
-    def finish_connect(self, now: float) -> bool:
-        """Continue to connect. Once the transport can send, queues the first request and returns True.
-
-        Raises the errors of `Transport.finish_connect`, and a KafkaError if SASL cannot start.
-        """
-        connection, transport = self.connection, self.transport
-        assert connection is not None
-        assert transport is not None
-        if not transport.finish_connect():
-            return False
-        self.setup_failures = 0
-        connection.transport_ready(now)
-        return True
-
-    def attempt_failed(self, reason: str) -> None:
-        """Store why the attempt at the present address failed."""
-        self.attempt_errors.append(f"{reason} ({self.address})")
-
-    def preparation_timed_out(self) -> None:
-        """Store that the DNS lookup or the reading of certificates did not complete before the setup deadline."""
-        waited = f"within {self.setup_deadline - self.last_attempt:.0f} ms"
-        if self.refresh is not None:
-            reason = f"changed certificates were not read {waited} (does a callable such as ssl_password not return?)"
-        else:
-            reason = f"its name was not resolved {waited}"
-        self.attempt_errors = [reason]
-
-    def round_failed(self) -> None:
-        """Count a round of attempts that ended without a connection."""
-        self.setup_failures += 1
-
-    def established(self, now: float) -> None:
-        """Forget all failures, because the connection is ready. The next round resolves the name again."""
-        self.since = now
-        self.failures = self.setup_failures = 0
-        self.record.established()
-        self.backoff_until = 0.0
-        self.error = None
-        self.remaining_addresses.clear()
-
-    def back_off(self, policy: ReconnectPolicy, error: KafkaError | None, now: float) -> None:
-        """Start the backoff, after a round of attempts has failed or a connection has ended with an error."""
-        self.dns_lookup = self.refresh = None
-        self.remaining_addresses.clear()  # after the backoff the name may have other addresses
-        self.error = error
-        self.last_attempt = self.since = now
-        self.backoff_until = now + policy.backoff_ms(self.failures)
-        self.failures += 1
-
-    def cancel_attempts(self, now: float) -> None:
-        """End the round of attempts, and ignore the background task that it waits for, if any."""
-        self.since = now
-        self.dns_lookup = self.refresh = None
-        self.remaining_addresses.clear()
-
-    def forget_error(self) -> None:
-        """Forget the last error, because this client closed the connection itself."""
-        self.error = None
-
-    # --- bytes ---
+    # --- requests ---
 
     def may_send(self, now: float) -> bool:
         """Returns whether a request may be sent now.
@@ -314,75 +74,158 @@ class NodeConnection:
         return (
             connection is not None
             and connection.state is READY
-            and self.throttled_until <= now
-            and not connection.blocked_for_reauth(now)
-            and connection.in_flight < MAX_IN_FLIGHT
+            and self.throttled_until <= now < connection.blocked_since
+            and len(connection.entries) < MAX_IN_FLIGHT
         )
 
-    def send(self, request: ClientRequest, now: float) -> None:
-        """Queue a request. Raises UnsupportedVersionError if the broker and this client have no version of the request
-        in common, and ProtocolError if it cannot be encoded."""
+    def send(self, request: UnsentRequest, now: float) -> None:
+        """Queue a request. Unless writes are deferred, also write as much as the socket takes.
+
+        Must be called only if `may_send` returns True. Raises UnsupportedVersionError if the broker and this client
+        have no version of the request in common, and ProtocolError if it cannot be encoded.
+        """
         assert self.connection is not None
         self.connection.send(request, now)
         self.last_used = now
+        if self._loop.defers_writes:
+            self._loop.deferred[self] = None
+        else:
+            self.write(now)
+
+    # --- events ---
+
+    def serve(self, mask: int, now: float) -> None:
+        """Handle the events that the selector has reported. Writes first and then reads, unless the write has ended the
+        connection."""
+        connection, transport = self.connection, self.transport
+        if connection is None or transport is None:
+            return
+        if connection.state is CONNECTING:
+            self.continue_connecting(connection, transport, now)
+            return
+        crossed = transport.crossed
+        if mask & WRITE or crossed:
+            self.write(now)
+        # `write` may have handed the socket to the background receiver, which must be its only reader.
+        may_read = self.connection is connection and self not in self._loop.background_receiver.jobs
+        if (mask & READ or crossed) and may_read:
+            self.read(now)
+        if (crossed or transport.crossed) and self.connection is connection:
+            self._watch(connection, transport)
+
+    @property
+    def receiving(self) -> bool:
+        """Returns whether a response has arrived in part, and the background receiver does not read the rest."""
+        connection = self.connection
+        return connection is not None and connection.receiving and self not in self._loop.background_receiver.jobs
+
+    def _watch(self, connection: Connection, transport: Transport) -> None:
+        """Let the selector report when the socket can be read, unless the background receiver reads it, and when it can
+        be written, if requests are queued."""
+        if transport.crossed:
+            self._watch_one(transport)
+            return
+        events = 0 if self in self._loop.background_receiver.jobs else READ
+        if connection.outgoing:
+            events |= WRITE
+        if events != self._loop.interest.events.get(transport):
+            self._loop.interest.set_events(transport, events, self)
+
+    # --- writing ---
 
     def write(self, now: float) -> None:
-        """Write queued requests until the socket takes no more bytes. Raises OSError if the socket fails, and an
-        AuthenticationError if the broker has refused TLS."""
+        """Write queued requests until the socket takes no more bytes. If some are left, the selector reports when the
+        socket is writable. Must be called whenever a request has been queued.
+
+        If the next response is expected to be large, starts to receive it in the background. It then arrives even while
+        the calling thread processes records and does not call `poll`.
+        """
+        connection, transport, loop = self.connection, self.transport, self._loop
+        if connection is None or transport is None:
+            return
+        due = now + SLOW_MS if now + SLOW_MS < connection.next_deadline else connection.next_deadline
+        if due < loop.next_timer:
+            loop.run_timers_by(due)
+        try:
+            outgoing = connection.outgoing
+            while outgoing and (taken := transport.send(outgoing[0])):
+                request_size = connection.sent(taken)
+                if loop.metrics is not None:
+                    loop.metrics.sent(self.id, taken, request_size, now)
+                if not request_size:
+                    break
+            if connection.entries and connection.state is READY and self not in loop.background_receiver.jobs:
+                view = connection.prefetch_view(MIN_BACKGROUND_BYTES)
+                if view is not None and not loop.background_receiver.start(self, view, framed=True):
+                    connection.cancel_prefetch()
+        except (OSError, KafkaError) as error:
+            self._io_failed(connection, error, now)
+            return
+        except BaseException as error:
+            self._interrupted(connection, error, now)
+            raise
+        self._watch(connection, transport)
+
+    # --- reading ---
+
+    def read(self, now: float, received: ReceivedBytes | None = None) -> None:
+        """Process the bytes in the socket, or `received` if the background receiver has read them.
+
+        Ends the connection after an error or a disconnect.
+        """
         connection, transport = self.connection, self.transport
-        assert connection is not None
-        assert transport is not None
-        outgoing = connection.outgoing
-        while outgoing:
-            taken = transport.send(outgoing[0])
-            if not taken:
-                return
-            request_size = connection.sent(taken)
-            if self._metrics is not None:
-                self._metrics.sent(self.id, taken, request_size, now)
-            if not request_size:
-                return
+        if connection is None or transport is None:
+            return
+        before = connection.state
+        self.last_used = now
+        try:
+            if received is None:
+                count = self._receive(connection, transport, now)
+            else:
+                count = self._take_received(connection, transport, received, now)
+        except (OSError, KafkaError) as error:
+            self._io_failed(connection, error, now)
+            return
+        except BaseException as error:
+            self._interrupted(connection, error, now)
+            raise
+        if count == 0:
+            self.disconnect(self._explain_close(connection), now)
+            return
+        if connection.throttle_ms:  # nothing is sent for this time (KIP-219)
+            self.throttled_until = max(self.throttled_until, now + connection.take_throttle())
+        if before is not READY:
+            self._after_handshake_data(connection, before, now)
 
-    def read(
-        self,
-        now: float,
-        responses: list[ClientResponse],
-        receive_in_background: Callable[[NodeConnection, memoryview], bool],
-    ) -> int:
-        """Read until the socket is empty or no request is in flight. Appends completed responses to `responses`, except
-        those to the connection's own requests.
-
-        The rest of a large frame is passed to `receive_in_background`, which returns True if the background receiver
-        reads it.
+    def _receive(self, connection: Connection, transport: Transport, now: float) -> int:
+        """Read until the socket is empty or no request is in flight. The rest of a large frame is left to the
+        background receiver, if it can read the socket.
 
         Returns the number of bytes of the last read, which is 0 if the broker has closed the connection. Returns
         WOULD_BLOCK if the socket has no more bytes, or if the background receiver reads the rest. Raises OSError if the
         socket fails, and a KafkaError if the broker has sent invalid bytes or an error that ends the connection.
         """
-        connection, transport = self.connection, self.transport
-        assert connection is not None
-        assert transport is not None
-        self.last_used = now
+        loop = self._loop
         while True:
             view = connection.recv_view()
-            if len(view) > MIN_BACKGROUND_BYTES and receive_in_background(self, view):
+            room = len(view)
+            if room > MIN_BACKGROUND_BYTES and loop.background_receiver.start(self, view, framed=False):
+                self._watch(connection, transport)
                 return WOULD_BLOCK
             count = transport.recv_into(view)
-            if count <= 0:
-                if self._parts > 1 or self._low_water > 1:
-                    self._wait_for_rest(connection, transport)
-                return count
-            self.progress_at = now
-            completed = connection.received(count, now, responses)
-            self._parts = 0 if completed else self._parts + 1
-            if self._metrics is not None:
-                self._metrics.received(self.id, count, completed)
-            # If the view is full, the socket may have more bytes. Another read costs less than another select. But if
-            # every request has its response, no more bytes are expected.
-            if (count < len(view) or not connection.has_in_flight) and (transport.plain or not transport.pending):
-                if self._parts > 1 or self._low_water > 1:
-                    self._wait_for_rest(connection, transport)
-                return count
+            if count > 0:
+                self.progress_at = now
+                completed = connection.received(count, now, loop.ended)
+                self._parts = 0 if completed else self._parts + 1
+                if loop.metrics is not None:
+                    loop.metrics.received(self.id, count, completed)
+                # If the view is full, the socket may have more bytes. Another read costs less than another select. But
+                # if every request has its response, no more bytes are expected.
+                if (count == room and connection.entries) or (not transport.plain and transport.pending):
+                    continue
+            if self._parts > 1 or self._low_water > 1:
+                self._wait_for_rest(connection, transport)
+            return count
 
     def _wait_for_rest(self, connection: Connection, transport: Transport) -> None:
         """Let the selector report the socket when the rest of an incomplete response has arrived.
@@ -405,99 +248,171 @@ class NodeConnection:
         if self.transport is not None:
             self._set_low_water(self.transport, 1)
 
-    def on_background_data(self, received: ReceivedBytes, now: float, responses: list[ClientResponse]) -> int:
-        """Process bytes that the background receiver has put into the frame buffer. Appends completed responses to
-        `responses`, like `read`.
+    def on_background_data(self, received: ReceivedBytes, now: float) -> None:
+        """Process what the background receiver has received, and start to receive the next response."""
+        connection = self.connection
+        if connection is None:
+            return
+        self.read(now, received)
+        # TLS may have more than the job has received: the bytes behind the frame, which a selector does not report, or
+        # the end of the connection. If the next job started first, it would end at once, again and again.
+        if self.connection is connection and self.transport is not None and self.transport.pending:
+            self.read(now)
+        if self.connection is connection:
+            self.write(now)
+
+    def _take_received(self, connection: Connection, transport: Transport, received: ReceivedBytes, now: float) -> int:
+        """Process bytes that the background receiver has put into the frame buffer.
 
         Returns the number of bytes, which is 0 if the broker has closed the connection. Returns WOULD_BLOCK if there
         are none, and TLS has ended or must write: the next `read` then returns or raises the reason. Raises the errors
-        of `read`.
+        of `_receive`.
         """
-        connection = self.connection
-        assert connection is not None
-        self.last_used = now
+        loop = self._loop
         prefix, count, code = received
         if code:
             raise OSError(code, os.strerror(code))
         self.progress_at = now
         if prefix is None:
-            completed = connection.received(count, now, responses)
+            completed = connection.received(count, now, loop.ended)
         else:
-            completed = connection.received_prefetched(prefix, count, now, responses)
+            completed = connection.received_prefetched(prefix, count, now, loop.ended)
             count += len(prefix)
-        if self._metrics is not None:
-            self._metrics.received(self.id, count, completed)
-        if not count and self.transport is not None and self.transport.pending:
-            return WOULD_BLOCK
-        return count
+        if loop.metrics is not None:
+            loop.metrics.received(self.id, count, completed)
+        return WOULD_BLOCK if not count and transport.pending else count
 
-    def is_arriving(self, since: float) -> bool:
-        """Returns whether a response has arrived in part, or any bytes have arrived at `since` (ms) or later."""
-        return self.progress_at >= since or (self.connection is not None and self.connection.receiving)
+    # --- handshakes and authentication ---
 
-    def note_progress(self, now: float) -> None:
-        """Record the time at which bytes have arrived."""
-        self.progress_at = now
+    def _after_handshake_data(self, connection: Connection, before: ConnectionState, now: float) -> None:
+        """Continue a handshake after a read. `before` is the state of the connection before the read, and not READY.
 
-    def throttle(self, now: float) -> None:
-        """Send no requests for the throttle time that the broker has returned (KIP-219)."""
-        assert self.connection is not None
-        self.throttled_until = max(self.throttled_until, now + self.connection.take_throttle())
-
-    # --- endings ---
-
-    def close(self) -> None:
-        """Close the socket and remove the connection. Sends nothing."""
-        if self.transport is not None:
-            self.transport.close()
-        self.connection = self.transport = None
-        self.progress_at = -FOREVER
-        self._parts, self._low_water = 0, 1
-
-    def on_auth_refused_by_close(self, refusal: AuthenticationError, limit: int) -> AuthenticationError | None:
-        """Count a disconnect that may mean a refused authentication. Returns the error `refusal` if it is at least the
-        `limit`-th such disconnect in a row, else None."""
-        self.closed_before_use += 1
-        return refusal if self.closed_before_use >= limit else None
-
-    def on_closed_before_use(self) -> None:
-        """Count a disconnect before the first response. Also sets `failures` to this count, so that the backoff grows:
-        `failures` was reset when the connection became ready."""
-        self.closed_before_use += 1
-        self.failures = self.closed_before_use
-
-    def reset_closes(self) -> None:
-        """Reset the counts of disconnects, because a request has had a response."""
-        self.closed_before_use = self.closes = 0
-
-    def probe_due(self, closes: int) -> bool:
-        """Count a disconnect without an error response. Returns whether the next round should be a probe.
-
-        The first probe is due after `closes` disconnects, and each later probe after CLOSES_BETWEEN_PROBES further
-        disconnects.
+        If the connection is READY now, records this. Otherwise writes the next request of the handshake.
         """
-        self.closes += 1
-        due = self.closes >= closes
-        if due:
-            self.closes = closes - CLOSES_BETWEEN_PROBES
-        return due
+        if connection.state is not READY:
+            self.write(now)
+            return
+        self._loop.connection_changed()
+        self._setup.on_ready()
+        metrics = self._loop.metrics
+        if before is ConnectionState.REAUTHENTICATING:
+            log.debug("%s has prolonged the session", self.name)
+            if metrics is not None:
+                metrics.reauthenticated(connection.auth_ms, now)
+            return
+        self._established(now)
+        log.debug("%s is ready (%s)", self.name, self.address)
+        if metrics is not None:
+            metrics.connected(self.id, now)
+            if self._setup.config.security_protocol != "PLAINTEXT":
+                metrics.authenticated(now)
 
-    def probe_next(self, probe: Probe) -> None:
-        """Make the next round of attempts a probe: its connections send only the request of `probe`."""
-        self.next_probe = probe
+    def _established(self, now: float) -> None:
+        """Forget all failures, because the connection is ready. The next round resolves the name again."""
+        self.since = now
+        self.failures = self.setup_failures = 0
+        self.record.established()
+        self.backoff_until = 0.0
+        self.error = None
+        self.remaining_addresses.clear()
 
-    def next_timer(self, max_idle_ms: float) -> float:
+    def reauthenticate(self, now: float) -> None:
+        """Start to authenticate again over an open connection (KIP-368). Closes the connection if that fails."""
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            connection.reauthenticate(now)
+        except KafkaError as error:
+            self.disconnect(error, now)
+            return
+        if connection.outgoing:
+            self.write(now)
+        self._loop.run_timers_by(connection.next_deadline)
+
+    def continue_after_background(self, now: float) -> None:
+        """Continue the attempt or the authentication, if its background task has completed."""
+        self.continue_refreshed(now)
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            resumed = connection.resume_auth(now)
+        except KafkaError as error:
+            self.disconnect(error, now)
+            return
+        if resumed:
+            if connection.state is READY:
+                self._loop.connection_changed()
+            self.write(now)
+
+    # --- timeouts ---
+
+    def next_timer(self) -> float:
         """Returns the earliest time (ms) at which a timeout of this connection may pass: for setup, requests or
         idleness."""
         connection = self.connection
         if connection is None:
             return min(self.setup_deadline, self.slow_at) if self.preparing else FOREVER
-        if connection.state is ConnectionState.CONNECTING:
+        if connection.state is CONNECTING:
             return min(self.setup_deadline, self.slow_at)
-        idle_at = FOREVER if connection.in_flight else self.last_used + max_idle_ms
+        idle_at = FOREVER if connection.in_flight else self.last_used + self._setup.max_idle_ms
         return min(connection.next_deadline, self.slow_at, idle_at)
 
-    # --- waits ---
+    def expire(self, entered_at: float, now: float) -> None:
+        """Handle the timeouts that have passed.
+
+        `entered_at` is when the caller of the event loop called it: bytes may have waited in sockets until then.
+        """
+        if self.slow_at <= now:
+            self._report_slow(entered_at, now)
+            if self.next_timer() > now:
+                return
+        if self.connection is None:
+            self.preparation_timed_out(now)
+        elif self.connection.state is CONNECTING:
+            waited = self.setup_deadline - self.last_attempt
+            self.attempt_failed(f"no connection within {waited:.0f} ms", now)
+        else:
+            self._expire(self.connection, entered_at, now)
+
+    def _expire(self, connection: Connection, entered_at: float, now: float) -> None:
+        """End a connection whose authentication, oldest request or use is overdue, unless bytes are arriving."""
+        overdue = connection.auth_overdue(now)
+        if overdue is not None:
+            self.disconnect(overdue, now)
+            return
+        entry = connection.expired(now)
+        if entry is not None and self._is_arriving(connection, entered_at, now):
+            if connection.postpone(self.progress_at, now):
+                return
+            entry = connection.expired(now)
+        if entry is None:
+            log.debug("closing the connection to %s, idle for %.0f ms", self.name, now - self.last_used)
+            self.close_quietly(now)
+        elif entry.request is None:
+            which = "to authenticate again" if connection.established else "its first request"
+            text = f"{connection.timeout_error(entry)}, {which} ({self.address}){self.record.hint}"
+            self.disconnect(BrokerConnectionError(text), now)
+        else:
+            self.disconnect(connection.timeout_error(entry), now, entry)
+
+    def _is_arriving(self, connection: Connection | None, entered_at: float, now: float) -> bool:
+        """Returns whether a response has arrived in part, or any bytes have arrived since the event loop was called.
+
+        A request must not time out then, because its response may be arriving. If the caller has not polled for a long
+        time, a large response may be in the socket, and one read may take only a part of it.
+        """
+        if self._loop.background_receiver.progressed(self):
+            self.progress_at = now
+        return self.progress_at >= entered_at or (connection is not None and connection.receiving)
+
+    def _report_slow(self, entered_at: float, now: float) -> None:
+        """Log a warning about the wait for the broker, unless bytes are arriving."""
+        text = self.waits_for(now) + self.record.hint
+        self._slow_since, _ = self._waiting()
+        if not self._is_arriving(self.connection, entered_at, now):
+            self.record.slow(text, now)
 
     def _waiting(self) -> tuple[float, float]:
         """Returns since when the connection waits for the broker, and how long this may take, or FOREVER."""
@@ -515,10 +430,6 @@ class NodeConnection:
         since, limit_ms = self._waiting()
         return FOREVER if since == self._slow_since else since + limit_ms
 
-    def slow_reported(self) -> None:
-        """Record that a warning was logged about the present wait."""
-        self._slow_since, _ = self._waiting()
-
     def waits_for(self, now: float) -> str:
         """Returns what an attempt or a connection waits for, for users. Returns "" if it waits for nothing."""
         since, _ = self._waiting()
@@ -533,6 +444,136 @@ class NodeConnection:
         oldest = connection.oldest()
         what = "" if oldest is None or oldest.request is None else f" to {oldest.api.name}"
         return f"{self.name} ({self.address}) has not responded{what} {waited}"
+
+    # --- endings ---
+
+    def disconnect(
+        self, error: KafkaError, now: float, culprit: InFlight | None = None, *, by_client: bool = False
+    ) -> None:
+        """Close the connection because of an error, fail its requests and start the backoff.
+
+        The request that caused the error (`culprit`) fails with `error`, the others with a BrokerConnectionError. Set
+        `by_client` if the cause is not at the address of the broker, so that no warning is necessary.
+
+        A probe may end without showing that the configuration is wrong: `error` is not its `verdict`. Then only this
+        attempt has failed. No error is stored, and the next address is tried.
+        """
+        connection, metrics = self.connection, self._loop.metrics
+        if connection is None:
+            return
+        if connection.probe is not None:
+            if error is not connection.verdict:
+                connection.close(error, now)
+                self.attempt_failed(connection.probe.no_response, now)
+                return
+            self.next_probe = connection.probe  # the listener would close an ordinary connection again
+        if metrics is not None and isinstance(error, AuthenticationError):
+            metrics.authentication_failed(now, reauthentication=connection.established)
+        self._loop.ended.extend(connection.close(error, now, culprit))
+        self.detach(now)
+        self.back_off(error, now)
+        self._loop.connection_changed()
+        if by_client:
+            log.info("%s", error)
+        else:
+            pause_ms = self.backoff_until - now
+            self.record.lost(error, now, pause_ms, has_served=connection.has_served_request)
+
+    def give_up(self, now: float) -> None:
+        """Close the connection, if there is one, and fail its requests in flight. Stores no error."""
+        if self.connection is not None:
+            error = BrokerConnectionError(f"the connection to {self.name} was closed by this client")
+            self.disconnect(error, now, by_client=True)
+            self.error = None
+
+    def close_quietly(self, now: float) -> None:
+        """Close a connection that has no requests in flight, and end its attempts. Sets no error and no backoff."""
+        if self.connection is not None:
+            self.detach(now)
+        self.cancel_attempts(now)
+
+    def interrupted(self, error: BaseException, now: float) -> None:
+        """Close the connection, if there is one, because its I/O was interrupted by an exception."""
+        if self.connection is not None:
+            self._interrupted(self.connection, error, now)
+
+    def _interrupted(self, connection: Connection, error: BaseException, now: float) -> None:
+        """Close a connection whose I/O was interrupted by an exception, such as one of a signal handler. Bytes may have
+        been received that were not recorded, so the connection cannot be used any more."""
+        self.disconnect(self._lost(connection, f"interrupted by {type(error).__name__}"), now, by_client=True)
+
+    def _io_failed(self, connection: Connection, error: OSError | KafkaError, now: float) -> None:
+        """Close a connection after its socket has failed (OSError), or after the broker has sent invalid bytes or an
+        error (KafkaError)."""
+        if isinstance(error, OSError):
+            self.disconnect(self._lost(connection, os_reason(error)), now)
+            return
+        if getattr(error, "code", None) == Errors.REBOOTSTRAP_REQUIRED:
+            self._loop.require_rebootstrap()
+        self.disconnect(error, now, connection.oldest() if isinstance(error, ProtocolError) else None)
+
+    def _explain_close(self, connection: Connection) -> KafkaError:
+        """Returns the error for a disconnect by the broker, with its likely cause. Also counts the disconnect.
+        If a probe is due, the next attempts to connect are probes."""
+        refusal = connection.on_peer_closed()
+        if refusal is not None:
+            self.closed_before_use += 1
+            return refusal if self.closed_before_use >= CLOSES_OF_A_REFUSAL else self._lost(connection, CLOSED)
+        if connection.has_served_request:
+            self.closed_before_use = self.closes = 0
+        elif connection.state is READY and connection.oldest() is not None:
+            # To a client without SASL, a SASL listener responds to ApiVersions and closes the connection at the next
+            # request. But a broker that is shutting down may do the same.
+            self.closed_before_use += 1
+            self.failures = self.closed_before_use  # it was 0 since the connection became ready; now the backoff grows
+            may_need_auth = not (connection.requires_auth or self._any_request_served())
+            if may_need_auth and self.probe_due(CLOSES_AT_FIRST_REQUEST):
+                from kconsumer.net.probes import SASL_PROBE
+
+                self.next_probe = SASL_PROBE
+        return self._lost(connection, CLOSED)
+
+    def _any_request_served(self) -> bool:
+        """Returns whether any broker has ever responded to a request other than those of authentication and
+        ApiVersions."""
+        connections = (node.connection for node in self._loop.nodes.values())
+        return self._setup.any_response or any(
+            connection is not None and connection.has_served_request for connection in connections
+        )
+
+    def _lost(self, connection: Connection, reason: str) -> BrokerConnectionError:
+        """Returns the error of a lost connection, with a hint if no request has had a response on it."""
+        text = f"the connection to {self.name} ({self.address}) was lost: {reason}"
+        if not connection.has_served_request and connection.requires_auth:
+            text += " before the first response"
+        elif not connection.has_served_request:
+            text += (
+                " before the first response; a TLS or SASL listener does so to a PLAINTEXT client (check "
+                "security_protocol and the port)"
+            )
+        return BrokerConnectionError(text + self.record.hint)
+
+    def detach(self, now: float) -> None:
+        """Close the socket, after the selector and the background receiver have stopped using it."""
+        self._loop.deferred.pop(self, None)
+        connection, transport = self.connection, self.transport
+        if connection is not None and connection.has_served_request:
+            self._setup.on_response()
+            self.record.served(now - self.last_attempt, now)
+        self._loop.background_receiver.cancel(self)
+        if transport is not None:
+            self._loop.interest.set_events(transport, 0, self)
+        self.close()
+        if self._loop.metrics is not None:
+            self._loop.metrics.disconnected(self.id, now)
+
+    def close(self) -> None:
+        """Close the socket and remove the connection. Sends nothing."""
+        if self.transport is not None:
+            self.transport.close()
+        self.connection = self.transport = None
+        self.progress_at = -FOREVER
+        self._parts, self._low_water = 0, 1
 
     def __repr__(self) -> str:
         if self.connection is not None:

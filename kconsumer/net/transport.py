@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kconsumer.net.background import BackgroundExecutor, BackgroundTask
-
 if TYPE_CHECKING:
     from kconsumer._core.openssl import TlsChannel
     from kconsumer.config.options import ConsumerConfig
@@ -114,16 +112,6 @@ Resolve = Callable[[str, int], list[Address]]
 Connect = Callable[[str, Address, "ConsumerConfig"], Transport]
 """Starts to connect to an address of a host, and returns the transport. With TLS the certificate must be for that host
 name."""
-Refresh = Callable[[BackgroundExecutor], BackgroundTask[Any] | None]
-"""Checks whether certificates have changed on disk. Returns the background task that reads them again, or None if they
-are unchanged. New connections wait for the task, and fail if it fails."""
-
-
-class Connector(NamedTuple):
-    """The functions that start connections as configured (plain TCP or TLS) and check for changed certificates."""
-
-    connect: Connect
-    refresh: Refresh = lambda _background: None
 
 
 def resolve(host: str, port: int) -> list[Address]:
@@ -255,14 +243,3 @@ def buffer_sizes(config: ConsumerConfig) -> tuple[int, int]:
 def connect_tcp(host: str, address: Address, config: ConsumerConfig) -> Transport:
     """Start to connect over plain TCP, with the configured buffer sizes. Returns the transport."""
     return TcpTransport(address, *buffer_sizes(config))
-
-
-def make_connector(config: ConsumerConfig) -> Connector:
-    """Returns the connector for a configuration. With TLS, reads the certificates and keys, and raises ConfigError if
-    they cannot be used."""
-    if config.security_protocol.endswith("SSL"):  # SASL_SSL, too
-        from kconsumer.net.tls.transport import TlsConnector  # imported on demand: it loads Python's ssl
-
-        tls = TlsConnector(config)
-        return Connector(tls, tls.refresh)
-    return Connector(connect_tcp)

@@ -21,10 +21,12 @@ from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import BrokerConnectionError, ProtocolError, TimeoutError
 from kconsumer.net.background_receive import BackgroundReceiver
-from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.client import NetworkClient
 from kconsumer.net.node import NodeConnection
+from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
+from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import CLOSE, SILENCE, ScriptedBroker, response_bytes, unused_port
 
 
@@ -36,8 +38,8 @@ class Driver:
         config = ConsumerConfig(bootstrap_servers=f"{host}:{port}", **options)
         self.client = NetworkClient(config, self.clock)
 
-    def poll(self, timeout_ms: float = 10_000) -> list[ClientResponse]:
-        return self.client.poll(timeout_ms, self.clock.now())
+    def poll(self, timeout_ms: float = 10_000) -> list[Response]:
+        return responses_of(self.client.poll(timeout_ms, self.clock.now()))
 
     def connect(self, node: str = "-1") -> None:
         """Poll until the connection is ready. Raises the error of a failed attempt."""
@@ -49,9 +51,9 @@ class Driver:
             assert self.clock.now() < deadline
             self.poll()
 
-    def send(self, api: Any = METADATA, timeout_ms: float = 10_000, **fields: Any) -> ClientRequest:
-        request = ClientRequest("-1", api, api.request(**fields), timeout_ms)
-        self.client.send(request, self.clock.now())
+    def send(self, api: Any = METADATA, timeout_ms: float = 10_000, **fields: Any) -> UnsentRequest:
+        request = request_to("-1", api, timeout_ms, **fields)
+        send(self.client, request, self.clock.now())
         return request
 
 
@@ -123,7 +125,7 @@ def test_a_response_in_many_parts_is_read_few_times(drivers: Any) -> None:
         broker.on(METADATA, METADATA.response(cluster_id="c" * 5000))
         driver = drivers(broker.port)
         driver.connect()
-        node = driver.client._loop.nodes["-1"]
+        node = driver.client._nodes_by_id["-1"]
         for _ in range(2):
             node.transport = counter = CountingReader(node.transport)
             driver.send()
@@ -184,7 +186,7 @@ def test_a_large_response(drivers: Any) -> None:
         for _ in range(2):
             driver.send(METADATA)
             driver.send(FETCH)
-        responses: list[ClientResponse] = []
+        responses: list[Response] = []
         while len(responses) < 4:
             responses += driver.poll()
         assert ["c" * 30_000, "end"] == [r.message.cluster_id for r in responses if r.request.api is METADATA]
@@ -522,7 +524,7 @@ def test_an_exception_between_the_receiver_and_what_is_noted_of_it(drivers: Any,
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
         driver.connect()
-        background = driver.client._loop._background_receiver
+        background = driver.client._loop.background_receiver
         background.receiver = interrupted = InterruptedReceiver(background.receiver, method)
         driver.send()
         with pytest.raises(KeyboardInterrupt):
@@ -562,16 +564,15 @@ def test_a_socket_has_one_reader(drivers: Any, monkeypatch: pytest.MonkeyPatch) 
         broker.on(METADATA, METADATA.response(brokers=[MetadataResponseBroker(host="h" * 30_000)] * 40))
         driver = drivers(broker.port)
         driver.connect()
-        loop = driver.client._loop
-        receiver, node = loop._background_receiver, loop.nodes["-1"]
+        receiver, node = driver.client._loop.background_receiver, driver.client._nodes_by_id["-1"]
         driver.send()
         driver.poll()  # from now on large responses are expected
         with monkeypatch.context() as without_prefetch:
-            without_prefetch.setattr(receiver, "start_prefetch", lambda _node: None)
+            without_prefetch.setattr(receiver, "start", lambda *_, **__: False)
             driver.send()
         assert any(select.select([node.transport], [], [], 10))
         node.transport = OnlyReader(node.transport, receiver, node)
-        loop._serve(node, selectors.EVENT_READ | selectors.EVENT_WRITE, driver.clock.now())
+        node.serve(selectors.EVENT_READ | selectors.EVENT_WRITE, driver.clock.now())
         assert node in receiver.jobs
         [response] = driver.poll()
         assert 40 == len(response.message.brokers)

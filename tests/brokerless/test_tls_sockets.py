@@ -24,14 +24,16 @@ import pytest
 from kconsumer.clock import Clock
 from kconsumer.config.options import ConsumerConfig
 from kconsumer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
-from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
+from kconsumer.net.client import NetworkClient
 from kconsumer.net.tls.channel import PythonChannel
 from kconsumer.net.tls.transport import MAX_READ_BYTES, TlsConnector
 from kconsumer.net.transport import Address
+from kconsumer.requests import UnsentRequest
 from kconsumer.schema import API_VERSIONS, FETCH, METADATA
 from kconsumer.schema.metadata import MetadataResponseBroker
 from kconsumer.types import Node
 from support.brokers.certificates import DAY, Authority
+from support.fakes.fake_network import Response, request_to, responses_of, send
 from support.fakes.scripted_broker import ScriptedBroker, api_versions, read_request, response_bytes, unused_port
 from support.fakes.tls_peer import send_close_notify, server_context, serving
 
@@ -49,8 +51,8 @@ class Driver:
         chosen = {name: value for name, value in given.items() if value is not None}
         self.client = NetworkClient(ConsumerConfig(bootstrap_servers=f"{host}:{port}", **chosen), self.clock)
 
-    def poll(self, timeout_ms: float = 10_000) -> list[ClientResponse]:
-        return self.client.poll(timeout_ms, self.clock.now())
+    def poll(self, timeout_ms: float = 10_000) -> list[Response]:
+        return responses_of(self.client.poll(timeout_ms, self.clock.now()))
 
     def connect(self) -> None:
         """Poll until the connection is ready. Raises the error of a failed attempt."""
@@ -76,14 +78,14 @@ class Driver:
             self.poll()
         return None
 
-    def send(self, api: Any = METADATA, **fields: Any) -> ClientRequest:
-        request = ClientRequest("-1", api, api.request(**fields), 10_000)
-        self.client.send(request, self.clock.now())
+    def send(self, api: Any = METADATA, **fields: Any) -> UnsentRequest:
+        request = request_to("-1", api, 10_000, **fields)
+        send(self.client, request, self.clock.now())
         return request
 
-    def take(self, count: int) -> list[ClientResponse]:
+    def take(self, count: int) -> list[Response]:
         """Returns the next `count` responses."""
-        found: list[ClientResponse] = []
+        found: list[Response] = []
         while len(found) < count:
             taken = self.poll()
             assert taken
@@ -594,7 +596,7 @@ def test_a_response_that_arrives_while_the_caller_is_away(
     with serving(serve) as port:
         driver = drivers(port, security_protocol=protocol, **({"ssl_cafile": None} if protocol == "PLAINTEXT" else {}))
         driver.connect()
-        driver.client.send(ClientRequest("-1", METADATA, METADATA.request(), 400), driver.clock.now())
+        send(driver.client, request_to("-1", METADATA, 400), driver.clock.now())
         for _ in range(2):
             time.sleep(0.5)
             assert [] == driver.poll(0)

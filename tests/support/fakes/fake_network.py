@@ -9,11 +9,13 @@ import selectors
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kconsumer.net.background import BackgroundTask
-from kconsumer.net.client import ClientRequest, ClientResponse, NetworkClient
-from kconsumer.net.transport import WOULD_BLOCK, Address, Connector
+from kconsumer.net.client import NetworkClient
+from kconsumer.net.connector import Connector
+from kconsumer.net.transport import WOULD_BLOCK, Address
+from kconsumer.requests import Ended, UnsentRequest
 from kconsumer.schema import METADATA
 from kconsumer.testing.clock import VirtualClock
 from support.fakes.scripted_broker import Conversation, Script
@@ -272,6 +274,38 @@ class FakeNetwork:
         return self.attempts[-1]
 
 
+class Response(NamedTuple):
+    """A request that has ended, with its reply, in one object."""
+
+    request: UnsentRequest
+    message: Any
+    error: Any
+    now: float
+    version: int
+    sent_at: float
+
+
+def responses_of(ended: list[Ended]) -> list[Response]:
+    """Returns what a poll has returned as responses."""
+    return [
+        Response(request, reply.message, reply.error, reply.now, reply.version, reply.sent_at)
+        for request, reply in ended
+    ]
+
+
+def request_to(node: str, api: Any, timeout_ms: float, **fields: Any) -> UnsentRequest:
+    """Returns a request whose handler is not used."""
+    return UnsentRequest(api, api.request(**fields), lambda _: None, node, timeout_ms)
+
+
+def send(client: NetworkClient, request: UnsentRequest, now: float) -> None:
+    """Send a request over its connection, which is ready."""
+    assert request.node is not None
+    node = client.ready(request.node, now)
+    assert node is not None, f"connection {request.node} is not ready"
+    node.send(request, now)
+
+
 class NetworkHarness:
     """A client, its network and its clock."""
 
@@ -283,11 +317,11 @@ class NetworkHarness:
         self.net.servers = {"10.0.0.1": self.broker}
         self.client = self.net.make_client(config(**options), metrics)
 
-    def poll(self, timeout_ms: float = 0) -> list[ClientResponse]:
-        return self.client.poll(timeout_ms, self.clock.now())
+    def poll(self, timeout_ms: float = 0) -> list[Response]:
+        return responses_of(self.client.poll(timeout_ms, self.clock.now()))
 
     def ready(self, node: str = "-1") -> bool:
-        return self.client.ready(node, self.clock.now())
+        return self.client.ready(node, self.clock.now()) is not None
 
     def failed(self, node: str = "-1") -> Any:
         return self.client.connection_failed(node, self.clock.now())
@@ -302,7 +336,7 @@ class NetworkHarness:
             self.poll()
         assert self.ready(node)
 
-    def send(self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any) -> ClientRequest:
-        request = ClientRequest(node, api, api.request(**fields), timeout_ms, tag=len(self.broker.requests))
-        self.client.send(request, self.clock.now())
+    def send(self, node: str = "-1", api: Any = METADATA, timeout_ms: float = 30_000, **fields: Any) -> UnsentRequest:
+        request = request_to(node, api, timeout_ms, **fields)
+        send(self.client, request, self.clock.now())
         return request

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kconsumer.engine.dispatcher import Dispatcher
-from kconsumer.managers import Reply
+from kconsumer.managers import Reply, UnsentRequest
 from kconsumer.net import connection
-from kconsumer.net.requests import ClientResponse
 
 # Each partition of a response may raise one error. A connection in backoff after an error fails other requests.
 MAX_ERRORS = 5
@@ -51,10 +50,9 @@ def fail_in_encoder(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
 
 def fail_in_handler(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     """Call the fault with the name of each API before a response without an error is handled."""
-    deliver = Dispatcher._deliver
+    hand = Dispatcher._hand
 
-    def faulty(self: Dispatcher, response: ClientResponse) -> None:
-        request: Any = response.request.tag
+    def faulty(self: Dispatcher, request: UnsentRequest, reply: Reply) -> None:
         handler = request.handler
 
         def handle(reply: Reply) -> None:
@@ -62,7 +60,8 @@ def fail_in_handler(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
                 fault(request.api.name)
             handler(reply)
 
-        request.handler = handle
-        deliver(self, response)
+        if reply.error is None:
+            request.handler = handle
+        hand(self, request, reply)
 
-    monkeypatch.setattr(Dispatcher, "_deliver", faulty)
+    monkeypatch.setattr(Dispatcher, "_hand", faulty)

@@ -25,8 +25,8 @@ from kconsumer.engine.base import Engine
 from kconsumer.engine.choice import create_engine
 from kconsumer.engine.environment import Environment, Event, Lock, ReentrantLock, Thread
 from kconsumer.net.client import NetworkClient
+from kconsumer.net.connector import Connector
 from kconsumer.net.metrics import ConnectionMetrics
-from kconsumer.net.transport import Connector
 from kconsumer.parallel import Processor
 from kconsumer.parallel.concurrency import Concurrency, Condition
 from kconsumer.share.config import ShareConsumerConfig

@@ -18,9 +18,10 @@ from kconsumer.errors import (
 from kconsumer.errors import TimeoutError as KafkaTimeoutError
 from kconsumer.net.connection import Connection
 from kconsumer.net.preamble import MAX_FIRST_FRAME_BYTES
-from kconsumer.net.requests import ClientRequest, ClientResponse
 from kconsumer.net.states import TRANSITIONS, ConnectionState
+from kconsumer.requests import Ended
 from kconsumer.schema import API_VERSIONS, FETCH, HEARTBEAT, METADATA, SASL_HANDSHAKE
+from support.fakes.fake_network import Response, request_to, responses_of
 from support.fakes.scripted_broker import Received, api_versions, read_request, response_bytes
 
 FOREVER = float("inf")
@@ -36,7 +37,7 @@ class Peer:
             request_timeout_ms=30_000,
             api_versions_fields={"client_software_name": "kconsumer", "client_software_version": "1"},
         )
-        self.responses: list[ClientResponse] = []
+        self.ended: list[Ended] = []
 
     def sent(self) -> bytes:
         """Return all bytes that the connection wants to send, and mark them as sent."""
@@ -53,16 +54,16 @@ class Peer:
             data = data[4 + size :]
         return found
 
-    def deliver(self, data: bytes, now: float = 0.0) -> list[ClientResponse]:
+    def deliver(self, data: bytes, now: float = 0.0) -> list[Response]:
         """Let bytes arrive, as many at a time as the connection can receive."""
-        self.responses = []
+        self.ended = []
         while data:
             view = self.connection.recv_view()
             count = min(len(view), len(data))
             view[:count] = data[:count]
             data = data[count:]
-            self.connection.received(count, now, self.responses)
-        return self.responses
+            self.connection.received(count, now, self.ended)
+        return responses_of(self.ended)
 
     def negotiate(self, versions: Any = None) -> Peer:
         self.connection.transport_ready(0.0)
@@ -72,7 +73,7 @@ class Peer:
         return self
 
     def send(self, api: Any = METADATA, now: float = 0.0, timeout_ms: float = 1_000, **fields: Any) -> Any:
-        request = ClientRequest("3", api, api.request(**fields), timeout_ms)
+        request = request_to("3", api, timeout_ms, **fields)
         self.connection.send(request, now)
         return request
 
@@ -311,7 +312,7 @@ def test_a_response_to_another_request_ends_the_connection(peer: Peer) -> None:
     good = response_bytes(METADATA, METADATA.max_version, 1, METADATA.response())
     with pytest.raises(ProtocolError, match=r"sent response #9 where #2 \(Metadata\) was due"):
         peer.deliver(good + b"\x00\x00\x00\x04\x00\x00\x00\x09")
-    assert 1 == len(peer.responses)
+    assert 1 == len(peer.ended)
     assert 1 == peer.connection.in_flight
 
 
@@ -432,7 +433,7 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
     culprit = peer.connection.oldest()
     assert culprit is not None
     error = peer.connection.timeout_error(culprit)
-    responses = peer.connection.close(error, 7.0, culprit)
+    responses = responses_of(peer.connection.close(error, 7.0, culprit))
     assert [first, second] == [response.request for response in responses]
     assert error is responses[0].error
     assert isinstance(error, KafkaTimeoutError)
@@ -447,5 +448,5 @@ def test_closing_fails_everything_in_flight(peer: Peer) -> None:
 def test_closing_while_negotiating_returns_no_response(peer: Peer) -> None:
     """The connection's own ApiVersions request is not reported to the caller."""
     peer.connection.transport_ready(0.0)
-    assert peer.connection.has_in_flight
+    assert peer.connection.entries
     assert [] == peer.connection.close(BrokerConnectionError("gone"), 1.0)

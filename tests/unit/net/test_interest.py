@@ -14,7 +14,6 @@ import pytest
 
 from kconsumer.net import interest
 from kconsumer.net.interest import READ, WRITE, SelectorInterest
-from kconsumer.net.node import NodeConnection
 from kconsumer.net.wakeup import Waker
 
 FILES = (interest.__file__, selectors.__file__)
@@ -99,14 +98,14 @@ def test_a_change_that_is_interrupted_is_made_by_the_next(
             waker, transport, other = Waker(), Transport(), Transport()
             made, link, bystander = (
                 SelectorInterest(selector, waker),
-                NodeConnection("1", "h", 1),
-                NodeConnection("2", "h", 2),
+                object(),
+                object(),
             )
             made.open()
-            made.set_events(bystander, other, READ)
-            made.set_events(link, transport, before)
-            over = not interrupted(at, made.set_events, link, transport, after)
-            made.set_events(link, transport, following)
+            made.set_events(other, READ, bystander)
+            made.set_events(transport, before, link)
+            over = not interrupted(at, made.set_events, transport, after, link)
+            made.set_events(transport, following, link)
             expected = {other.fileno(): READ} | ({transport.fileno(): following} if following else {})
             assert expected == reported(made)
             for one in (transport, other):
@@ -123,16 +122,16 @@ def test_a_socket_that_was_closed_in_the_middle(made: SelectorInterest) -> None:
     correctly.
     """
     for at in count():
-        link, transport = NodeConnection("1", "h", 1), Transport()
-        made.set_events(link, transport, READ)
-        over = not interrupted(at, made.set_events, link, transport, 0)
+        link, transport = object(), Transport()
+        made.set_events(transport, READ, link)
+        over = not interrupted(at, made.set_events, transport, 0, link)
         descriptor = transport.fileno()
         transport.close()
         again = Transport()
         assert descriptor in (again.near.fileno(), again.far.fileno())
-        made.set_events(link, again, READ)
+        made.set_events(again, READ, link)
         assert {again.fileno(): READ} == reported(made)
-        made.set_events(link, again, 0)
+        made.set_events(again, 0, link)
         again.close()
         if over:
             break

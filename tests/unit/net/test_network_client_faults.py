@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kconsumer.errors import AuthenticationError
-from kconsumer.net.client import ClientRequest
 from kconsumer.net.transport import WOULD_BLOCK
+from kconsumer.requests import UnsentRequest
 from kconsumer.schema import METADATA
 from support.fakes.fake_network import NetworkHarness
 from support.fakes.scripted_broker import SILENCE
@@ -121,7 +121,7 @@ def test_what_a_stale_selection_says_is_ignored(harness: NetworkHarness) -> None
     [key] = [key for key in harness.net.selectors[0].get_map().values() if key.data is not None]
     link = key.data
     harness.client.disconnect("-1", harness.clock.now())
-    harness.client._loop._serve(link, selectors.EVENT_READ | selectors.EVENT_WRITE, harness.clock.now())
+    link.serve(selectors.EVENT_READ | selectors.EVENT_WRITE, harness.clock.now())
     assert "not connected, 1 failures" in repr(link)
 
 
@@ -145,8 +145,8 @@ def test_whatever_happens_every_request_ends_once(operations: list[str]) -> None
     """
     harness = NetworkHarness()
     harness.broker.on(METADATA, METADATA.response())
-    sent: list[ClientRequest] = []
-    ended: list[ClientRequest] = []
+    sent: list[UnsentRequest] = []
+    ended: list[UnsentRequest] = []
 
     def perform(operation: str) -> None:
         net, now = harness.net, harness.clock.now()

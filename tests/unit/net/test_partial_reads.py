@@ -9,7 +9,9 @@ import pytest
 
 from kconsumer._core.wire import FrameBuffer
 from kconsumer.net.node import MAX_LOW_WATER_BYTES, NodeConnection
+from kconsumer.net.states import ConnectionState
 from kconsumer.net.transport import WOULD_BLOCK
+from support.fakes.fake_network import NetworkHarness
 
 
 class Socket:
@@ -33,7 +35,9 @@ class Socket:
 class Responses:
     """A connection with requests in flight, which drops their responses."""
 
-    has_in_flight = True
+    entries = (None,)
+    throttle_ms = 0
+    state = ConnectionState.READY
 
     def __init__(self) -> None:
         self._frames = FrameBuffer()
@@ -72,12 +76,13 @@ def test_the_selector_waits_for_the_rest(stream: bytes, cuts: list[int], expecte
     """From the second part of a response on, the selector waits for its rest. After it, it waits for any byte, although
     another request is in flight.
     """
-    node: Any = NodeConnection("1", "h", 9092)
+    harness = NetworkHarness()
+    node: Any = NodeConnection("1", "h", 9092, harness.client._loop, harness.client._setup)
     node.transport, node.connection = socket, connection = Socket(), Responses()
     found = []
     for begin, end in zip([0, *cuts], cuts, strict=False):
         socket.input += stream[begin:end]
-        node.read(0.0, [], lambda *_: False)
+        node.read(0.0)
         found.append(socket.low_water)
     assert expected == found
     assert 0 == connection.missing
