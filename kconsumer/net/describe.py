@@ -1,6 +1,6 @@
 """Texts for users about connections: names of brokers, errors of the operating system, and reports.
 
-Decides the wording only. `disconnects.py` decides which error a connection ends with.
+Decides the wording only. `node.py` decides which error a connection ends with.
 """
 
 from __future__ import annotations

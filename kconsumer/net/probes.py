@@ -10,7 +10,7 @@ does the port mapping of a container that is starting.
 
 So after some disconnects the next attempt is a probe. The response to its request shows whether the configuration is
 wrong. If it is, an AuthenticationError is raised. Otherwise, or without a response, the client continues to connect as
-before. `disconnects.py` decides when a probe is due, and imports this module only then.
+before. `node.py` and `attempts.py` decide when a probe is due, and import this module only then.
 """
 
 from __future__ import annotations

@@ -120,10 +120,10 @@ FINDINGS = (
         "A signal handler that raises runs after responses have arrived, and before they are handled.",
         "engine.dispatcher",
         "Dispatcher.step",
-        "return self.end_step(self._client.poll(self.begin_step(timeout_ms, now), now))",
-        "responses = self._client.poll(self.begin_step(timeout_ms, now), now)\n"
+        "return self.end_step(self._client.poll(timeout_ms, now))",
+        "ended = self._client.poll(timeout_ms, now)\n"
         + RUN_HANDLERS.format(indent=" " * 8)
-        + "        return self.end_step(responses)",
+        + "        return self.end_step(ended)",
     ),
     Mutation(
         "interrupted-leave",
@@ -165,18 +165,18 @@ FINDINGS = (
         "If a broker closes two TLS handshakes in a row, poll() raises AuthenticationError.",
         "net.attempts",
         "ConnectionAttempts.continue_connecting",
-        "            self._disconnects.on_closed_in_handshake(node)\n",
-        "            if node.failures:\n"
+        "            self._on_closed_in_handshake()\n",
+        "            if self.failures:\n"
         "                from kconsumer.errors import AuthenticationError\n"
-        "                self._owner.disconnect(node, AuthenticationError(str(error)), now)\n"
+        "                self.disconnect(AuthenticationError(str(error)), now)\n"
         "                return\n",
     ),
     Mutation(
         "arriving-response-expires",
         "A request times out while its response is arriving.",
-        "net.timeouts",
-        "ConnectionTimeouts._is_arriving",
-        "return node.is_arriving(entered_at)",
+        "net.node",
+        "NodeConnection._is_arriving",
+        "return self.progress_at >= entered_at or (connection is not None and connection.receiving)",
         "return False",
     ),
     Mutation(
