@@ -63,7 +63,11 @@ LATEST_TIMESTAMP = -1
 
 @without(CONSUMER)
 class ConsumerBase(ClientBase):
-    """The part of a consumer that does not depend on how its methods wait."""
+    """The part of a consumer that does not depend on how its methods wait.
+
+    It has as many methods as Java's interface `Consumer`, because users call all of them on one object. Each of them
+    calls the engine.
+    """
 
     _engine: Engine
 

@@ -397,7 +397,7 @@ class Components(ClientComponents):
         elif self.initial_positions.last_error is not None:
             coordinator = str(self.initial_positions.last_error)
         return found._replace(
-            topic_problem=self.metadata.problem_with(tp),
+            topic_problem=self.metadata.topic_errors.problem_with(tp),
             unreachable=self.client.last_error(node, now),
             throttled_ms=self.client.throttled_ms(node, now),
             coordinator=coordinator,

@@ -202,7 +202,7 @@ class Driver(ABC):
         """Returns the present errors of these partitions, of the coordinator, of connections and of metadata."""
         parts = self._components
         with parts.lock:
-            errors = [parts.metadata.problem_error(tp) for tp in sorted(partitions)]
+            errors = [parts.metadata.topic_errors.problem_error(tp) for tp in sorted(partitions)]
             if parts.coordinator is not None and parts.coordinator.connection_id is None:
                 errors.append(parts.coordinator.last_error)
             errors += [*parts.client.failures(self._clock.now()), parts.metadata.last_error]

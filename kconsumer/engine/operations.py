@@ -161,7 +161,11 @@ class Operations:
                 if position is not None:
                     return position.offset
                 missing = existence.error([tp])
-                cause = missing or parts.initial_positions.last_error or _known(state, parts.metadata.problem_error(tp))
+                cause = (
+                    missing
+                    or parts.initial_positions.last_error
+                    or _known(state, parts.metadata.topic_errors.problem_error(tp))
+                )
                 parts.initial_positions.request(tp)
             if timer.expired or missing is not None:
                 raise driver.timeout_error(f"finding the position of {tp}", [tp], cause)

@@ -54,7 +54,7 @@ class BrokerFetchState:
         self.chains = {} if chains is None else chains
         #: Partitions for which this broker, their leader, must not name a read replica. While there is one, requests
         #: contain no rack.
-        self.leader_only = {tp for tp, chain in self.chains.items() if chain.state.has_refusal}
+        self.leader_only = {tp for tp, chain in self.chains.items() if chain.state.replica.has_refusal}
         self.full: set[TopicPartition] = set()  # partitions without room; no fetch is sent while there is one
         self.changed: dict[TopicPartition, None] = {}  # partitions that may differ from the last request of the session
 
@@ -75,7 +75,7 @@ class BrokerFetchState:
             self.full.discard(tp)
         else:
             self.full.add(tp)
-        if chain.state.has_refusal:
+        if chain.state.replica.has_refusal:
             self.leader_only.add(tp)
         else:
             self.leader_only.discard(tp)
@@ -229,15 +229,15 @@ class FetchPlanner:
         If the leader prefers a replica for this consumer (KIP-392), and this replica is online and its lease has not
         ended, it is that replica. In all other cases it is the leader.
         """
-        preferred, refusal = state.preferred_replica(now), state.refusal(now)
+        preferred, refusal = state.replica.preferred(now), state.replica.refusal(now)
         if refusal is not None and self._cluster.node_if_online(tp, refusal.broker_id) is None:
             state.clear_refusal()  # the leader names no replica that is offline, but names this one when it is back
-        self._lease_end = min(self._lease_end, state.lease_end)
+        self._lease_end = min(self._lease_end, state.replica.lease_end)
         if preferred is not None:
             node = self._cluster.node_if_online(tp, preferred)
             if node is not None:
                 return node
-            state.clear_preferred_replica()
+            state.prefer_leader()
             self._metadata.request_update()
         return state.position.leader.leader if state.position is not None else None
 

@@ -66,7 +66,7 @@ Gauge = tuple[str, str, Callable[[PartitionState, float], float | None]]
 PREFERRED_REPLICA: Gauge = (
     "preferred-read-replica",
     "Broker fetched from in place of the leader, -1 for none",
-    lambda state, now: state.preferred_replica(now),
+    lambda state, now: state.replica.preferred(now),
 )
 LAG: Gauge = (
     "records-lag",

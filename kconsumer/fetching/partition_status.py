@@ -178,7 +178,7 @@ def _in_flight(ctx: FetchContext) -> str:
 
 
 def _refusal(ctx: FetchContext) -> str:
-    refusal = ctx.state.refusal(ctx.now)
+    refusal = ctx.state.replica.refusal(ctx.now)
     return "" if refusal is None else str(refusal)
 
 

@@ -56,8 +56,8 @@ class ReadReplicas:
         if self._cluster.node_if_online(tp, replica) is None:
             self._metadata.request_update()
             return f"the leader prefers broker {replica} as read replica, which is unknown or not online"
-        state.set_preferred_replica(replica, now + self._lease_ms, requested.offset)
-        refusal = state.refusal(now)
+        state.prefer_replica(replica, now + self._lease_ms, requested.offset)
+        refusal = state.replica.refusal(now)
         return "" if refusal is None else f"the leader names broker {replica} as read replica again; {refusal}"
 
     def give_up(self, node: Node, failed: Iterable[Failed], now: float, *, lost: bool = False) -> None:

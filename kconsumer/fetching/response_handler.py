@@ -139,7 +139,7 @@ class FetchResponseHandler:
             reason = self.read_replicas.follow(context.flight.node, requested, data.preferred_read_replica, context.now)
             if reason:
                 return reason
-        if not from_leader and state.was_refused:
+        if not from_leader and state.replica.was_refused:
             state.clear_refusal()
         if chain.failures:
             chain.clear_failures()

@@ -13,15 +13,14 @@ from typing import Protocol
 from kconsumer.error_codes import Errors
 from kconsumer.errors import KafkaError, error_for
 from kconsumer.managers import Promise
+from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.types import TopicPartition
 
 
 class Metadata(Protocol):
     """The part of MetadataManager that the check needs."""
 
-    def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns an error text if the topic exists without this partition, else an empty text."""
-        ...
+    topic_errors: TopicErrors
 
     def refresh(self) -> Promise[None]:
         """Request metadata of all wanted topics. Returns a promise that completes with the response."""
@@ -48,7 +47,7 @@ class ExistenceCheck:
         The first call that finds a missing partition requests metadata and returns None. An error is returned only
         after that metadata has arrived.
         """
-        missing = next(filter(None, map(self._metadata.missing_partition, partitions)), None)
+        missing = next(filter(None, map(self._metadata.topic_errors.missing_partition, partitions)), None)
         if missing is None:
             return None
         if self._refreshed is None:

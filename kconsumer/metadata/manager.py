@@ -1,7 +1,8 @@
 """Decides when metadata is requested, for which topics, and how a response is handled.
 
-In detail: when an update is due, how long to back off, which errors of topics are raised, and when to start again from
-the bootstrap servers. `state/cluster.py` decides whether a leader in a response is newer than the known one.
+In detail: when an update is due, how long to back off, and when to start again from the bootstrap servers.
+`topic_errors.py` decides which errors of topics are raised, and `state/cluster.py` whether a leader in a response is
+newer than the known one.
 
 The wanted topics are those of the subscription, those added by `add_topics`, and those added by `add_topic_ids`.
 """
@@ -20,11 +21,11 @@ from kconsumer.deferred_calls import get_logger
 from kconsumer.error_codes import Errors
 from kconsumer.errors import BrokerConnectionError, BrokerError, KafkaError, error_for
 from kconsumer.managers import FOREVER, PollResult, Promise, Reply, UnsentRequest
+from kconsumer.metadata.topic_errors import TopicErrors
 from kconsumer.metadata.topic_requests import (
     TopicMetadataRequests,
     TopicTable,
     metadata_request,
-    topic_error,
 )
 from kconsumer.progress import Progress
 from kconsumer.repeated_failures import RepeatedFailures
@@ -35,8 +36,6 @@ from kconsumer.state.subscription import SubscriptionState
 from kconsumer.types import TopicPartition
 
 FIRST_VERSION_WITH_IDS = 12
-REPORTED = (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)  # of topics; `take_error` returns them
-TOPIC_ERROR_RECHECK_MS = 3000.0  # so that a permission that was granted is noticed soon; Java waits for the maximum age
 METADATA_HINTS: dict[int, str] = {
     Errors.LEADER_NOT_AVAILABLE: "the brokers with replicas of the partition may be down",
     Errors.INVALID_REPLICATION_FACTOR: (
@@ -78,6 +77,7 @@ class MetadataManager:
         self._cluster = cluster
         self._subscription = subscription
         self._assignment = subscription.assignment
+        self.topic_errors = TopicErrors(cluster, subscription.assignment)
         self._lookups = TopicMetadataRequests(config, cluster, rng)
         self._added_topics: Counter[str] = Counter()  # by topic, the number of `add_topics` calls that are not undone
         self._ids: frozenset[bytes] = frozenset()  # added by `add_topic_ids`
@@ -103,10 +103,6 @@ class MetadataManager:
         self._unchanged_responses = RetryTimer(backoff)
         # Errors
         self._fatal: KafkaError | None = None
-        self._topic_errors: dict[str, int] = {}
-        self._warned: frozenset[str] = frozenset()
-        self._warned_partitions: frozenset[TopicPartition] = frozenset()
-        self._unraised: dict[str, int] = {}
         self._rebootstraps = RepeatedFailures()  # limits the warnings about them
         self.progress = Progress("metadata", "topics and their leaders", METADATA_HINTS)
         self.lookups = self._lookups.progress  # those of calls such as `list_topics`
@@ -305,7 +301,7 @@ class MetadataManager:
             self._needs_full = sent.serial < self._full_serial
             self._last_success = now
         self._needs_full |= update.stale
-        self._store_topic_errors(update, now)
+        self._recheck_at = self.topic_errors.store(update, now)
         self._update_progress(update, now)
         for listener in self.on_update:
             listener(update)
@@ -360,9 +356,8 @@ class MetadataManager:
 
         A warning about topics that do not exist was logged already, and `take_error` returns what users must correct.
         """
-        for topic, code in self._topic_errors.items():
-            if code not in REPORTED and topic not in self.unknown_topics():
-                return error_for(code, f"topic {topic}")
+        if (error := self.topic_errors.unreported()) is not None:
+            return error
         for tp, code in update.partition_errors.items():
             wanted = self._assignment.is_assigned(tp) or tp.topic in self._added_topics
             if wanted and self._cluster.leader(tp).leader is None:
@@ -377,32 +372,6 @@ class MetadataManager:
             return error_for(Errors.UNKNOWN_TOPIC_ID, f"{len(missing)} assigned topics have no name yet")
         return None
 
-    def _store_topic_errors(self, update: MetadataUpdate, now: float) -> None:
-        if update.full:
-            self._topic_errors = dict(update.topic_errors)
-        else:
-            unchanged = {t: code for t, code in self._topic_errors.items() if t not in update.topics}
-            self._topic_errors = unchanged | update.topic_errors
-        for topic in sorted(self.unknown_topics() - self._warned):
-            _log.warning(
-                "topic %s does not exist; metadata is requested again from time to time", topic, extra={"topic": topic}
-            )
-        self._warned = self.unknown_topics()
-        self._warn_missing_partitions()
-        self._unraised = {t: code for t, code in self._topic_errors.items() if code in REPORTED}
-        may_end = any(code != Errors.INVALID_TOPIC_EXCEPTION for code in self._topic_errors.values())
-        self._recheck_at = now + TOPIC_ERROR_RECHECK_MS if may_end else FOREVER
-
-    def _warn_missing_partitions(self) -> None:
-        """Log a warning for each assigned partition that does not exist.
-
-        The warning for a partition is repeated only if the partition has existed since the last warning.
-        """
-        missing = frozenset(filter(self._cluster.lacks, self._assignment.assigned()))
-        for tp in sorted(missing - self._warned_partitions):
-            _log.warning("%s; metadata is requested again from time to time", self.missing_partition(tp))
-        self._warned_partitions = missing
-
     def take_error(self) -> KafkaError | None:
         """Returns the error that the user's next call must raise, or None, and clears it.
 
@@ -410,52 +379,8 @@ class MetadataManager:
         illegal names. Metadata is still requested. If the cause remains, the next response sets the error again.
         """
         error, self._fatal = self._fatal, None
-        # The errors of topics that are no longer wanted do not matter.
-        unraised = {topic: code for topic, code in self._unraised.items() if self._retains(topic, False)}
-        self._unraised = {}
-        if error is None and unraised:
-            error = topic_error(unraised)
-        return error
-
-    def topic_error(self, topic: str) -> int:
-        """Returns the error code of this topic in the last response; 0 if there is none."""
-        return self._topic_errors.get(topic, 0)
-
-    def mark_raised(self, topics: Iterable[str]) -> None:
-        """Remove the errors of these topics, because the caller raises them already. `take_error` then does not return
-        them."""
-        for topic in topics:
-            self._unraised.pop(topic, None)
-
-    def unknown_topics(self) -> frozenset[str]:
-        """Returns the wanted topics that do not exist according to the last response."""
-        return frozenset(t for t, code in self._topic_errors.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION)
-
-    def topic_problem(self, topic: str) -> str:
-        """Returns a text for `partition_states()` that describes the topic's error; empty if there is none."""
-        code = self._topic_errors.get(topic, 0)
-        if code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
-            return f"topic {topic} does not exist"
-        return str(error_for(code, f"topic {topic}")) if code else ""
-
-    def missing_partition(self, tp: TopicPartition) -> str:
-        """Returns an error text if the topic exists without this partition, else an empty text."""
-        cluster, topic = self._cluster, tp.topic
-        if not cluster.lacks(tp):
-            return ""
-        count = cluster.listed_count(topic)
-        numbers = f"{count} partitions (0 to {count - 1})" if count > 1 else "1 partition (0)"
-        return f"topic {topic} has {numbers}, there is no {tp}"
-
-    def problem_with(self, tp: TopicPartition) -> str:
-        """Returns a text that describes the error of the partition or its topic; empty if there is none."""
-        return self.topic_problem(tp.topic) or self.missing_partition(tp)
-
-    def problem_error(self, tp: TopicPartition) -> KafkaError | None:
-        """Returns the error of the partition or its topic, or None if there is none."""
-        text = self.problem_with(tp)
-        code = self._topic_errors.get(tp.topic, 0) or Errors.UNKNOWN_TOPIC_OR_PARTITION
-        return error_for(code, text) if text else None
+        of_topics = self.topic_errors.take(lambda topic: self._retains(topic, False))
+        return error or of_topics
 
     # --- bootstrapping again (KIP-899, KIP-1102) ---------------------------------------------------------
 

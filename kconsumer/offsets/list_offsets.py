@@ -234,14 +234,14 @@ class ListOffsetsCall(PendingCall[OffsetTable]):
 
         Returns True if the lookup failed.
         """
-        codes = {tp.topic: self._metadata.topic_error(tp.topic) for tp in leaderless}
+        codes = {tp.topic: self._metadata.topic_errors.code_of(tp.topic) for tp in leaderless}
         raised = {
             topic: code
             for topic, code in codes.items()
             if code in (Errors.INVALID_TOPIC_EXCEPTION, Errors.TOPIC_AUTHORIZATION_FAILED)
         }
         if raised:
-            self._metadata.mark_raised(raised)
+            self._metadata.topic_errors.mark_raised(raised)
             self.promise.set_exception(topic_error(raised))
             return True
         for topic, code in codes.items():

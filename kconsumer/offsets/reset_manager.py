@@ -99,7 +99,9 @@ class ResetManager:
         if leaderless:
             self._metadata.request_leaders()
             for tp in leaderless:
-                self._assignment.get(tp).set_last_error(self._metadata.problem_with(tp) or "no leader is known")
+                self._assignment.get(tp).set_last_error(
+                    self._metadata.topic_errors.problem_with(tp) or "no leader is known"
+                )
             wait = min(wait, self._config.retry_backoff_ms)
         return wait
 

@@ -15,7 +15,7 @@ def partition_states(parts: ShareComponents) -> dict[TopicPartition, PartitionSt
 def _status(parts: ShareComponents, tp: TopicPartition, now: float) -> PartitionStatus:
     leader = parts.cluster.leader(tp).leader
     if leader is None:
-        reason = parts.metadata.problem_with(tp) or "no leader is known"
+        reason = parts.metadata.topic_errors.problem_with(tp) or "no leader is known"
         return PartitionStatus(PartitionCondition.NO_LEADER, reason, 0.0, None, None, None)
     error = parts.client.last_error(str(leader.id), now)
     condition, reason = (PartitionCondition.BACKOFF, error) if error else parts.fetch.broker_condition(leader.id, now)

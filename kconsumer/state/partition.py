@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kconsumer.errors import KafkaError, StateError
 from kconsumer.state.changes import ChangeLog
 from kconsumer.state.cluster import NO_LEADER, LeaderAndEpoch
+from kconsumer.state.read_replica import ReadReplica
 from kconsumer.transitions import checked_transition
 from kconsumer.types import OffsetReset, TopicPartition
 
@@ -48,32 +49,10 @@ class FetchPosition(NamedTuple):
     leader: LeaderAndEpoch = NO_LEADER  # the leader that the position was validated against
 
 
-class PreferredReplica(NamedTuple):
-    """The replica that the leader has named for reading a partition (KIP-392)."""
-
-    broker_id: int
-    until: float  # when its lease ends (ms)
-    offset: int  # the offset at which the leader named it
-
-
-class Refusal(NamedTuple):
-    """Why a partition is read from its leader, although the leader prefers another replica."""
-
-    broker_id: int  # the replica that gave nothing
-    until: float  # when the leader may name a replica again (ms)
-    reason: str
-
-    def __str__(self) -> str:
-        return f"broker {self.broker_id}, the preferred read replica, gave no records: {self.reason}"
-
-
 class PartitionState:
     """The state of one assigned partition."""
 
     __slots__ = (
-        "_preferred",
-        "_refusal",
-        "_refusals",
         "awaiting_callback",
         "changes",
         "failures",
@@ -90,6 +69,7 @@ class PartitionState:
         "paused",
         "pending_revocation",
         "position",
+        "replica",
         "reset_end",
         "reset_strategy",
         "state_since",
@@ -124,9 +104,7 @@ class PartitionState:
         self.out_of_range_offset: int | None = None  # the position that is being reset, because it was out of range
         self.last_error: KafkaError | str = ""
         self.state_since = self.flags_since = self.changes.now  # ms
-        self._preferred: PreferredReplica | None = None
-        self._refusal: Refusal | None = None
-        self._refusals = 0  # in a row; a replica that has given records ends the row
+        self.replica = ReadReplica()
 
     # --- transitions -------------------------------------------------------------------------------------
 
@@ -254,8 +232,7 @@ class PartitionState:
             return False
         if position.leader is not leader and position.leader != leader:
             self.validate(position._replace(leader=leader))
-            self.clear_preferred_replica()
-            self._refusal = None
+            self.replica.leader_changed()
         return self.fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self) -> None:
@@ -352,75 +329,28 @@ class PartitionState:
         end, high_watermark = self.last_stable_offset, self.high_watermark
         return end is not None and high_watermark is not None and end < high_watermark
 
-    def preferred_replica(self, now: float) -> int | None:
-        """Returns the id of the preferred read replica (KIP-392), or None if there is none or its lease has ended."""
-        if self._preferred is not None and now > self._preferred.until:
-            self._preferred = None
-        return None if self._preferred is None else self._preferred.broker_id
-
-    def set_preferred_replica(self, broker_id: int, until: float, offset: int) -> None:
-        """Set the replica to fetch from, with a lease that ends at `until` (ms). The leader named it at `offset`.
-
-        Setting the same replica again does not extend the lease.
-        """
-        if self._preferred is None or self._preferred.broker_id != broker_id:
-            self._preferred = PreferredReplica(broker_id, until, offset)
+    def prefer_replica(self, broker_id: int, until: float, offset: int) -> None:
+        """Set the replica to fetch from, with a lease that ends at `until` (ms). The leader named it at `offset`."""
+        if self.replica.prefer(broker_id, until, offset):
             self.mark_dirty()
 
-    def clear_preferred_replica(self) -> int | None:
-        """Fetch from the leader again. Returns the id of the replica that was preferred until now, or None."""
-        old, self._preferred = self._preferred, None
-        if old is None:
-            return None
-        self.mark_dirty()
-        return old.broker_id
+    def prefer_leader(self) -> None:
+        """Fetch from the leader again."""
+        if self.replica.prefer_leader():
+            self.mark_dirty()
 
     def refuse_replica(
         self, offset: int, now: float, lease_ms: float, reason: str, first_lease_ms: float | None = None
     ) -> bool:
-        """Fetch from the leader again, because the preferred replica returned no records for `offset`.
-
-        If it has returned none at all since the leader named it, the leader is asked not to name a replica for
-        `lease_ms`. With `first_lease_ms`, the first such pause has this length (ms), and each further one twice the
-        length of the one before, up to `lease_ms`. Returns True if this is new.
-        """
-        old = self._preferred
-        self.clear_preferred_replica()
-        if old is None or old.offset != offset:
-            return False
-        if first_lease_ms is not None:
-            lease_ms = min(lease_ms, first_lease_ms * 2**self._refusals)
-        self._refusals += 1
-        before, self._refusal = self._refusal, Refusal(old.broker_id, now + lease_ms, reason)
-        return before is None
-
-    def refusal(self, now: float) -> Refusal | None:
-        """Returns why the leader must not name a read replica, or None if it may."""
-        if self._refusal is not None and now > self._refusal.until:
-            self._refusal = None
-        return self._refusal
-
-    @property
-    def has_refusal(self) -> bool:
-        """True if `refusal` returned a reason when it was last called, or there has been another since."""
-        return self._refusal is not None
-
-    @property
-    def was_refused(self) -> bool:
-        """True if a replica gave no records, and none has responded without an error since."""
-        return self._refusals > 0
+        """Fetch from the leader again, because a replica returned no records. `ReadReplica.refuse` says the rest."""
+        refused = self.replica.refuse(offset, now, lease_ms, reason, first_lease_ms)
+        self.mark_dirty()
+        return refused
 
     def clear_refusal(self) -> None:
         """Let the leader name a read replica again, because a replica has responded without an error."""
-        self._refusal, self._refusals = None, 0
+        self.replica.clear_refusal()
         self.mark_dirty()
-
-    @property
-    def lease_end(self) -> float:
-        """The time (ms) at which the broker to fetch from may change: the lease of the preferred replica ends, or the
-        leader may name a replica again; inf if neither will happen."""
-        ends = [entry.until for entry in (self._preferred, self._refusal) if entry is not None]
-        return min(ends, default=float("inf"))
 
     def end_offset(self, read_committed: bool = False) -> int | None:
         """Returns the last stable offset if `read_committed` is True, else the high watermark.

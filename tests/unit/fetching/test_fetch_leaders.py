@@ -281,7 +281,7 @@ def test_a_replica_that_gives_records_again_is_no_longer_refused() -> None:
     (request,) = harness.poll()
     harness.respond(request)
     assert {harness.tps[0]: [0, 1, 2]} == harness.collect()
-    assert harness.assignment.get(harness.tps[0]).refusal(harness.now) is None
+    assert harness.assignment.get(harness.tps[0]).replica.refusal(harness.now) is None
 
 
 def test_a_new_leader_may_name_a_replica() -> None:

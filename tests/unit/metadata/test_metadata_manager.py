@@ -398,7 +398,7 @@ def test_topic_errors_are_raised_once(code: int, error: type[Any]) -> None:
         assert isinstance(raised, error)
         assert {"a"} == raised.topics
         assert case.manager.take_error() is None
-        assert code == case.manager.topic_error("a")
+        assert code == case.manager.topic_errors.code_of("a")
 
 
 def test_refused_topics_come_first() -> None:
@@ -416,7 +416,7 @@ def test_a_good_response_drops_the_error() -> None:
     case.manager.request_update()
     case.update(100.0)
     assert case.manager.take_error() is None
-    assert 0 == case.manager.topic_error("a")
+    assert 0 == case.manager.topic_errors.code_of("a")
 
 
 def test_a_partial_response_keeps_other_topics_errors() -> None:
@@ -427,7 +427,7 @@ def test_a_partial_response_keeps_other_topics_errors() -> None:
     request = case.asks(1.0)
     assert ["a", "b"] == asked(request)
     respond(request, metadata(topic("b", partition(0))), 2.0)
-    assert 29 == case.manager.topic_error("a")
+    assert 29 == case.manager.topic_errors.code_of("a")
 
 
 @pytest.mark.parametrize(("code", "pause_ms"), [(29, 3000.0), (38, 3000.0), (17, MAX_AGE_MS)])
@@ -473,7 +473,7 @@ def test_errors_raised_elsewhere_are_not_raised_twice() -> None:
     """A topic error that a lookup raises is not raised again by the next poll."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
-    case.manager.mark_raised({"a"})
+    case.manager.topic_errors.mark_raised({"a"})
     assert case.manager.take_error() is None
 
 
@@ -482,11 +482,14 @@ def test_an_unknown_topic_is_no_error() -> None:
     case = Case("a", "b")
     case.update(0.0, metadata(topic("a", error=3), topic("b", partition(0))))
     assert case.manager.take_error() is None
-    assert ({"a"}, "topic a does not exist") == (case.manager.unknown_topics(), case.manager.topic_problem("a"))
-    assert "" == case.manager.topic_problem("b")
+    assert ({"a"}, "topic a does not exist") == (
+        case.manager.topic_errors.unknown_topics(),
+        case.manager.topic_errors.topic_problem("a"),
+    )
+    assert "" == case.manager.topic_errors.topic_problem("b")
     assert RETRY_MS == case.waits(0.0)
     case.update(RETRY_MS, led_by({"a-0": 1, "b-0": 1}))
-    assert frozenset() == case.manager.unknown_topics()
+    assert frozenset() == case.manager.topic_errors.unknown_topics()
 
 
 def test_another_cluster_behind_the_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -513,7 +516,7 @@ def test_a_hint_names_other_errors() -> None:
     """Other topic errors are available with Kafka's name of the error."""
     case = Case("a")
     case.update(0.0, metadata(topic("a", error=29)))
-    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_problem("a")
+    assert "TOPIC_AUTHORIZATION_FAILED" in case.manager.topic_errors.topic_problem("a")
 
 
 @pytest.mark.parametrize("error", [AuthenticationError(code=58), UnsupportedVersionError("too old")])
@@ -618,11 +621,11 @@ def test_a_partition_that_does_not_exist_is_reported_once(caplog: pytest.LogCapt
         case.update(now, led_by({"a-0": 1, "a-1": 1}))
     expected = "topic a has 2 partitions (0 to 1), there is no a-7; metadata is requested again from time to time"
     assert [expected] == [record.getMessage() for record in caplog.records]
-    assert expected.startswith(case.manager.problem_with(tp("a-7")))
-    assert "" == case.manager.problem_with(tp("a-0"))
+    assert expected.startswith(case.manager.topic_errors.problem_with(tp("a-7")))
+    assert "" == case.manager.topic_errors.problem_with(tp("a-0"))
     case.manager.request_update()
     case.update(2000.0, led_by({f"a-{index}": 1 for index in range(8)}))
-    assert "" == case.manager.problem_with(tp("a-7"))
+    assert "" == case.manager.topic_errors.problem_with(tp("a-7"))
     case.manager.request_update()
     case.update(5000.0, led_by({"a-0": 1}))
     assert "topic a has 1 partition (0), there is no a-7" in caplog.records[1].getMessage()
@@ -640,4 +643,4 @@ def test_a_partition_with_an_old_leader_epoch_exists() -> None:
     case.manager.request_update()
     case.update(2000.0, led_by({"a-0": 1, "a-1": 1}, 4))
     assert 0 == case.cluster.partition_count("a")
-    assert "" == case.manager.problem_with(tp("a-1"))
+    assert "" == case.manager.topic_errors.problem_with(tp("a-1"))

@@ -201,31 +201,31 @@ def test_seek_ends_a_reset() -> None:
 def test_the_preferred_replica_has_a_lease() -> None:
     """A preferred replica is used until its lease ends; naming it again does not extend the lease."""
     state = state_in(FetchState.FETCHING)
-    state.set_preferred_replica(2, until=100.0, offset=0)
-    state.set_preferred_replica(2, until=900.0, offset=0)
+    state.prefer_replica(2, until=100.0, offset=0)
+    state.prefer_replica(2, until=900.0, offset=0)
     assert (2, 2, None) == (
-        state.preferred_replica(0.0),
-        state.preferred_replica(100.0),
-        state.preferred_replica(100.5),
+        state.replica.preferred(0.0),
+        state.replica.preferred(100.0),
+        state.replica.preferred(100.5),
     )
 
 
 def test_another_preferred_replica_has_its_own_lease() -> None:
     """Naming another replica, or the same one after it was cleared, starts a new lease."""
     state = state_in(FetchState.FETCHING)
-    state.set_preferred_replica(2, until=100.0, offset=0)
-    state.set_preferred_replica(3, until=900.0, offset=0)
-    assert 3 == state.preferred_replica(500.0)
-    assert (3, None) == (state.clear_preferred_replica(), state.clear_preferred_replica())
-    assert state.preferred_replica(0.0) is None
+    state.prefer_replica(2, until=100.0, offset=0)
+    state.prefer_replica(3, until=900.0, offset=0)
+    assert 3 == state.replica.preferred(500.0)
+    state.prefer_leader()
+    assert state.replica.preferred(0.0) is None
 
 
 def test_a_leader_change_clears_the_preferred_replica() -> None:
     """The new leader is asked which replica it prefers."""
     state = state_in(FetchState.FETCHING)
-    state.set_preferred_replica(2, until=100.0, offset=0)
+    state.prefer_replica(2, until=100.0, offset=0)
     state.maybe_validate(NEXT_LEADER)
-    assert state.preferred_replica(0.0) is None
+    assert state.replica.preferred(0.0) is None
 
 
 def test_lag() -> None:
