@@ -208,7 +208,7 @@ class NetworkClient:
         if node is None or node.connection is None:
             self._connect(node, node_id, now)
             return None
-        if now >= node.connection.reauth_at:
+        if now >= node.connection.session.renew_at:
             node.reauthenticate(now)
         return node if node.may_send(now) else None
 
@@ -235,7 +235,8 @@ class NetworkClient:
             return FOREVER
         if node.throttled_until > now:
             return node.throttled_until - now
-        return FOREVER if node.connection.in_flight >= MAX_IN_FLIGHT or now >= node.connection.blocked_since else 0.0
+        busy = node.connection.in_flight >= MAX_IN_FLIGHT or now >= node.connection.session.blocked_since
+        return FOREVER if busy else 0.0
 
     def throttled_ms(self, node_id: str, now: float) -> float:
         """Returns for how long (ms) the broker still throttles this client (KIP-219); 0 if it does not."""

@@ -15,8 +15,8 @@ The states of a connection:
     PROBING            after CONNECTING, if the connection is a probe (`probes.py`): it sends one request and is closed
     CLOSED             the last state
 
-The client starts to authenticate again when it is about to send a request after 85 to 95 % of the session's lifetime.
-READY becomes REAUTHENTICATING with the first SASL request. The requests in flight get their responses first, because a
+The client authenticates again before the session expires (`sasl/session.py`). READY becomes REAUTHENTICATING with the
+first SASL request. The requests in flight get their responses first, because a
 broker sends responses in the order of the requests.
 
 The connection sends some requests itself: ApiVersions, SASL and probes. Each of them has a handler for its response.
@@ -42,6 +42,7 @@ from kconsumer.errors import (
     error_for,
 )
 from kconsumer.net.preamble import PREAMBLE_BYTES, check_first_bytes
+from kconsumer.net.sasl.session import Session
 from kconsumer.net.states import TRANSITIONS, ConnectionState
 from kconsumer.net.versions import common_version, lower_version
 from kconsumer.requests import Ended, Reply, UnsentRequest
@@ -51,11 +52,10 @@ from kconsumer.transitions import checked_transition
 
 if TYPE_CHECKING:
     from kconsumer.net.probes import Probe
-    from kconsumer.net.sasl.authenticator import NewAuthenticator, SaslAuthenticator
+    from kconsumer.net.sasl.authenticator import NewAuthenticator
 
 _LOGIN_CORRELATION_IDS = 2**31 - 8  # the first of the last eight, which Kafka's clients reserve for SASL
 _FOREVER = float("inf")
-_EARLIEST, _LATEST = 0.85, 0.95  # when to authenticate again, as fractions of the session lifetime
 _ID = struct.Struct(">i")  # the correlation id, with which every response begins
 _HEAD = struct.Struct(">ih")  # correlation id and error code, with which every version of ApiVersions responses begins
 
@@ -134,15 +134,7 @@ class Connection:
         self._sent_in_part = 0  # bytes of the first request in `outgoing` that `sent` has removed
         self._next_correlation_id = 0
         self._next_login_id = _LOGIN_CORRELATION_IDS
-        self._new_authenticator = new_authenticator
-        self._rng = rng or random.Random()
-        self._authenticator: SaslAuthenticator | None = None  # of the authentication in progress
-        self.reauth_at = _FOREVER  # from this time on, `reauthenticate` must be called before a request is sent
-        #: From this time on requests must wait, although the connection is READY: the session is about to expire, and
-        #: the new credentials have not been read yet.
-        self.blocked_since = _FOREVER
-        self._auth_started_at = 0.0
-        self.auth_ms = 0.0  # the duration of the last authentication
+        self.session = Session(new_authenticator, rng or random.Random())
         self.has_served_request = False  # the broker has responded to a request that is not the connection's own
         self.recv_view = self._frames.recv_view
         self.prefetch_view = self._frames.prefetch_view
@@ -189,9 +181,9 @@ class Connection:
             probe = self.probe
             self._enqueue(probe.api, probe.version, probe.message, now, probe.timeout_ms, handler=self._on_probe)
             return
-        if self._new_authenticator is not None:
+        if self.session.required:
             self.transition_to(ConnectionState.AUTHENTICATING)
-            self._authenticate(self._new_authenticator, now)
+            self.authenticate(now)
             return
         self.transition_to(ConnectionState.CHECKING_VERSIONS)
         self._request_versions(API_VERSIONS.max_version, now)
@@ -357,15 +349,16 @@ class Connection:
         """Remove the oldest request in flight, and update `next_deadline`."""
         deadline = self.entries.popleft().deadline
         if deadline <= self.next_deadline:
-            if self.entries or self._authenticator is not None:
+            if self.entries or self.session.authenticator is not None:
                 self._find_deadline()
             else:
                 self.next_deadline = _FOREVER
 
     def _find_deadline(self) -> None:
-        self.next_deadline = min(entry.deadline for entry in self.entries) if self.entries else _FOREVER
-        if self._authenticator is not None:
-            self.next_deadline = min(self.next_deadline, self._authenticator.deadline)
+        authenticator = self.session.authenticator
+        waited = _FOREVER if authenticator is None else authenticator.deadline
+        self.next_deadline = min((entry.deadline for entry in self.entries), default=_FOREVER)
+        self.next_deadline = min(self.next_deadline, waited)
 
     def _check_preamble(self, preamble: bytearray, count: int) -> None:
         """Collect and check the first bytes of the connection, before they are used as the size of a frame.
@@ -378,27 +371,15 @@ class Connection:
 
     # --- authentication ---
 
-    def _authenticate(self, new_authenticator: NewAuthenticator, now: float) -> None:
-        """Create an authenticator and start it. Raises a KafkaError if the credentials cannot be used."""
-        self._auth_started_at = now
-        self._authenticator = new_authenticator(self)
-        self._authenticator.start(now)
+    def authenticate(self, now: float) -> None:
+        """Start to authenticate; over an open connection, again (KIP-368). Requests in flight still get their
+        responses. Raises a KafkaError if the credentials cannot be used."""
+        self.session.authenticate(self, now)
         self._find_deadline()
-
-    @property
-    def requires_auth(self) -> bool:
-        """Returns whether this connection uses SASL."""
-        return self._new_authenticator is not None
-
-    def reauthenticate(self, now: float) -> None:
-        """Start to authenticate again (KIP-368). Requests in flight still get their responses."""
-        assert self._new_authenticator is not None
-        self.reauth_at = _FOREVER
-        self._authenticate(self._new_authenticator, now)
 
     def resume_auth(self, now: float) -> bool:
         """Continue the authentication if its background task has completed. Returns whether it has."""
-        resumed = self._authenticator is not None and self._authenticator.resume(now)
+        resumed = self.session.resume(now)
         self._find_deadline()
         return resumed
 
@@ -448,25 +429,11 @@ class Connection:
 
         A new connection then sends ApiVersions. After a reauthentication, the connection is READY again.
         """
-        self._authenticator = None
-        self.auth_ms = now - self._auth_started_at
-        self.blocked_since = _FOREVER
-        if lifetime_ms > 0:
-            self.reauth_at = now + lifetime_ms * self._rng.uniform(_EARLIEST, _LATEST)
-            self.blocked_since = now + lifetime_ms * _LATEST
+        self.session.authenticated(lifetime_ms, now)
         first = self.state is ConnectionState.AUTHENTICATING
         self.transition_to(ConnectionState.CHECKING_VERSIONS if first else ConnectionState.READY)
         if first:
             self._request_versions(API_VERSIONS.max_version, now)
-
-    def auth_overdue(self, now: float) -> KafkaError | None:
-        """Returns an error if the authentication waits for its credentials and the deadline has passed, else None."""
-        authenticator = self._authenticator
-        return None if authenticator is None or now < authenticator.deadline else authenticator.overdue()
-
-    def on_peer_closed(self) -> AuthenticationError | None:
-        """Returns an error if a disconnect now means that the broker refused the authentication, else None."""
-        return None if self._authenticator is None else self._authenticator.closed()
 
     # --- ApiVersions ---
 
@@ -556,7 +523,7 @@ class Connection:
         ]
         self.entries.clear()
         self.outgoing.clear()
-        self._authenticator = None
+        self.session.close()
         self.next_deadline = _FOREVER
         return failed
 

@@ -74,7 +74,7 @@ class NodeConnection(ConnectionAttempts):
         return (
             connection is not None
             and connection.state is READY
-            and self.throttled_until <= now < connection.blocked_since
+            and self.throttled_until <= now < connection.session.blocked_since
             and len(connection.entries) < MAX_IN_FLIGHT
         )
 
@@ -298,7 +298,7 @@ class NodeConnection(ConnectionAttempts):
         if before is ConnectionState.REAUTHENTICATING:
             log.debug("%s has prolonged the session", self.name)
             if metrics is not None:
-                metrics.reauthenticated(connection.auth_ms, now)
+                metrics.reauthenticated(connection.session.auth_ms, now)
             return
         self._established(now)
         log.debug("%s is ready (%s)", self.name, self.address)
@@ -322,7 +322,7 @@ class NodeConnection(ConnectionAttempts):
         if connection is None:
             return
         try:
-            connection.reauthenticate(now)
+            connection.authenticate(now)
         except KafkaError as error:
             self.disconnect(error, now)
             return
@@ -378,7 +378,7 @@ class NodeConnection(ConnectionAttempts):
 
     def _expire(self, connection: Connection, entered_at: float, now: float) -> None:
         """End a connection whose authentication, oldest request or use is overdue, unless bytes are arriving."""
-        overdue = connection.auth_overdue(now)
+        overdue = connection.session.overdue(now)
         if overdue is not None:
             self.disconnect(overdue, now)
             return
@@ -515,7 +515,7 @@ class NodeConnection(ConnectionAttempts):
     def _explain_close(self, connection: Connection) -> KafkaError:
         """Returns the error for a disconnect by the broker, with its likely cause. Also counts the disconnect.
         If a probe is due, the next attempts to connect are probes."""
-        refusal = connection.on_peer_closed()
+        refusal = connection.session.on_peer_closed()
         if refusal is not None:
             self.closed_before_use += 1
             return refusal if self.closed_before_use >= CLOSES_OF_A_REFUSAL else self._lost(connection, CLOSED)
@@ -526,7 +526,7 @@ class NodeConnection(ConnectionAttempts):
             # request. But a broker that is shutting down may do the same.
             self.closed_before_use += 1
             self.failures = self.closed_before_use  # it was 0 since the connection became ready; now the backoff grows
-            may_need_auth = not (connection.requires_auth or self._any_request_served())
+            may_need_auth = not (connection.session.required or self._any_request_served())
             if may_need_auth and self.probe_due(CLOSES_AT_FIRST_REQUEST):
                 from kconsumer.net.probes import SASL_PROBE
 
@@ -544,7 +544,7 @@ class NodeConnection(ConnectionAttempts):
     def _lost(self, connection: Connection, reason: str) -> BrokerConnectionError:
         """Returns the error of a lost connection, with a hint if no request has had a response on it."""
         text = f"the connection to {self.name} ({self.address}) was lost: {reason}"
-        if not connection.has_served_request and connection.requires_auth:
+        if not connection.has_served_request and connection.session.required:
             text += " before the first response"
         elif not connection.has_served_request:
             text += (

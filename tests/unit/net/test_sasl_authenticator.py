@@ -285,7 +285,7 @@ def _response(api: Any, request: Received, message: Any) -> bytes:
 def test_requests_continue_while_credentials_are_fetched() -> None:
     """While the next token is fetched requests are sent; only the re-authentication itself delays them."""
     harness = SaslHarness(LIFETIME_MS, sasl_plain_password=lambda: "sesame").authenticate()
-    harness.link.connection.reauth_at = harness.clock.now()
+    harness.link.connection.session.renew_at = harness.clock.now()
     waiting = hanging(harness)
     assert harness.ready()
     harness.send()
