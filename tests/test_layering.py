@@ -148,8 +148,8 @@ def test_every_row_has_a_layer() -> None:
 
 # Packages in which modules, or packages, import each other in circles, with the reason.
 CIRCLES = {
-    "kconsumer.net": "a transport asks for another one after a TLS handshake, which is a transport itself",
-    "kconsumer.testing": "the handlers of requests hold the cluster, which creates them",
+    "kconsumer.net": "connections use SASL and TLS, which use the transports and background tasks of the package",
+    "kconsumer.testing": "the handlers of the model hold its cluster or group coordinator, which creates them",
 }
 
 
