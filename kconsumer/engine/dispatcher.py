@@ -35,7 +35,7 @@ class Dispatcher:
         self.on_woken: list[Callable[[float], None]] = []  # called with `now` before responses are handled
         self.on_sent: list[Callable[[float, float], None]] = []  # called with how long a request waited (ms), and `now`
         self.ended = 0  # the number of requests that have ended
-        self._waiting: list[tuple[UnsentRequest, float]] = []
+        self._waiting: list[tuple[UnsentRequest, float]] = []  # each with the time (ms) since which it waits
         self._failed = False  # a request failed since the last step: its manager must be polled before the next wait
         self._error: KafkaError | None = None  # the first error that a handler raised since the last step
 
@@ -60,14 +60,12 @@ class Dispatcher:
     def submit(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Send the requests whose connections are ready. The others wait for the next `step`."""
         for request in requests:
-            timeout_ms = request.timeout_ms
-            deadline = now + (self._request_timeout_ms if timeout_ms is None else timeout_ms)
-            if not self._try(request, deadline, now):
-                self._waiting.append((request, deadline))
+            if not self._try(request, now, now):
+                self._waiting.append((request, now))
 
     def enqueue(self, requests: Iterable[UnsentRequest], now: float) -> None:
         """Queue requests for the next `step`, which may run on another thread."""
-        self._waiting += ((request, now + self._timeout_ms(request)) for request in requests)
+        self._waiting += ((request, now) for request in requests)
 
     def step(self, timeout_ms: float) -> bool:
         """Run the network for at most `timeout_ms`, and call the handlers of the requests that ended.
@@ -113,12 +111,12 @@ class Dispatcher:
         """Close a connection. Requests that wait for it fail at once, and requests in flight fail in the next step."""
         self._client.disconnect(node, now)
         waiting, self._waiting = self._waiting, []
-        for request, deadline in waiting:
+        for request, since in waiting:
             if request.node == node:
                 error = BrokerConnectionError(f"the connection to broker {broker_id(node)} was given up")
                 self._fail(request, error, now, node)
             else:
-                self._waiting.append((request, deadline))
+                self._waiting.append((request, since))
 
     def drop_waiting(self) -> None:
         """Drop the requests that were not sent yet."""
@@ -127,11 +125,11 @@ class Dispatcher:
     def _flush(self, now: float) -> None:
         # Handlers may submit further requests during the loop.
         waiting, self._waiting = self._waiting, []
-        kept = [(request, deadline) for request, deadline in waiting if not self._try(request, deadline, now)]
+        kept = [(request, since) for request, since in waiting if not self._try(request, since, now)]
         self._waiting = kept + self._waiting
 
-    def _try(self, request: UnsentRequest, deadline: float, now: float) -> bool:
-        """Send a request, or call its handler with an error. Returns False if the request must wait."""
+    def _try(self, request: UnsentRequest, since: float, now: float) -> bool:
+        """Send a request that waits since `since`, or call its handler with an error. Returns False if it must wait."""
         node_id = request.node or self._client.least_loaded_node(now)
         if node_id is None:
             # If one connection is ready, such as that to the coordinator, its broker is reachable, and only waits for
@@ -142,11 +140,11 @@ class Dispatcher:
             return True
         node = self._client.ready(node_id, now)
         if node is None:
-            return self._fail_if_over(request, node_id, deadline, now)
+            return self._fail_if_over(request, node_id, since, now)
         try:
             node.send(request, now)
             for listener in self.on_sent:
-                listener(max(0.0, now - deadline + self._timeout_ms(request)), now)
+                listener(max(0.0, now - since), now)
         except UnsupportedVersionError as error:
             advised = UnsupportedVersionError(f"{error.message}; {request.needs}") if request.needs else error
             self._fail(request, advised, now, node_id)
@@ -154,10 +152,10 @@ class Dispatcher:
             self._fail(request, error, now, node_id)
         return True
 
-    def _fail_if_over(self, request: UnsentRequest, node_id: str, deadline: float, now: float) -> bool:
+    def _fail_if_over(self, request: UnsentRequest, node_id: str, since: float, now: float) -> bool:
         """Fail a request whose connection has failed, or whose timeout has ended. Returns False if it must wait."""
         failure = self._client.connection_failed(node_id, now)
-        if failure is None and now >= deadline:
+        if failure is None and now >= self._deadline(request, since):
             failure = TimeoutError(
                 f"{request.api.name} could not be sent in time: connection {node_id} never became ready"
             )
@@ -175,7 +173,7 @@ class Dispatcher:
 
         The wait ends when the first request times out, or when the backoff or throttle time of its connection ends.
         """
-        wait_ms = min(deadline for _, deadline in self._waiting) - now
+        wait_ms = min(self._deadline(request, since) for request, since in self._waiting) - now
         for request, _ in self._waiting:
             if request.node is not None:
                 delay_ms = self._client.delay_ms(request.node, now)
@@ -183,8 +181,8 @@ class Dispatcher:
                     wait_ms = min(wait_ms, delay_ms)
         return max(0.0, wait_ms)
 
-    def _timeout_ms(self, request: UnsentRequest) -> float:
-        return self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms
+    def _deadline(self, request: UnsentRequest, since: float) -> float:
+        return since + (self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms)
 
     def _hand(self, request: UnsentRequest, reply: Reply) -> None:
         """Call the handler of a request. An exception of the handler does not affect other requests.

@@ -380,11 +380,6 @@ class NetworkClient:
         self._loop.limit_waits(max_wait_ms)
 
     @property
-    def responses_ready(self) -> int:
-        """The number of responses that the background receiver has received and `poll` has not processed yet."""
-        return self.receiver.completed
-
-    @property
     def receiving(self) -> bool:
         """Returns whether a response has arrived in part, on a connection that the background receiver does not read,
         such as one with TLS. The caller should poll soon, because the broker cannot send the rest once the socket's

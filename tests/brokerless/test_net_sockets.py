@@ -197,7 +197,7 @@ def test_a_large_response(drivers: Any) -> None:
 
 def test_large_responses_are_received_between_polls(drivers: Any) -> None:
     """From the second large response on, the whole frame is received in the background before `poll` is called, and
-    `responses_ready` is positive. A small response in place of a large one is received as usual.
+    `completed` is positive. A small response in place of a large one is received as usual.
     """
     payload = os.urandom(1 << 16) * 96
     with ScriptedBroker() as broker:
@@ -208,13 +208,13 @@ def test_large_responses_are_received_between_polls(drivers: Any) -> None:
         for turn in range(5):
             driver.send(FETCH)
             if turn:
-                _wait_until(lambda: driver.client.responses_ready == 1)
+                _wait_until(lambda: driver.client.receiver.completed == 1)
             [response] = driver.poll()
             assert payload == bytes(response.message.responses[0].partitions[0].records)
             driver.send(METADATA)
             [response] = driver.poll()
             assert "small" == response.message.cluster_id
-            assert 0 == driver.client.responses_ready
+            assert 0 == driver.client.receiver.completed
             assert [] == driver.poll(0)
 
 
@@ -253,7 +253,7 @@ def test_a_large_response_that_does_not_end(drivers: Any) -> None:
         driver.send(FETCH, timeout_ms=300)
         [response] = driver.poll()
         assert isinstance(response.error, TimeoutError)
-        assert 0 == driver.client.responses_ready
+        assert 0 == driver.client.receiver.completed
 
 
 def test_closing_while_a_large_response_arrives() -> None:
