@@ -13,7 +13,7 @@ from kconsumer import Consumer, ShareConsumer
 from kconsumer.aio import AsyncConsumer, AsyncShareConsumer
 from kconsumer.errors import StateError, UnsupportedVersionError
 from kconsumer.net.connection import Connection
-from kconsumer.schema.dsl import Api
+from kconsumer.requests import UnsentRequest
 from kconsumer.telemetry.manager import TelemetryManager
 from kconsumer.telemetry.state import TelemetryState
 from kconsumer.testing import FakeCluster
@@ -97,14 +97,14 @@ def test_faults_are_not_raised(
         raise RuntimeError("broken")
 
     if fault == "encoder":
-        encoded = Connection._encoded
+        send = Connection.send
 
-        def encode(self: Connection, asked: Api, version: int, correlation_id: int, message: Any) -> bytes:
-            if asked.name == api:
+        def faulty(self: Connection, request: UnsentRequest, now: float) -> None:
+            if request.api.name == api:
                 broken()
-            return encoded(self, asked, version, correlation_id, message)
+            send(self, request, now)
 
-        monkeypatch.setattr(Connection, "_encoded", encode)
+        monkeypatch.setattr(Connection, "send", faulty)
     elif fault == "handler":
         name = "_on_push" if api == "PushTelemetry" else "_on_subscription"
         monkeypatch.setattr(TelemetryManager, name, broken)

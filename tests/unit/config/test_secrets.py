@@ -90,7 +90,8 @@ def test_an_authentication_shows_nothing(response: Any, called: bool, caplog: py
                     harness.client.report(harness.clock.now()),
                 ]
                 shown += [
-                    node.connection and node.connection._authenticator for node in harness.client._nodes_by_id.values()
+                    node.connection and node.connection.session.authenticator
+                    for node in harness.client._nodes_by_id.values()
                 ]
             error = harness.failed()
             if isinstance(error, KafkaError):
