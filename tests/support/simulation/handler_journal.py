@@ -73,6 +73,7 @@ class HandlerJournal:
         self.dead_letters = 0
         self.finished = 0  # with repetitions
         self._workers: dict[str, Workers] = {}  # of the present run of each member
+        self._failed_runs: set[str] = set()  # members whose run ends with an error: it waits for handlers, then commits
         self._running: dict[int, Running] = {}  # the calls that have not returned
         self._numbers = count()
         self._excused: set[int] = set()  # those of them of members that do not own the partition any more
@@ -89,9 +90,14 @@ class HandlerJournal:
     def begin_run(self, member: str, workers: Workers, assigned: Iterable[TopicPartition]) -> None:
         """A member begins a run of `kconsumer.parallel`."""
         self._workers[member] = workers
+        self._failed_runs.discard(member)
         self._attempts = {key: count for key, count in self._attempts.items() if key[0] != member}
         for tp in assigned:
             self.assign(member, [tp])
+
+    def fail_run(self, member: str) -> None:
+        """A run ends with an error. It commits when its handlers have returned, up to `drain_timeout_s` later."""
+        self._failed_runs.add(member)
 
     def assign(self, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member has got partitions, whose committed offsets it reads afterwards."""
@@ -220,7 +226,7 @@ class HandlerJournal:
             self._disturbed_at = journal.now
         for tp, left in self._uncommitted.items():
             owners = [member for member in journal.owners.get(tp, {}) if member in self._workers]
-            if not owners or any(journal.disturbed(member) for member in owners):
+            if not owners or any(journal.disturbed(member) or member in self._failed_runs for member in owners):
                 continue
             limit = journal.now - MAX_UNCOMMITTED_MS
             late = [offset for offset, since in left.items() if max(since, self._disturbed_at) < limit]

@@ -60,6 +60,7 @@ class Application:
         """Write a dead letter, which sometimes fails."""
         assert isinstance(error, HandlerError)
         if self._member.chance(0.1) and not self._member.catching_up:
+            self._journal.handlers.fail_run(self._member.name)
             raise DeadLetterError
         self._journal.now = self._member.simulation.now
         self._member.simulation.record(self._member.name, f"dead letter {record.topic_partition}@{record.offset}")
